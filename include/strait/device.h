@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef STRAIT_DEVICE_H
+#define STRAIT_DEVICE_H
+
+#include <strait/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a device can do. */
+#define STRAIT_DEVICE_HOST (1u << 0)	      /* its memory is ordinary host memory */
+#define STRAIT_DEVICE_CPU_MAP (1u << 1)	      /* regions can be mapped for the CPU */
+#define STRAIT_DEVICE_DMABUF (1u << 2)	      /* regions can be exported as dma-buf */
+#define STRAIT_DEVICE_REGISTER (1u << 3)      /* host memory can be registered for its copy engine */
+#define STRAIT_DEVICE_REGISTER_FILE (1u << 4) /* read-only file mappings too: the pagecache route */
+#define STRAIT_DEVICE_STREAMS (1u << 5)	      /* streams, and transfers ordered on them */
+#define STRAIT_DEVICE_REVOKE_NOTICE (1u << 6) /* tells when memory goes away */
+#define STRAIT_DEVICE_MMIO (1u << 7)	      /* can map a peer's MMIO */
+#define STRAIT_DEVICE_EMULATED (1u << 8)      /* no hardware behind it */
+
+/**
+ * struct strait_device_info - What is known about a device
+ * @size: sizeof(struct strait_device_info), set by the caller
+ * @name: "emu:0", "cuda:1", "host": the name every call and command takes
+ * @provider: "emu", "cuda", ...
+ * @model: in words, from the driver
+ * @pci: PCI address "0000:17:00.0", empty if it has none
+ * @caps: STRAIT_DEVICE_*
+ * @index: the device's number within its provider
+ * @numa_node: -1 if unknown
+ * @mem_total: bytes of memory
+ * @mem_free: bytes not allocated when asked
+ * @page_size: granularity of the device's memory in bytes
+ */
+struct strait_device_info {
+	size_t size;
+	char name[32];
+	char provider[16];
+	char model[96];
+	char pci[16];
+	uint32_t caps;
+	uint32_t index;
+	int32_t numa_node;
+	uint32_t page_size;
+	uint64_t mem_total;
+	uint64_t mem_free;
+};
+
+/**
+ * struct strait_provider_info - A kind of device, present or not
+ * @size: sizeof(struct strait_provider_info), set by the caller
+ * @name: "cuda", "emu", ...
+ * @devices: how many it found
+ * @status: 0, or the negative errno that kept it from working
+ * @why: why there is no device and what would change that; empty if there are any
+ */
+struct strait_provider_info {
+	size_t size;
+	char name[16];
+	uint32_t devices;
+	int32_t status;
+	char why[256];
+};
+
+/**
+ * strait_device_count() - How many devices the context has
+ * @ctx: the context
+ *
+ * The number does not change during the life of a context.
+ *
+ * Return: the number, or -EOWNERDEAD after fork().
+ */
+STRAIT_API int strait_device_count(struct strait_context *ctx);
+
+/**
+ * strait_device_at() - The device at a place in the list
+ * @ctx: the context
+ * @index: 0 to strait_device_count() - 1; the best device comes first
+ * @ret: the device; it lives as long as the context and is not closed
+ *
+ * Return: 0; -ENODEV when there is none at @index.
+ */
+STRAIT_API int strait_device_at(struct strait_context *ctx, unsigned int index, struct strait_device **ret);
+
+/**
+ * strait_device_find() - The device of a name
+ * @ctx: the context
+ * @name: "emu:0", "cuda:0", "host"; a provider's name alone means its device 0
+ * @ret: the device; it lives as long as the context and is not closed
+ *
+ * Return: 0; -ENODEV when there is no such device (strait_device_why() tells the reason); -EINVAL
+ * when the name is not of that form.
+ */
+STRAIT_API int strait_device_find(struct strait_context *ctx, const char *name, struct strait_device **ret);
+
+/**
+ * strait_device_why() - Why a device of that name is not there
+ * @ctx: the context
+ * @name: the name that strait_device_find() did not find
+ * @text: where the reason is written, always terminated
+ * @len: room in @text
+ *
+ * Return: 0 with a sentence in @text; -EEXIST if the device is there; -EINVAL for a name of no
+ * provider's form (the sentence lists the names there are).
+ */
+STRAIT_API int strait_device_why(struct strait_context *ctx, const char *name, char *text, size_t len);
+
+/**
+ * strait_device_info() - What is known about a device
+ * @dev: the device
+ * @info: filled; @info->size must be set before
+ *
+ * Return: 0; -EINVAL if @info->size is smaller than the first published struct; -ENODEV if the
+ * device was removed.
+ */
+STRAIT_API int strait_device_info(struct strait_device *dev, struct strait_device_info *info);
+
+/**
+ * strait_provider_info() - One kind of device, present or not
+ * @ctx: the context
+ * @index: 0, 1, ... until -ENOENT
+ * @info: filled; @info->size must be set before
+ *
+ * Return: 0; -ENOENT past the last provider; -EINVAL.
+ */
+STRAIT_API int strait_provider_info(struct strait_context *ctx, unsigned int index, struct strait_provider_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

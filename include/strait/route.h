@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef STRAIT_ROUTE_H
+#define STRAIT_ROUTE_H
+
+#include <strait/transfer.h>
+#include <strait/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * struct strait_route_verdict - What stands for or against one route
+ * @usable: 1 if the transfer can take it
+ * @code: 0, or the negative errno a transfer that requires this route gets
+ * @why: one line: why it is not usable, or what it will do
+ * @fix: one line: what would make it usable; empty if nothing or nothing is needed
+ */
+struct strait_route_verdict {
+	uint32_t usable;
+	int32_t code;
+	char why[200];
+	char fix[200];
+};
+
+/**
+ * struct strait_route_report - Which routes a transfer would take
+ * @size: sizeof(struct strait_route_report), set by the caller
+ * @route: the route most bytes would take, -1 if there is none
+ * @mask: all routes that would carry bytes: windows of one file can travel differently
+ * @cached_bytes: how many bytes of the range were in the page cache when asked
+ * @verdict: one for each route
+ */
+struct strait_route_report {
+	size_t size;
+	int32_t route;
+	uint32_t mask;
+	uint64_t cached_bytes;
+	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+};
+
+/**
+ * strait_route_name() - The name of a route
+ * @route: enum strait_route
+ *
+ * Return: "p2p", "pagecache", "staged" or "host"; "none" for anything else.
+ */
+STRAIT_API const char *strait_route_name(int route);
+
+/**
+ * strait_route_parse() - The route of a name
+ * @name: "p2p", "pagecache", "staged" or "host"
+ *
+ * Return: enum strait_route; -EINVAL.
+ */
+STRAIT_API int strait_route_parse(const char *name);
+
+/**
+ * strait_route_query() - Which routes a transfer would take, and why not better ones
+ * @t: the request; nothing is moved
+ * @report: filled; @report->size must be set before
+ *
+ * This is the decision the transfer itself makes, made now: a file that is read or evicted in
+ * between changes the answer.
+ *
+ * Return: 0, also when no route is usable; -EINVAL for a malformed request; -ENODEV; -ESTALE.
+ */
+STRAIT_API int strait_route_query(const struct strait_transfer *t, struct strait_route_report *report);
+
+/**
+ * strait_route_query_device() - The same for a device, without a region
+ * @ep: the endpoint
+ * @dev: where a region would be
+ * @op: enum strait_op
+ * @report: filled; @report->size must be set before
+ *
+ * Asks for the whole length of the endpoint.
+ *
+ * Return: 0, also when no route is usable; -EINVAL.
+ */
+STRAIT_API int strait_route_query_device(struct strait_endpoint *ep, struct strait_device *dev, uint32_t op,
+					 struct strait_route_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

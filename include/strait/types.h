@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef STRAIT_TYPES_H
+#define STRAIT_TYPES_H
+
+/*
+ * What every other public header builds on. Conventions that hold for the whole library:
+ *
+ *  - Functions return 0 or a count on success and a negative errno on failure. The library never
+ *    sets errno, exits, aborts, prints or installs a signal handler.
+ *  - Outputs come last and are written only on success, unless the call says otherwise.
+ *  - Option and information structs start with `size`, set by the caller to sizeof of the struct it
+ *    was compiled with. A larger struct is accepted when the part this library does not know is
+ *    zero, and refused with -E2BIG otherwise; a smaller one is filled or read as far as it goes.
+ *  - Destructors take NULL.
+ *  - Every call may be made from any thread. A handle must not be used while another thread closes it.
+ *  - In a child made by fork() every call on an inherited handle fails with -EOWNERDEAD and
+ *    destructors do nothing: threads and rings stay with the parent.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STRAIT_API __attribute__((visibility("default")))
+
+#define STRAIT_VERSION_MAJOR 0
+#define STRAIT_VERSION_MINOR 1
+#define STRAIT_VERSION_PATCH 0
+
+struct strait_context;
+struct strait_device;
+struct strait_region;
+struct strait_endpoint;
+struct strait_queue;
+struct strait_stream;
+struct strait_topo;
+
+/* How a transfer travels, best first. */
+enum strait_route {
+	STRAIT_ROUTE_P2P = 0,	    /* the drive's DMA engine, straight into device memory */
+	STRAIT_ROUTE_PAGECACHE = 1, /* the device's copy engine, straight out of the page cache */
+	STRAIT_ROUTE_STAGED = 2,    /* through a pinned ring, reading and copying overlapped */
+	STRAIT_ROUTE_HOST = 3,	    /* the region is host memory: plain file I/O */
+	STRAIT_ROUTE_COUNT = 4,
+};
+
+#define STRAIT_ROUTE_MASK(route) (1u << (route))
+#define STRAIT_ROUTE_ANY 0u
+
+enum strait_op {
+	STRAIT_READ = 0,  /* endpoint to region */
+	STRAIT_WRITE = 1, /* region to endpoint */
+};
+
+/* A wait without end is asked for by name; 0 means "do not wait". */
+#define STRAIT_FOREVER INT64_MAX
+
+/**
+ * strait_version() - The version of the library that is loaded.
+ *
+ * A program compares it with STRAIT_VERSION_* of the headers it was built with. The text lives as
+ * long as the process.
+ *
+ * Return: a string of the form "0.1.0".
+ */
+STRAIT_API const char *strait_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

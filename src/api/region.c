@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+#include <strait/region.h>
+
+#include "api/api.h"
+#include "base/util.h"
+
+static struct strait_context *region_context(const struct strait_region *r)
+{
+	return device_context(r->dev);
+}
+
+/* A region keeps its context; the reference is given back by strait_region_close(). */
+STRAIT_API int strait_region_alloc(struct strait_device *dev, size_t len, struct strait_region **ret)
+{
+	int rc;
+
+	API_CHECK(dev && ret && len);
+	API_ALIVE(device_context(dev));
+	rc = region_alloc(dev, len, ret);
+	if (!rc)
+		engine_ref(device_context(dev));
+	return rc;
+}
+
+STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
+				    struct strait_region **ret)
+{
+	int rc;
+
+	API_CHECK(ctx && addr && ret && len);
+	API_ALIVE(ctx);
+	API_CHECK(!dev || device_context(dev) == ctx);
+	rc = region_import(&ctx->set, dev, (uint64_t)(uintptr_t)addr, len, ret);
+	if (!rc)
+		engine_ref(ctx);
+	return rc;
+}
+
+STRAIT_API int strait_region_lookup(struct strait_context *ctx, const void *addr, uint64_t *offset,
+				    struct strait_region **ret)
+{
+	uint64_t off;
+	int rc;
+
+	API_CHECK(ctx && ret);
+	API_ALIVE(ctx);
+	rc = region_lookup(&ctx->set, (uint64_t)(uintptr_t)addr, &off, ret);
+	if (rc)
+		return rc;
+	if (offset)
+		*offset = off;
+	engine_ref(ctx);
+	return 0;
+}
+
+STRAIT_API void strait_region_close(struct strait_region *region)
+{
+	struct strait_context *ctx;
+
+	if (!region)
+		return;
+	ctx = region_context(region);
+	if (engine_alive(ctx))
+		return;
+	region_put(region);
+	engine_unref(ctx);
+}
+
+STRAIT_API int strait_region_info(struct strait_region *region, struct strait_region_info *info)
+{
+	struct strait_region_info i = { .size = sizeof(i) };
+
+	API_CHECK(region && info);
+	API_ALIVE(region_context(region));
+	i.device = region->dev;
+	i.addr = region->mem.addr;
+	i.length = region->mem.len;
+	i.caps = region->mem.caps;
+	i.page_size = region->mem.page_size;
+	i.identity = region->mem.id;
+	return struct_out(info, &i, sizeof(i), sizeof(i));
+}
+
+STRAIT_API int strait_region_check(struct strait_region *region)
+{
+	API_CHECK(region);
+	API_ALIVE(region_context(region));
+	return region_check(region);
+}
+
+STRAIT_API int strait_region_revoke(struct strait_region *region)
+{
+	API_CHECK(region);
+	API_ALIVE(region_context(region));
+	return region_revoke(region);
+}
+
+STRAIT_API int strait_region_on_revoke(struct strait_region *region, strait_revoke_fn *fn, void *arg)
+{
+	API_CHECK(region);
+	API_ALIVE(region_context(region));
+	return region_on_revoke(region, fn, arg);
+}
+
+STRAIT_API int strait_region_export_dmabuf(struct strait_region *region, uint64_t offset, size_t len, int *ret)
+{
+	int rc;
+
+	API_CHECK(region && ret && len);
+	API_ALIVE(region_context(region));
+	rc = region_use(region, offset, len);
+	if (rc)
+		return rc;
+	if (!(region->mem.caps & STRAIT_REGION_DMABUF))
+		rc = -EOPNOTSUPP;
+	else if (offset % region->mem.page_size || len % region->mem.page_size)
+		rc = -EINVAL;
+	else
+		rc = region->dev->ops->mem_dmabuf(region->dev, &region->mem, offset, len, ret);
+	region_unuse(region);
+	return rc;
+}
+
+STRAIT_API int strait_region_map(struct strait_region *region, void **ret)
+{
+	int rc;
+
+	API_CHECK(region && ret);
+	API_ALIVE(region_context(region));
+	rc = region_use(region, 0, 0);
+	if (rc)
+		return rc;
+	rc = region->dev->ops->mem_map(region->dev, &region->mem, ret);
+	region_unuse(region);
+	return rc;
+}

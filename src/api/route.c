@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#include <strait/route.h>
+
+#include "api/api.h"
+#include "base/util.h"
+#include "engine/route.h"
+#include "engine/transfer.h"
+
+static const char *const names[STRAIT_ROUTE_COUNT] = {
+	[STRAIT_ROUTE_P2P] = "p2p",
+	[STRAIT_ROUTE_PAGECACHE] = "pagecache",
+	[STRAIT_ROUTE_STAGED] = "staged",
+	[STRAIT_ROUTE_HOST] = "host",
+};
+
+STRAIT_API const char *strait_route_name(int route)
+{
+	return route >= 0 && route < STRAIT_ROUTE_COUNT ? names[route] : "none";
+}
+
+STRAIT_API int strait_route_parse(const char *name)
+{
+	API_CHECK(name);
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++)
+		if (!strcmp(name, names[r]))
+			return r;
+	return -EINVAL;
+}
+
+static int report(const struct strait_transfer *t, struct strait_route_report *out)
+{
+	struct strait_route_report rep = { .size = sizeof(rep) };
+	struct route_decision way;
+	struct route_facts facts;
+
+	transfer_facts(t, true, &facts);
+	route_decide(&facts, &way);
+	rep.route = way.route;
+	rep.mask = way.mask;
+	rep.cached_bytes = facts.cached == UINT64_MAX ? 0 : facts.cached;
+	route_explain(&facts, &way, rep.verdict);
+	return struct_out(out, &rep, sizeof(rep), sizeof(rep));
+}
+
+STRAIT_API int strait_route_query(const struct strait_transfer *t, struct strait_route_report *rep)
+{
+	int rc;
+
+	API_CHECK(t && rep && t->endpoint);
+	API_ALIVE((struct strait_context *)t->endpoint->owner);
+	rc = transfer_check(t->endpoint->owner, t);
+	if (!rc)
+		rc = transfer_begin(t);
+	if (rc)
+		return rc;
+	rc = report(t, rep);
+	transfer_end(t, 1);
+	return rc;
+}
+
+STRAIT_API int strait_route_query_device(struct strait_endpoint *ep, struct strait_device *dev, uint32_t op,
+					 struct strait_route_report *rep)
+{
+	/* A region of no memory is enough: the route depends on where memory is, not on which. */
+	struct strait_region region = { .dev = dev };
+	struct strait_transfer t = { .op = op, .endpoint = ep, .region = &region };
+	int rc;
+
+	API_CHECK(ep && dev && rep && op <= STRAIT_WRITE);
+	API_ALIVE((struct strait_context *)ep->owner);
+	API_CHECK(device_context(dev) == ep->owner);
+	rc = ep->ops->length(ep, &t.length);
+	if (rc)
+		return rc;
+	return report(&t, rep);
+}

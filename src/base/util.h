@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef BASE_UTIL_H
+#define BASE_UTIL_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+#define KIB(n) ((uint64_t)(n) << 10)
+#define MIB(n) ((uint64_t)(n) << 20)
+#define GIB(n) ((uint64_t)(n) << 30)
+
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* @align is a power of two in both. align_up() must not be given values near UINT64_MAX. */
+static inline uint64_t align_down(uint64_t v, uint64_t align)
+{
+	return v & ~(align - 1);
+}
+
+static inline uint64_t align_up(uint64_t v, uint64_t align)
+{
+	return (v + align - 1) & ~(align - 1);
+}
+
+static inline bool is_pow2(uint64_t v)
+{
+	return v && !(v & (v - 1));
+}
+
+/* Does [off, off + len) lie inside [0, size)? Never overflows. */
+static inline bool range_inside(uint64_t off, uint64_t len, uint64_t size)
+{
+	return off <= size && len <= size - off;
+}
+
+/* Is off + len representable as an off_t, which is what every file offset ends up as? */
+static inline bool range_fits_off_t(uint64_t off, uint64_t len)
+{
+	return off <= INT64_MAX && len <= INT64_MAX - off;
+}
+
+/*
+ * The two directions of a struct that starts with `size`. `first` is the size of the first version
+ * ever published: less than that is malformed.
+ */
+int struct_in(void *known, size_t known_size, const void *user, size_t first);
+int struct_out(void *user, const void *known, size_t known_size, size_t first);
+
+void str_copy(char *dst, size_t size, const char *src);
+void str_format(char *dst, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENDPOINT_ENDPOINT_H
+#define ENDPOINT_ENDPOINT_H
+
+/*
+ * An endpoint moves bytes to or from host memory and states its facts; it knows no device and no
+ * other endpoint. The engine joins it with a region.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <strait/endpoint.h>
+
+#include "base/list.h"
+#include "base/log.h"
+
+/* How bytes pass between the endpoint and host memory. */
+enum way {
+	WAY_BUFFERED, /* through the page cache, any alignment */
+	WAY_DIRECT,   /* past it; offset, length and memory aligned */
+};
+
+struct endpoint_facts {
+	const char *fs;
+	const char *direct_why; /* why there is no direct I/O, NULL if there is */
+	bool can_read;
+	bool can_write;
+	bool can_map;	   /* pages of its cache can be mapped */
+	bool can_direct;
+	bool can_buffered; /* unaligned access works */
+	bool force_direct; /* the caller wants direct I/O even for cached data */
+	bool is_block;
+	uint32_t dio_align;
+	uint32_t dio_mem_align;
+};
+
+struct endpoint_ops {
+	const char *kind;
+	int (*length)(struct strait_endpoint *ep, uint64_t *bytes);
+	/* How many bytes of the range are in memory; -EOPNOTSUPP if that cannot be told. */
+	int (*cached)(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes);
+	/*
+	 * Bytes read or written, 0 at the end of the endpoint, a negative errno. read_cached reads only
+	 * what needs no waiting: -EAGAIN, or -EOPNOTSUPP where that cannot be told.
+	 */
+	ssize_t (*read)(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off);
+	ssize_t (*read_cached)(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off);
+	ssize_t (*write)(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off);
+	/* The descriptor requests on a ring use. */
+	int (*fd)(struct strait_endpoint *ep, enum way way);
+	/* Map [off, off + len) read-only; @off is a multiple of the page size. Undone by os_unmap(). */
+	int (*map)(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret);
+	/* Is it known right now that nobody changes the contents? */
+	bool (*unchanged)(struct strait_endpoint *ep);
+	/* Take the lease that was asked for, its signal pointed at thread @tid; drop it. */
+	int (*lease)(struct strait_endpoint *ep, int tid);
+	void (*unlease)(struct strait_endpoint *ep);
+	int (*sync)(struct strait_endpoint *ep);
+	void (*destroy)(struct strait_endpoint *ep);
+};
+
+struct strait_endpoint {
+	const struct endpoint_ops *ops;
+	struct endpoint_facts facts; /* fixed at open */
+	uint32_t flags;
+	atomic_uint refs;
+	void *owner;		/* struct strait_context */
+	struct list kept;	/* the engine's kept registrations, under the engine's lock */
+	struct list lease_node; /* the engine's list of leases */
+	bool leased;		/* a lease was taken; under the engine's lock */
+};
+
+int file_endpoint_open(const struct log_sink *log, const char *path, int oflags, mode_t mode, uint32_t flags,
+		       struct strait_endpoint **ret);
+int file_endpoint_import(const struct log_sink *log, int fd, uint32_t flags, struct strait_endpoint **ret);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* Moving bytes, and what is in memory of a file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "endpoint/file/file.h"
+#include "os/os.h"
+
+static struct file *to_file(struct strait_endpoint *ep)
+{
+	return container_of(ep, struct file, ep);
+}
+
+static int file_length(struct strait_endpoint *ep, uint64_t *bytes)
+{
+	struct file *f = to_file(ep);
+	struct stat st;
+	int rc;
+
+	if (ep->facts.is_block)
+		return os_block_size(f->fd, bytes);
+	rc = os_fstat(f->fd, &st);
+	if (rc)
+		return rc;
+	*bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+static int file_cached(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes)
+{
+	return os_cached_bytes(to_file(ep)->fd, off, len, bytes);
+}
+
+static int file_fd(struct strait_endpoint *ep, enum way way)
+{
+	struct file *f = to_file(ep);
+
+	return way == WAY_DIRECT ? f->fd_direct : f->fd;
+}
+
+static ssize_t file_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off)
+{
+	return os_pread(file_fd(ep, way), buf, len, off);
+}
+
+static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
+{
+	struct file *f = to_file(ep);
+	ssize_t n;
+
+	if (!__atomic_load_n(&f->read_nowait, __ATOMIC_RELAXED))
+		return -EOPNOTSUPP;
+	n = os_pread_cached(f->fd, buf, len, off);
+	if (n == -EOPNOTSUPP)
+		__atomic_store_n(&f->read_nowait, false, __ATOMIC_RELAXED);
+	return n;
+}
+
+static ssize_t file_write(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off)
+{
+	return os_pwrite(file_fd(ep, way), buf, len, off);
+}
+
+static int file_map(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret)
+{
+	return os_map_file(to_file(ep)->fd, off, len, ret);
+}
+
+static bool file_unchanged(struct strait_endpoint *ep)
+{
+	struct file *f = to_file(ep);
+
+	if (ep->flags & STRAIT_FILE_UNCHANGING)
+		return true;
+	return f->fd_lease >= 0 && os_lease_held(f->fd_lease);
+}
+
+static int file_lease(struct strait_endpoint *ep, int tid)
+{
+	struct file *f = to_file(ep);
+	int fd, rc;
+
+	/* A lease needs a read-only descriptor of its own, and none open for writing anywhere. */
+	fd = os_reopen(f->fd, O_RDONLY);
+	if (fd < 0)
+		return fd;
+	rc = os_lease_take(fd, tid);
+	if (rc) {
+		os_close(fd);
+		return rc;
+	}
+	f->fd_lease = fd;
+	return 0;
+}
+
+static void file_unlease(struct strait_endpoint *ep)
+{
+	struct file *f = to_file(ep);
+
+	if (f->fd_lease >= 0)
+		os_lease_drop(f->fd_lease);
+}
+
+static int file_sync(struct strait_endpoint *ep)
+{
+	return os_fdatasync(to_file(ep)->fd);
+}
+
+static void file_destroy(struct strait_endpoint *ep)
+{
+	struct file *f = to_file(ep);
+
+	os_close(f->fd_lease);
+	os_close(f->fd_direct);
+	os_close(f->fd);
+	free(f);
+}
+
+const struct endpoint_ops file_endpoint_ops = {
+	.kind = "file",
+	.length = file_length,
+	.cached = file_cached,
+	.read = file_read,
+	.read_cached = file_read_cached,
+	.write = file_write,
+	.fd = file_fd,
+	.map = file_map,
+	.unchanged = file_unchanged,
+	.lease = file_lease,
+	.unlease = file_unlease,
+	.sync = file_sync,
+	.destroy = file_destroy,
+};

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* What file system this is, and whether and how direct I/O works on it. */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "endpoint/file/file.h"
+#include "os/os.h"
+
+static const struct fs_name {
+	uint64_t magic;
+	const char *name;
+	bool in_memory; /* it has no drive below: nothing for direct I/O to go past to */
+} fs_names[] = {
+	{ 0xef53, "ext4", false },	   { 0x58465342, "xfs", false },	{ 0x9123683e, "btrfs", false },
+	{ 0xf2f52010, "f2fs", false },	   { 0x2fc12fc1, "zfs", false },	{ 0x794c7630, "overlayfs", false },
+	{ 0x01021994, "tmpfs", true },	   { 0x858458f6, "ramfs", true },	{ 0x958458f6, "hugetlbfs", true },
+	{ 0x6969, "nfs", false },	   { 0xff534d42, "cifs", false },	{ 0xfe534d42, "smb2", false },
+	{ 0x65735546, "fuse", false },	   { 0x01021997, "9p", false },		{ 0x0bd00bd0, "lustre", false },
+	{ 0x00c36400, "ceph", false },	   { 0x73717368, "squashfs", false },	{ 0xe0f5e1e2, "erofs", false },
+	{ 0x4d44, "vfat", false },	   { 0x2011bab0, "exfat", false },	{ 0x5346544e, "ntfs", false },
+	{ 0x47504653, "gpfs", false },	   { 0x19830326, "beegfs", false },	{ 0xca451a4e, "bcachefs", false },
+	{ 0x9fa0, "proc", true },	   { 0x62656572, "sysfs", true },	{ 0x6a656a63, "virtiofs", false },
+};
+
+static const struct fs_name *fs_find(uint64_t magic)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(fs_names); i++)
+		if (fs_names[i].magic == magic)
+			return &fs_names[i];
+	return NULL;
+}
+
+/* Alignment that direct I/O needs; why gets the reason when there is none. */
+static int find_alignment(struct file *f, uint32_t *mem, uint32_t *off)
+{
+	int rc = os_dio_align(f->fd, mem, off);
+
+	if (!rc) {
+		if (*off && *mem)
+			return 0;
+		str_format(f->why, sizeof(f->why), "%s has no direct I/O for this file", f->fs);
+		return -EOPNOTSUPP;
+	}
+	/* The kernel does not tell (before 6.1, or this file system): the sector, or a page, is safe. */
+	*mem = *off = 4096;
+	if (f->ep.facts.is_block && !os_block_sector(f->fd, off))
+		*mem = *off;
+	return 0;
+}
+
+/* Another descriptor of the same file with O_DIRECT: through /proc, else by its path if that still leads there. */
+static int open_direct(struct file *f, const struct stat *st, const char *path, int oflags)
+{
+	int want = (oflags & (O_ACCMODE | O_SYNC | O_DSYNC)) | O_DIRECT;
+	int fd = os_reopen(f->fd, want);
+	struct stat now;
+
+	if (fd >= 0 || !path)
+		return fd;
+	fd = os_open(path, want | O_NONBLOCK, 0);
+	if (fd < 0)
+		return fd;
+	if (os_fstat(fd, &now) || now.st_dev != st->st_dev || now.st_ino != st->st_ino) {
+		os_close(fd);
+		return -ESTALE;
+	}
+	return fd;
+}
+
+static void probe_direct(struct file *f, const struct stat *st, const char *path, int oflags)
+{
+	struct endpoint_facts *facts = &f->ep.facts;
+	uint32_t mem = 0, off = 0;
+
+	if (f->ep.flags & STRAIT_FILE_BUFFERED) {
+		str_copy(f->why, sizeof(f->why), "buffered I/O was asked for");
+		return;
+	}
+	if (find_alignment(f, &mem, &off))
+		return;
+	if (!is_pow2(mem) || !is_pow2(off) || off > KIB(64) || mem > KIB(64)) {
+		str_format(f->why, sizeof(f->why), "direct I/O here needs an alignment of %u and %u bytes", mem, off);
+		return;
+	}
+	if (oflags & O_DIRECT) {
+		/* The application's, which could not be reopened without it. */
+		f->fd_direct = os_dup(f->fd);
+	} else {
+		f->fd_direct = open_direct(f, st, path, oflags);
+	}
+	if (f->fd_direct < 0) {
+		int err = -f->fd_direct;
+
+		f->fd_direct = -1;
+		if (err == EINVAL)
+			str_format(f->why, sizeof(f->why), "%s refuses O_DIRECT", f->fs);
+		else
+			str_format(f->why, sizeof(f->why), "the file cannot be opened again with O_DIRECT: %s%s",
+				   strerror(err), err == ENOENT ? " (is /proc mounted?)" : "");
+		return;
+	}
+	facts->can_direct = true;
+	facts->dio_align = off;
+	facts->dio_mem_align = mem;
+}
+
+int file_probe(struct file *f, const struct stat *st, const char *path, int oflags)
+{
+	const struct fs_name *fs = NULL;
+	uint64_t magic = 0;
+
+	if (f->ep.facts.is_block) {
+		str_copy(f->fs, sizeof(f->fs), "block");
+	} else {
+		int rc = os_fs_magic(f->fd, &magic);
+
+		if (rc)
+			return rc;
+		fs = fs_find(magic);
+		if (fs)
+			str_copy(f->fs, sizeof(f->fs), fs->name);
+		else
+			str_format(f->fs, sizeof(f->fs), "0x%llx", (unsigned long long)magic);
+	}
+	if (fs && fs->in_memory)
+		str_format(f->why, sizeof(f->why), "%s lives in memory: there is no drive to read directly", f->fs);
+	else
+		probe_direct(f, st, path, oflags);
+	f->ep.facts.fs = f->fs;
+	f->ep.facts.direct_why = f->ep.facts.can_direct ? NULL : f->why;
+	return 0;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+
+#define DEFAULT_POOL MIB(64)
+#define DEFAULT_BUDGET GIB(1)
+#define DEFAULT_DEPTH 16
+#define MAX_DEPTH 1024
+#define DEFAULT_THREADS 12
+
+static int check_opts(const struct strait_context_opts *o)
+{
+	if (o->flags & ~STRAIT_CONTEXT_NO_URING)
+		return -EINVAL;
+	if (o->threads > WORKERS_MAX || o->queue_depth > MAX_DEPTH || o->log_level > STRAIT_LOG_DEBUG)
+		return -EINVAL;
+	if (o->chunk_bytes && (!is_pow2(o->chunk_bytes) || o->chunk_bytes < KIB(64) || o->chunk_bytes > MIB(64)))
+		return -EINVAL;
+	if (o->pool_bytes > (uint64_t)1 << 40)
+		return -EINVAL;
+	return 0;
+}
+
+static uint32_t default_threads(void)
+{
+	uint32_t n = os_cpus();
+
+	return n < 2 ? 2 : n > DEFAULT_THREADS ? DEFAULT_THREADS : n;
+}
+
+static int open_device(struct strait_context *ctx, struct strait_device *dev)
+{
+	struct device_engine *de = calloc(1, sizeof(*de));
+
+	if (!de)
+		return -ENOMEM;
+	pool_init(&de->pool, dev, ctx->pool_bytes, ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
+	de->pool.stat_bytes = &ctx->stats.pool_bytes;
+	de->pool.stat_waits = &ctx->stats.pool_waits;
+	pthread_mutex_init(&de->lock, NULL);
+	list_init(&de->streams);
+	dev->engine = de;
+	return 0;
+}
+
+static void free_stream(struct strait_device *dev, struct lane_stream *ls)
+{
+	for (unsigned int i = 0; i < ls->n_events; i++)
+		dev->ops->event_close(ls->events[i]);
+	if (ls->stream)
+		dev->ops->stream_close(ls->stream);
+	free(ls);
+}
+
+static void close_device(struct strait_device *dev)
+{
+	struct device_engine *de = dev->engine;
+
+	if (!de)
+		return;
+	list_for_each_safe(it, tmp, &de->streams)
+		free_stream(dev, list_entry(it, struct lane_stream, node));
+	pool_fini(&de->pool);
+	pthread_mutex_destroy(&de->lock);
+	free(de);
+	dev->engine = NULL;
+}
+
+static void destroy(struct strait_context *ctx)
+{
+	workers_fini(&ctx->workers);
+	keeper_fini(&ctx->keeper);
+	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
+		close_device(ctx->set.devices[i]);
+	device_set_close(&ctx->set);
+	for (unsigned int i = 0; i < ctx->n_rings; i++)
+		os_ring_close(ctx->rings[i]);
+	pthread_mutex_destroy(&ctx->ring_lock);
+	stat_sub(&ctx->stats.pool_bytes, atomic_load(&ctx->stats.pool_bytes));
+	stats_detach(&ctx->stats);
+	free(ctx);
+}
+
+int engine_open(const struct strait_context_opts *user, struct strait_context **ret)
+{
+	struct strait_context_opts o = { .size = sizeof(o) };
+	struct strait_context *ctx;
+	int rc = 0;
+
+	if (user)
+		rc = struct_in(&o, sizeof(o), user, sizeof(o));
+	if (!rc)
+		rc = check_opts(&o);
+	if (rc)
+		return rc;
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx)
+		return -ENOMEM;
+	atomic_init(&ctx->refs, 1);
+	ctx->fork_generation = os_fork_generation();
+	ctx->log = (struct log_sink){ o.log, o.log_arg, o.log_level ? o.log_level : STRAIT_LOG_WARN };
+	ctx->threads = o.threads ? o.threads : default_threads();
+	ctx->pool_bytes = o.pool_bytes ? o.pool_bytes : DEFAULT_POOL;
+	ctx->chunk_bytes = o.chunk_bytes;
+	ctx->queue_depth = o.queue_depth ? o.queue_depth : DEFAULT_DEPTH;
+	ctx->ring_error = o.flags & STRAIT_CONTEXT_NO_URING ? -EOPNOTSUPP : 0;
+	pthread_mutex_init(&ctx->ring_lock, NULL);
+	stats_attach(&ctx->stats);
+	rc = workers_init(&ctx->workers, ctx->threads);
+	if (rc)
+		goto free_ctx;
+	keeper_init(&ctx->keeper, o.pinned_budget ? o.pinned_budget : DEFAULT_BUDGET, &ctx->stats, &ctx->log);
+	rc = device_set_open(&ctx->set, &ctx->log, ctx);
+	if (rc)
+		goto fini_workers;
+	for (unsigned int i = 0; !rc && i < ctx->set.n_devices; i++)
+		rc = open_device(ctx, ctx->set.devices[i]);
+	if (rc) {
+		destroy(ctx);
+		return rc;
+	}
+	*ret = ctx;
+	return 0;
+fini_workers:
+	keeper_fini(&ctx->keeper);
+	workers_fini(&ctx->workers);
+free_ctx:
+	stats_detach(&ctx->stats);
+	pthread_mutex_destroy(&ctx->ring_lock);
+	free(ctx);
+	return rc;
+}
+
+void engine_ref(struct strait_context *ctx)
+{
+	atomic_fetch_add_explicit(&ctx->refs, 1, memory_order_relaxed);
+}
+
+void engine_unref(struct strait_context *ctx)
+{
+	/* In a forked child the threads to join are not there: leave everything to the parent. */
+	if (engine_alive(ctx))
+		return;
+	if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) == 1)
+		destroy(ctx);
+}
+
+struct os_ring *engine_ring_get(struct strait_context *ctx)
+{
+	struct os_ring *ring = NULL;
+	int rc = 0;
+
+	pthread_mutex_lock(&ctx->ring_lock);
+	if (ctx->n_rings)
+		ring = ctx->rings[--ctx->n_rings];
+	else
+		rc = ctx->ring_error;
+	pthread_mutex_unlock(&ctx->ring_lock);
+	if (ring || rc)
+		return ring;
+	rc = os_ring_open(ctx->queue_depth, &ring);
+	if (!rc)
+		return ring;
+	/* Forbidden once is forbidden always; want of memory or descriptors may pass. */
+	if (rc == -ENOSYS || rc == -EPERM || rc == -EACCES) {
+		pthread_mutex_lock(&ctx->ring_lock);
+		if (!ctx->ring_error)
+			log_info(&ctx->log, "no io_uring (%s): threads do the direct I/O", strerror(-rc));
+		ctx->ring_error = rc;
+		pthread_mutex_unlock(&ctx->ring_lock);
+	}
+	return NULL;
+}
+
+void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool broken)
+{
+	if (!broken) {
+		pthread_mutex_lock(&ctx->ring_lock);
+		if (ctx->n_rings < ENGINE_RINGS) {
+			ctx->rings[ctx->n_rings++] = ring;
+			ring = NULL;
+		}
+		pthread_mutex_unlock(&ctx->ring_lock);
+	}
+	os_ring_close(ring);
+}
+
+int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lane_stream **ret)
+{
+	struct device_engine *de = device_engine(dev);
+	struct lane_stream *ls;
+	int rc;
+
+	pthread_mutex_lock(&de->lock);
+	list_for_each(it, &de->streams) {
+		ls = list_entry(it, struct lane_stream, node);
+		if (ls->space == m->space) {
+			list_del(&ls->node);
+			pthread_mutex_unlock(&de->lock);
+			*ret = ls;
+			return 0;
+		}
+	}
+	pthread_mutex_unlock(&de->lock);
+	ls = calloc(1, sizeof(*ls));
+	if (!ls)
+		return -ENOMEM;
+	list_init(&ls->node);
+	ls->space = m->space;
+	rc = dev->ops->stream_open(dev, m, &ls->stream);
+	if (rc) {
+		free(ls);
+		return rc;
+	}
+	*ret = ls;
+	return 0;
+}
+
+void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken)
+{
+	struct device_engine *de = device_engine(dev);
+
+	if (broken) {
+		free_stream(dev, ls);
+		return;
+	}
+	pthread_mutex_lock(&de->lock);
+	list_add(&de->streams, &ls->node);
+	pthread_mutex_unlock(&de->lock);
+}
+
+int engine_event_get(struct lane_stream *ls, struct dev_event **ret)
+{
+	if (ls->n_events) {
+		*ret = ls->events[--ls->n_events];
+		return 0;
+	}
+	return ls->stream->dev->ops->event_open(ls->stream, ret);
+}
+
+void engine_event_put(struct lane_stream *ls, struct dev_event *e)
+{
+	if (ls->n_events < ARRAY_SIZE(ls->events))
+		ls->events[ls->n_events++] = e;
+	else
+		e->dev->ops->event_close(e);
+}
+
+void endpoint_ref(struct strait_endpoint *ep, unsigned int n)
+{
+	atomic_fetch_add_explicit(&ep->refs, n, memory_order_relaxed);
+}
+
+void endpoint_unref(struct strait_endpoint *ep, unsigned int n)
+{
+	struct strait_context *ctx = ep->owner;
+
+	if (atomic_fetch_sub_explicit(&ep->refs, n, memory_order_acq_rel) != n)
+		return;
+	keep_forget(&ctx->keeper, ep);
+	ep->ops->destroy(ep);
+	engine_unref(ctx);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+/* The context: devices, the threads and memory that move data to them, counters. */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <strait/context.h>
+
+#include "endpoint/endpoint.h"
+#include "engine/keep.h"
+#include "engine/pool.h"
+#include "engine/stats.h"
+#include "engine/workers.h"
+#include "os/os.h"
+#include "os/ring.h"
+#include "region/region.h"
+
+#define ENGINE_RINGS 32
+
+/* What the engine keeps for one device. */
+struct device_engine {
+	struct pool pool;
+	pthread_mutex_t lock;
+	struct list streams; /* idle struct lane_stream */
+};
+
+struct strait_context {
+	atomic_uint refs;
+	unsigned int fork_generation;
+	struct log_sink log;
+	uint32_t threads;
+	uint64_t pool_bytes;
+	uint64_t chunk_bytes; /* 0: the device's own */
+	uint32_t queue_depth;
+	struct device_set set;
+	struct workers workers;
+	struct keeper keeper;
+	struct stats stats;
+	pthread_mutex_t ring_lock;
+	struct os_ring *rings[ENGINE_RINGS]; /* idle ones */
+	unsigned int n_rings;
+	int ring_error; /* why there is no io_uring, 0 while it works */
+};
+
+/* A stream and the events that go with it, borrowed from the device. */
+struct lane_stream {
+	struct list node;
+	uintptr_t space;
+	struct dev_stream *stream;
+	struct dev_event *events[16]; /* idle ones */
+	unsigned int n_events;
+};
+
+int engine_open(const struct strait_context_opts *opts, struct strait_context **ret);
+void engine_ref(struct strait_context *ctx);
+void engine_unref(struct strait_context *ctx);
+
+/* -EOWNERDEAD in a forked child. */
+static inline int engine_alive(const struct strait_context *ctx)
+{
+	return ctx->fork_generation == os_fork_generation() ? 0 : -EOWNERDEAD;
+}
+
+static inline struct strait_context *device_context(const struct strait_device *dev)
+{
+	return dev->provider->set->owner;
+}
+
+static inline struct device_engine *device_engine(const struct strait_device *dev)
+{
+	return dev->engine;
+}
+
+/* A ring nobody else uses until it is given back; NULL where io_uring is not to be had. */
+struct os_ring *engine_ring_get(struct strait_context *ctx);
+/* A broken ring is closed instead of kept. */
+void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool broken);
+
+int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lane_stream **ret);
+void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
+int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
+void engine_event_put(struct lane_stream *ls, struct dev_event *e);
+
+void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
+void endpoint_unref(struct strait_endpoint *ep, unsigned int n);
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/gather.h"
+
+#include "base/util.h"
+
+bool gather_takes(const struct strait_transfer *t)
+{
+	struct route_facts facts;
+	struct route_decision way;
+
+	if (t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered)
+		return false;
+	transfer_facts(t, false, &facts);
+	route_decide(&facts, &way);
+	return way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
+}
+
+bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result)
+{
+	struct pool *pool = &device_engine(t->region->dev)->pool;
+	uint64_t span = align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64);
+	/* Direct I/O wants its memory aligned as well. */
+	uint64_t align = t->endpoint->facts.can_direct ? t->endpoint->facts.dio_mem_align : 64;
+	uint64_t slot = align_up(g->used, max_u64(align, 64));
+	struct gather_item *it;
+
+	if (g->n == GATHER_MAX || slot + span > pool->chunk_bytes)
+		return false;
+	if (g->n) {
+		const struct strait_transfer *first = g->item[0].t;
+
+		/* One stream serves one address space. */
+		if (first->op != t->op || first->region->dev != t->region->dev ||
+		    first->region->mem.space != t->region->mem.space)
+			return false;
+	}
+	it = &g->item[g->n++];
+	memset(it, 0, sizeof(*it));
+	it->t = t;
+	it->result = result;
+	it->slot = slot;
+	g->used = slot + span;
+	return true;
+}
+
+/* May the bytes be read where they are, in registered page cache? @len is the length of the file then. */
+static bool in_place(const struct strait_transfer *t, uint64_t *len)
+{
+	struct strait_endpoint *ep = t->endpoint;
+
+	return (t->region->dev->caps & STRAIT_DEVICE_REGISTER_FILE) && !ep->facts.force_direct &&
+	       (!t->routes || (t->routes & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))) && ep->ops->unchanged(ep) &&
+	       !ep->ops->length(ep, len);
+}
+
+/* Finds, or makes, the registered windows of those items that can be read in place. */
+static void find_places(struct strait_context *ctx, struct gather *g)
+{
+	const struct strait_transfer *last = NULL;
+	uint64_t len = 0;
+	bool ok = false, any = false;
+
+	for (unsigned int i = 0; i < g->n; i++) {
+		const struct strait_transfer *t = g->item[i].t;
+		struct keep_place *p = &g->place[i];
+
+		/* The answer, which costs system calls, is mostly the one for the item before. */
+		if (!last || last->endpoint != t->endpoint || last->region->dev != t->region->dev ||
+		    last->routes != t->routes)
+			ok = in_place(t, &len);
+		last = t;
+		p->ep = ok && t->endpoint_offset < len ? t->endpoint : NULL;
+		p->dev = t->region->dev;
+		p->off = t->endpoint_offset;
+		p->ep_len = len;
+		p->len = p->ep ? min_u64(t->length, len - p->off) : 0;
+		p->kept = NULL;
+		any |= p->ep != NULL;
+	}
+	if (!any)
+		return;
+	keep_find_many(&ctx->keeper, g->place, g->n);
+	for (unsigned int i = 0; i < g->n; i++) {
+		struct keep_place *p = &g->place[i];
+
+		if (!p->ep)
+			continue;
+		if (!p->kept)
+			p->kept = keep_get(&ctx->keeper, p->ep, p->dev, p->off, p->ep_len);
+		if (p->kept && p->off + p->len > p->kept->off + p->kept->len) {
+			/* It reaches into the next window. */
+			keep_put(&ctx->keeper, p->kept);
+			p->kept = NULL;
+		}
+		if (p->kept) {
+			g->item[i].skip = p->off - p->kept->off;
+			g->item[i].n = (ssize_t)p->len;
+		}
+	}
+}
+
+/* Read what is in memory; the rest is left for the ring. */
+static void read_cached(struct strait_context *ctx, struct gather_item *it, char *chunk)
+{
+	const struct strait_transfer *t = it->t;
+	struct strait_endpoint *ep = t->endpoint;
+
+	if (ep->facts.force_direct || !ep->facts.can_buffered) {
+		it->miss = true;
+		return;
+	}
+	it->n = ep->ops->read_cached(ep, chunk + it->slot, t->length, t->endpoint_offset);
+	if (it->n == -EAGAIN)
+		it->miss = true;
+	else if (it->n != (ssize_t)t->length)
+		it->n = small_read(ctx, ep, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
+}
+
+/* Start one request on the ring: the place of @it in the array travels with it. */
+static int queue_miss(struct os_ring *ring, struct gather_item *it, char *chunk)
+{
+	const struct strait_transfer *t = it->t;
+	struct strait_endpoint *ep = t->endpoint;
+
+	if (!ep->facts.can_direct)
+		return os_ring_read(ring, ep->ops->fd(ep, WAY_BUFFERED), chunk + it->slot, t->length,
+				    t->endpoint_offset, it);
+	it->skip = t->endpoint_offset - align_down(t->endpoint_offset, ep->facts.dio_align);
+	return os_ring_read(ring, ep->ops->fd(ep, WAY_DIRECT), chunk + it->slot,
+			    small_span(ep, t->endpoint_offset, t->length), t->endpoint_offset - it->skip, it);
+}
+
+static void finish_miss(struct strait_context *ctx, struct gather_item *it, char *chunk, ssize_t res)
+{
+	const struct strait_transfer *t = it->t;
+
+	it->miss = false;
+	it->n = res < 0 ? res : res > (ssize_t)it->skip ? res - (ssize_t)it->skip : 0;
+	if (it->n >= (ssize_t)t->length) {
+		it->n = (ssize_t)t->length;
+		if (t->endpoint->facts.can_direct)
+			stat_add(&ctx->stats.direct_bytes, t->length);
+		return;
+	}
+	/* Short, refused or failed: one request at a time tells what it is. */
+	it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
+}
+
+static void read_misses(struct strait_context *ctx, struct gather *g, char *chunk)
+{
+	struct os_ring *ring = engine_ring_get(ctx);
+	unsigned int next = 0, flying = 0, queued;
+	bool broken = !ring;
+	ssize_t res;
+	void *tag;
+
+	while (!broken) {
+		queued = 0;
+		for (; next < g->n; next++) {
+			if (!g->item[next].miss)
+				continue;
+			if (flying + queued >= ctx->queue_depth || queue_miss(ring, &g->item[next], chunk))
+				break;
+			queued++;
+		}
+		if (queued) {
+			int rc = os_ring_submit(ring);
+
+			flying += rc > 0 ? (unsigned int)rc : 0;
+			broken = rc != (int)queued;
+		}
+		if (!flying)
+			break;
+		if (os_ring_take(ring, STRAIT_FOREVER, &tag, &res)) {
+			flying--;
+			finish_miss(ctx, tag, chunk, res);
+		}
+	}
+	while (flying)
+		if (os_ring_take(ring, STRAIT_FOREVER, &tag, &res)) {
+			flying--;
+			finish_miss(ctx, tag, chunk, res);
+		}
+	if (ring)
+		engine_ring_put(ctx, ring, broken);
+	for (unsigned int i = 0; i < g->n; i++) {
+		struct gather_item *it = &g->item[i];
+
+		if (it->miss)
+			it->n = small_read(ctx, it->t->endpoint, chunk + it->slot, it->t->endpoint_offset,
+					   it->t->length, &it->skip);
+	}
+}
+
+static uint64_t item_addr(const struct gather_item *it)
+{
+	return it->t->region->mem.addr + it->t->region_offset;
+}
+
+static void read_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
+{
+	struct strait_device *dev = ls->stream->dev;
+	unsigned int segs = 0, misses = 0;
+	int rc = 0;
+
+	find_places(ctx, g);
+	for (unsigned int i = 0; i < g->n; i++) {
+		if (g->place[i].kept)
+			continue;
+		read_cached(ctx, &g->item[i], c->ptr);
+		misses += g->item[i].miss;
+	}
+	if (misses)
+		read_misses(ctx, g, c->ptr);
+	for (unsigned int i = 0; i < g->n; i++) {
+		struct gather_item *it = &g->item[i];
+		struct kept *kept = g->place[i].kept;
+
+		if (it->n > 0)
+			g->seg[segs++] = (struct copy_seg){ item_addr(it),
+							    (kept ? kept->reg.dev_addr : c->dev_addr + it->slot) +
+								    it->skip,
+							    (uint64_t)it->n };
+	}
+	if (segs)
+		rc = dev->ops->copy_list(ls->stream, g->seg, segs);
+	if (segs && !rc)
+		rc = dev->ops->stream_wait(ls->stream, STRAIT_FOREVER);
+	for (unsigned int i = 0; i < g->n; i++) {
+		struct gather_item *it = &g->item[i];
+		struct strait_result *r = it->result;
+		int route = g->place[i].kept ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
+
+		if (it->n < 0) {
+			r->status = (int)it->n;
+		} else if (rc && it->n) {
+			r->status = rc;
+			r->device_status = ls->stream->status;
+		} else if (it->n) {
+			r->bytes = r->route_bytes[route] = (uint64_t)it->n;
+			r->routes = STRAIT_ROUTE_MASK(route);
+		}
+	}
+	keep_put_many(&ctx->keeper, g->place, g->n);
+}
+
+static void write_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
+{
+	struct strait_device *dev = ls->stream->dev;
+	int rc;
+
+	for (unsigned int i = 0; i < g->n; i++)
+		g->seg[i] = (struct copy_seg){ c->dev_addr + g->item[i].slot, item_addr(&g->item[i]),
+					       g->item[i].t->length };
+	rc = dev->ops->copy_list(ls->stream, g->seg, g->n);
+	if (!rc)
+		rc = dev->ops->stream_wait(ls->stream, STRAIT_FOREVER);
+	for (unsigned int i = 0; i < g->n; i++) {
+		const struct strait_transfer *t = g->item[i].t;
+		struct strait_result *r = g->item[i].result;
+
+		if (rc) {
+			r->status = rc;
+			r->device_status = ls->stream->status;
+			continue;
+		}
+		r->bytes = small_write(ctx, t->endpoint, (char *)c->ptr + g->item[i].slot, t->endpoint_offset,
+				       t->length, &r->status);
+		r->route_bytes[STRAIT_ROUTE_STAGED] = r->bytes;
+		r->routes = r->bytes ? STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) : 0;
+	}
+}
+
+/* The counters are shared by all threads: touch them once for all. */
+static void count(struct strait_context *ctx, const struct gather *g)
+{
+	struct stats_batch sum = { 0 };
+
+	for (unsigned int i = 0; i < g->n; i++)
+		stats_collect(&sum, g->item[i].result);
+	stats_transfers(&ctx->stats, g->item[0].t->op, &sum);
+}
+
+void gather_run(struct gather *g)
+{
+	const struct strait_transfer *first = g->item[0].t;
+	struct strait_device *dev = first->region->dev;
+	struct strait_context *ctx = first->endpoint->owner;
+	struct pool *pool = &device_engine(dev)->pool;
+	struct lane_stream *ls = NULL;
+	struct chunk *c = NULL;
+	struct pool_user user;
+	int rc;
+
+	for (unsigned int i = 0; i < g->n; i++) {
+		memset(g->item[i].result, 0, sizeof(*g->item[i].result));
+		g->item[i].result->user_data = g->item[i].t->user_data;
+	}
+	rc = engine_stream_get(dev, &first->region->mem, &ls);
+	if (!rc)
+		rc = pool_enter(pool, &user);
+	if (!rc) {
+		while (!c)
+			c = pool_wait(pool, &user, STRAIT_FOREVER / 2);
+		if (first->op == STRAIT_READ)
+			read_all(ctx, g, c, ls);
+		else
+			write_all(ctx, g, c, ls);
+		pool_put(pool, &user, c);
+		pool_leave(pool, &user);
+		stat_add(&ctx->stats.gathers, 1);
+		stat_add(&ctx->stats.gathered, g->n);
+	}
+	if (ls)
+		engine_stream_put(dev, ls, false);
+	for (unsigned int i = 0; rc && i < g->n; i++)
+		g->item[i].result->status = rc;
+	count(ctx, g);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_GATHER_H
+#define ENGINE_GATHER_H
+
+/* Many small transfers of one device and direction at once: one host buffer, one copy, one scatter. */
+
+#include "engine/transfer.h"
+
+#define GATHER_MAX 256
+
+struct gather_item {
+	const struct strait_transfer *t;
+	struct strait_result *result;
+	uint64_t slot;	   /* where in the chunk its space begins */
+	uint64_t skip;	   /* where in that space the bytes begin */
+	ssize_t n;	   /* bytes, or the error */
+	bool miss;	   /* not in memory: goes to the ring */
+};
+
+struct gather {
+	unsigned int n;
+	uint64_t used; /* bytes of the chunk spoken for */
+	struct gather_item item[GATHER_MAX];
+	struct copy_seg seg[GATHER_MAX];
+	struct keep_place place[GATHER_MAX]; /* of items whose bytes are read in place */
+};
+
+/* May requests of its kind, if they are small, travel with others? */
+bool gather_takes(const struct strait_transfer *t);
+/* Adds a request that does, if it goes with those already there. */
+bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result);
+/* Runs them all, counts them and fills their results. */
+void gather_run(struct gather *g);
+
+#endif

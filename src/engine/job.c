@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/job.h"
+
+#include "base/util.h"
+#include "os/os.h"
+
+void job_fail(struct job *job, uint64_t off, int err, int32_t device_status)
+{
+	pthread_mutex_lock(&job->lock);
+	if (off < job->limit) {
+		job->limit = off;
+		job->err = err;
+		job->device_status = device_status;
+	}
+	job->cursor = job->stop;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_poll(struct job *job)
+{
+	int err = 0;
+
+	if (job->cancel && atomic_load_explicit(job->cancel, memory_order_relaxed))
+		err = -ECANCELED;
+	else if (job->deadline != UINT64_MAX && os_now_ns() >= job->deadline)
+		err = -ETIMEDOUT;
+	if (!err)
+		return;
+	pthread_mutex_lock(&job->lock);
+	if (job->cursor < job->stop && job->cursor < job->limit) {
+		job->limit = job->cursor;
+		job->err = err;
+	}
+	job->cursor = job->stop;
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_add_bytes(struct job *job, int route, uint64_t bytes)
+{
+	pthread_mutex_lock(&job->lock);
+	job->route_bytes[route] += bytes;
+	pthread_mutex_unlock(&job->lock);
+}
+
+static void lane_run(struct job *job, bool helper)
+{
+	struct lane l = { .job = job };
+	int rc;
+
+	list_init(&l.copies);
+	pthread_mutex_lock(&job->lock);
+	if (job->op == STRAIT_READ && (job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) &&
+	    job->ep->facts.can_buffered && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {
+		job->register_lanes++;
+		l.registers = true;
+	}
+	pthread_mutex_unlock(&job->lock);
+
+	if (!job->host) {
+		rc = engine_stream_get(job->dev, &job->region->mem, &l.ls);
+		if (rc) {
+			/* A helper leaves its part to the others; the first lane is the last resort. */
+			if (!helper)
+				job_fail(job, job->start, rc, 0);
+			return;
+		}
+	}
+	if (job->op == STRAIT_READ)
+		lane_read(&l);
+	else
+		lane_write(&l);
+	if (l.ls)
+		engine_stream_put(job->dev, l.ls, l.stream_broken);
+	if (l.ring)
+		engine_ring_put(job->ctx, l.ring, l.ring_broken);
+}
+
+static void helper_run(struct task *task)
+{
+	struct job *job = container_of(task, struct helper, task)->job;
+
+	lane_run(job, true);
+	pthread_mutex_lock(&job->lock);
+	job->lanes--;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_want_helper(struct job *job)
+{
+	struct helper *h = NULL;
+
+	pthread_mutex_lock(&job->lock);
+	/* Waking a thread pays only when several windows are left for it. */
+	if (job->lanes < job->max_lanes && job->helpers < JOB_LANES && job->stop - job->cursor >= 4 * job->block) {
+		h = &job->helper[job->helpers++];
+		job->lanes++;
+	}
+	pthread_mutex_unlock(&job->lock);
+	if (!h)
+		return;
+	h->job = job;
+	h->task.run = helper_run;
+	if (workers_offer(&job->ctx->workers, &h->task)) {
+		pthread_mutex_lock(&job->lock);
+		job->lanes--;
+		job->max_lanes = job->lanes; /* all threads are busy: do not ask again */
+		pthread_mutex_unlock(&job->lock);
+	}
+}
+
+/* A file that shrank while its pages were registered: what lies past its end now is not good. */
+static void clip_to_file(struct job *job)
+{
+	uint64_t len;
+
+	if (!job->fresh || job->ep->ops->length(job->ep, &len) || len >= job->limit)
+		return;
+	job->limit = max_u64(len, job->start);
+	job->err = 0;
+}
+
+void job_run(struct job *job, struct strait_result *result)
+{
+	pthread_mutex_init(&job->lock, NULL);
+	pthread_cond_init(&job->changed, NULL);
+	list_init(&job->gate);
+	job->cursor = job->start;
+	job->limit = job->stop;
+	job->lanes = 1;
+	if (job->ep->ops->length(job->ep, &job->ep_len))
+		job->ep_len = UINT64_MAX;
+
+	lane_run(job, false);
+	pthread_mutex_lock(&job->lock);
+	job->lanes--;
+	while (job->lanes)
+		pthread_cond_wait(&job->changed, &job->lock);
+	pthread_mutex_unlock(&job->lock);
+	clip_to_file(job);
+
+	result->bytes = job->limit - job->start;
+	result->status = job->err;
+	result->device_status = job->device_status;
+	result->routes = 0;
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
+		result->route_bytes[r] = job->route_bytes[r];
+		if (job->route_bytes[r])
+			result->routes |= STRAIT_ROUTE_MASK(r);
+	}
+	pthread_cond_destroy(&job->changed);
+	pthread_mutex_destroy(&job->lock);
+}

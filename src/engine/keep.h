@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_KEEP_H
+#define ENGINE_KEEP_H
+
+/*
+ * Page-cache windows that stay registered between transfers, which is allowed only while it is known
+ * that the file does not change: truncation, and direct writes by others, take pages out of the file
+ * that a registration goes on reading. What vouches is the caller's promise, or a read lease.
+ */
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "endpoint/endpoint.h"
+#include "engine/stats.h"
+#include "region/provider.h"
+
+#define KEEP_BUCKETS 1024
+
+struct keeper {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct list buckets[KEEP_BUCKETS];
+	struct list lru; /* least recently used first */
+	uint64_t budget;
+	uint64_t bytes;
+	struct list leases; /* struct strait_endpoint.lease_node */
+	unsigned long thread;
+	int tid; /* of the thread that watches leases, 0 until it runs */
+	bool started;
+	bool stop;
+	struct stats *stats;
+	const struct log_sink *log;
+};
+
+struct kept {
+	struct list bucket_node, lru_node, ep_node;
+	struct strait_endpoint *ep;
+	struct strait_device *dev;
+	uint64_t off, len;
+	void *map;
+	struct host_reg reg;
+	unsigned int users;
+	bool listed; /* found by others; false: goes with its last user */
+};
+
+int keeper_init(struct keeper *k, uint64_t budget, struct stats *stats, const struct log_sink *log);
+void keeper_fini(struct keeper *k);
+
+/*
+ * The registered window that holds byte @off of the endpoint, whose length is @ep_len. NULL when the file may change, or the
+ * window cannot be registered, or the budget is used up by windows in use.
+ */
+struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strait_device *dev, uint64_t off,
+		      uint64_t ep_len);
+void keep_put(struct keeper *k, struct kept *w);
+
+/*
+ * The same for many places at once, under one lock: fills in the windows that are registered already.
+ * Whether the file may change is for the caller to have asked. Undone by keep_put_many(), which skips NULL.
+ */
+struct keep_place {
+	struct strait_endpoint *ep; /* NULL: not this one */
+	struct strait_device *dev;
+	uint64_t off, len; /* must lie in one window */
+	uint64_t ep_len;
+	struct kept *kept;
+};
+void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n);
+void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n);
+
+/* Register one window of the page cache, kept or for one transfer; @off is page-aligned. */
+int window_register(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len, void **map,
+		    struct host_reg *reg);
+void window_unregister(struct strait_device *dev, void *map, uint64_t len, struct host_reg *reg);
+
+/* Try to take the lease an endpoint was opened for. Without one the file simply counts as changing. */
+void keep_lease(struct keeper *k, struct strait_endpoint *ep);
+/* No transfer uses the endpoint any more: drop its windows and its lease. */
+void keep_forget(struct keeper *k, struct strait_endpoint *ep);
+
+#endif

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/queue.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define DEFAULT_ENTRIES 1024
+#define MAX_ENTRIES (1u << 20)
+#define SMALL_PER_PUMP 32 /* small transfers worth waking another thread for */
+
+enum entry_state { ENTRY_FREE, ENTRY_PENDING, ENTRY_RUNNING, ENTRY_DONE };
+
+struct entry {
+	struct list node;
+	struct strait_transfer t;
+	struct strait_result r;
+	enum entry_state state;
+	bool small;
+	atomic_bool cancel;
+};
+
+/* A task that takes transfers off the queue until none is left. */
+struct pump {
+	struct task task;
+	struct strait_queue *queue;
+	bool posted;
+	struct gather gather;
+	struct entry *batch[GATHER_MAX];
+};
+
+struct strait_queue {
+	struct strait_context *ctx;
+	pthread_mutex_t lock;
+	pthread_cond_t done_cond;
+	struct entry *entries;
+	unsigned int n_entries;
+	struct list free, pending, done;
+	unsigned int n_free, n_done;
+	unsigned int n_small, n_large; /* pending */
+	unsigned int pumps;	       /* posted or running */
+	unsigned int waiters;
+	bool closing;
+	struct pump *pump[WORKERS_MAX];
+};
+
+struct strait_context *queue_context(const struct strait_queue *q)
+{
+	return q->ctx;
+}
+
+int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user, struct strait_queue **ret)
+{
+	struct strait_queue_opts o = { .size = sizeof(o) };
+	pthread_condattr_t attr;
+	struct strait_queue *q;
+	int rc = 0;
+
+	if (user)
+		rc = struct_in(&o, sizeof(o), user, sizeof(o));
+	if (rc)
+		return rc;
+	if (o.flags || o.entries > MAX_ENTRIES)
+		return -EINVAL;
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		return -ENOMEM;
+	q->n_entries = q->n_free = o.entries ? o.entries : DEFAULT_ENTRIES;
+	q->entries = calloc(q->n_entries, sizeof(*q->entries));
+	if (!q->entries) {
+		free(q);
+		return -ENOMEM;
+	}
+	list_init(&q->free);
+	list_init(&q->pending);
+	list_init(&q->done);
+	for (unsigned int i = 0; i < q->n_entries; i++)
+		list_add_tail(&q->free, &q->entries[i].node);
+	pthread_mutex_init(&q->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&q->done_cond, &attr);
+	pthread_condattr_destroy(&attr);
+	engine_ref(ctx);
+	q->ctx = ctx;
+	*ret = q;
+	return 0;
+}
+
+/* Called with the lock held. */
+static void complete(struct strait_queue *q, struct entry *e)
+{
+	e->state = ENTRY_DONE;
+	list_add_tail(&q->done, &e->node);
+	q->n_done++;
+}
+
+/* Takes the next transfer, and small ones that go with it. Called with the lock held. */
+static unsigned int take_batch(struct strait_queue *q, struct pump *p)
+{
+	struct entry *e = list_first(&q->pending, struct entry, node);
+	unsigned int n = 0;
+
+	p->gather.n = 0;
+	p->gather.used = 0;
+	if (!e->small) {
+		q->n_large--;
+		e->state = ENTRY_RUNNING;
+		list_del(&e->node);
+		p->batch[n++] = e;
+		return n;
+	}
+	list_for_each_safe(it, tmp, &q->pending) {
+		e = list_entry(it, struct entry, node);
+		if (!e->small)
+			continue;
+		if (!gather_add(&p->gather, &e->t, &e->r))
+			break;
+		q->n_small--;
+		e->state = ENTRY_RUNNING;
+		list_del(&e->node);
+		p->batch[n++] = e;
+	}
+	return n;
+}
+
+static void end_batch(struct pump *p, unsigned int n)
+{
+	unsigned int run;
+
+	for (unsigned int i = 0; i < n; i += run) {
+		const struct strait_transfer *t = &p->batch[i]->t;
+
+		for (run = 1; i + run < n && p->batch[i + run]->t.region == t->region &&
+			      p->batch[i + run]->t.endpoint == t->endpoint;)
+			run++;
+		transfer_end(t, run);
+	}
+}
+
+static void pump_run(struct task *task)
+{
+	struct pump *p = container_of(task, struct pump, task);
+	struct strait_queue *q = p->queue;
+	unsigned int n;
+
+	pthread_mutex_lock(&q->lock);
+	while (!list_empty(&q->pending)) {
+		n = take_batch(q, p);
+		pthread_mutex_unlock(&q->lock);
+		if (p->gather.n)
+			gather_run(&p->gather);
+		else
+			transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, &p->batch[0]->r);
+		end_batch(p, n);
+		pthread_mutex_lock(&q->lock);
+		for (unsigned int i = 0; i < n; i++)
+			complete(q, p->batch[i]);
+		if (q->waiters)
+			pthread_cond_broadcast(&q->done_cond);
+	}
+	p->posted = false;
+	q->pumps--;
+	pthread_cond_broadcast(&q->done_cond);
+	pthread_mutex_unlock(&q->lock);
+}
+
+/* An idle pump, or NULL. Called with the lock held. */
+static struct pump *find_pump(struct strait_queue *q)
+{
+	unsigned int want = q->n_large + (q->n_small + SMALL_PER_PUMP - 1) / SMALL_PER_PUMP;
+
+	if (q->pumps >= want)
+		return NULL;
+	for (unsigned int i = 0; i < q->ctx->workers.max; i++) {
+		struct pump *p = q->pump[i];
+
+		if (p && p->posted)
+			continue;
+		if (!p) {
+			p = calloc(1, sizeof(*p));
+			if (!p)
+				return NULL;
+			p->queue = q;
+			p->task.run = pump_run;
+			q->pump[i] = p;
+		}
+		p->posted = true;
+		q->pumps++;
+		return p;
+	}
+	return NULL;
+}
+
+static void start_pumps(struct strait_queue *q)
+{
+	struct pump *p;
+
+	for (;;) {
+		pthread_mutex_lock(&q->lock);
+		p = find_pump(q);
+		pthread_mutex_unlock(&q->lock);
+		if (!p)
+			break;
+		/* Where no thread can be had at all, the submitter does the work. */
+		if (workers_post(&q->ctx->workers, &p->task))
+			pump_run(&p->task);
+	}
+}
+
+/* Copies the requests into their entries; how many of them are small. */
+static unsigned int fill_entries(struct list *batch, const struct strait_transfer *t)
+{
+	const struct strait_transfer *last = NULL;
+	unsigned int n = 0;
+	bool gathers = false;
+
+	list_for_each(it, batch) {
+		struct entry *e = list_entry(it, struct entry, node);
+
+		e->t = *t;
+		/* The answer is mostly the one for the request before. */
+		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op ||
+		    last->routes != t->routes)
+			gathers = gather_takes(t);
+		e->small = gathers && t->length && transfer_is_small(t);
+		atomic_store_explicit(&e->cancel, false, memory_order_relaxed);
+		n += e->small;
+		last = t++;
+	}
+	return n;
+}
+
+int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsigned int n)
+{
+	struct list batch = LIST_INIT(batch);
+	unsigned int small = 0;
+	int rc = 0;
+
+	pthread_mutex_lock(&q->lock);
+	if (q->closing)
+		rc = -ESHUTDOWN;
+	else if (n > q->n_free)
+		rc = -EAGAIN;
+	for (unsigned int i = 0; !rc && i < n; i++) {
+		struct list *node = q->free.next;
+
+		list_del(node);
+		list_add_tail(&batch, node);
+	}
+	if (!rc)
+		q->n_free -= n;
+	pthread_mutex_unlock(&q->lock);
+	if (rc)
+		return rc;
+
+	rc = transfer_begin_all(q->ctx, t, n);
+	if (!rc)
+		small = fill_entries(&batch, t);
+
+	pthread_mutex_lock(&q->lock);
+	list_for_each_safe(it, tmp, &batch) {
+		struct entry *e = list_entry(it, struct entry, node);
+
+		list_del(&e->node);
+		list_add_tail(rc ? &q->free : &q->pending, &e->node);
+		e->state = rc ? ENTRY_FREE : ENTRY_PENDING;
+	}
+	if (rc) {
+		q->n_free += n;
+		pthread_cond_broadcast(&q->done_cond); /* they looked as if in flight */
+	} else {
+		q->n_small += small;
+		q->n_large += n - small;
+	}
+	pthread_mutex_unlock(&q->lock);
+	if (!rc)
+		start_pumps(q);
+	return rc;
+}
+
+int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64_t timeout_ns,
+	       struct strait_result *results)
+{
+	uint64_t end = timeout_ns >= STRAIT_FOREVER / 2 ? UINT64_MAX / 4 : os_now_ns() + (uint64_t)timeout_ns;
+	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
+	unsigned int n = 0;
+	int rc = 0;
+
+	if (min > max || timeout_ns < 0)
+		return -EINVAL;
+	pthread_mutex_lock(&q->lock);
+	q->waiters++;
+	/* All in flight is what can still come. */
+	while (!rc && timeout_ns && q->n_done < min && q->n_done < q->n_entries - q->n_free)
+		rc = pthread_cond_timedwait(&q->done_cond, &q->lock, &ts);
+	q->waiters--;
+	while (n < max && q->n_done) {
+		struct entry *e = list_first(&q->done, struct entry, node);
+
+		results[n++] = e->r;
+		list_del(&e->node);
+		e->state = ENTRY_FREE;
+		list_add_tail(&q->free, &e->node);
+		q->n_done--;
+		q->n_free++;
+	}
+	pthread_mutex_unlock(&q->lock);
+	return (int)n;
+}
+
+/* Called with the lock held. True if the entry was pending and is now canceled; its transfer must be ended. */
+static bool cancel_entry(struct strait_queue *q, struct entry *e, struct list *out)
+{
+	if (e->state == ENTRY_RUNNING) {
+		atomic_store_explicit(&e->cancel, true, memory_order_relaxed);
+		return true;
+	}
+	if (e->state != ENTRY_PENDING)
+		return false;
+	if (e->small)
+		q->n_small--;
+	else
+		q->n_large--;
+	e->state = ENTRY_RUNNING;
+	list_del(&e->node);
+	list_add_tail(out, &e->node);
+	return true;
+}
+
+static int cancel_where(struct strait_queue *q, bool all, uint64_t user_data)
+{
+	struct list out = LIST_INIT(out);
+	int found = 0;
+
+	pthread_mutex_lock(&q->lock);
+	for (unsigned int i = 0; i < q->n_entries; i++) {
+		struct entry *e = &q->entries[i];
+
+		if (e->state != ENTRY_FREE && (all || e->t.user_data == user_data))
+			found += cancel_entry(q, e, &out);
+	}
+	pthread_mutex_unlock(&q->lock);
+	list_for_each(it, &out) {
+		struct entry *e = list_entry(it, struct entry, node);
+
+		memset(&e->r, 0, sizeof(e->r));
+		e->r.user_data = e->t.user_data;
+		e->r.status = -ECANCELED;
+		stats_transfer(&q->ctx->stats, e->t.op, &e->r);
+		transfer_end(&e->t, 1);
+	}
+	pthread_mutex_lock(&q->lock);
+	list_for_each_safe(it, tmp, &out) {
+		list_del(it);
+		complete(q, list_entry(it, struct entry, node));
+	}
+	pthread_cond_broadcast(&q->done_cond);
+	pthread_mutex_unlock(&q->lock);
+	return found;
+}
+
+int queue_cancel(struct strait_queue *q, uint64_t user_data)
+{
+	int found = cancel_where(q, false, user_data);
+
+	return found ? found : -ENOENT;
+}
+
+void queue_close(struct strait_queue *q)
+{
+	struct strait_context *ctx = q->ctx;
+
+	pthread_mutex_lock(&q->lock);
+	q->closing = true;
+	pthread_mutex_unlock(&q->lock);
+	cancel_where(q, true, 0);
+	pthread_mutex_lock(&q->lock);
+	while (q->pumps || q->n_done + q->n_free < q->n_entries)
+		pthread_cond_wait(&q->done_cond, &q->lock);
+	pthread_mutex_unlock(&q->lock);
+	for (unsigned int i = 0; i < WORKERS_MAX; i++)
+		free(q->pump[i]);
+	pthread_cond_destroy(&q->done_cond);
+	pthread_mutex_destroy(&q->lock);
+	free(q->entries);
+	free(q);
+	engine_unref(ctx);
+}

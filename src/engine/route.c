@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/route.h"
+
+#include "base/util.h"
+
+static enum route_reason judge(const struct route_facts *f, enum strait_route route)
+{
+	if (f->op == STRAIT_READ ? !f->ep->can_read : !f->ep->can_write)
+		return ROUTE_NO_ACCESS;
+	switch (route) {
+	case STRAIT_ROUTE_P2P:
+		if (f->host_memory)
+			return ROUTE_HOST_MEMORY;
+		return ROUTE_NO_MODULE;
+	case STRAIT_ROUTE_PAGECACHE:
+		if (f->host_memory)
+			return ROUTE_HOST_MEMORY;
+		if (f->op != STRAIT_READ)
+			return ROUTE_READ_ONLY;
+		if (!f->can_register_file)
+			return ROUTE_NO_REGISTER;
+		if (!f->ep->can_map)
+			return ROUTE_NO_MAP;
+		return ROUTE_OK;
+	case STRAIT_ROUTE_STAGED:
+		return f->host_memory ? ROUTE_HOST_MEMORY : ROUTE_OK;
+	default:
+		return f->host_memory ? ROUTE_OK : ROUTE_NOT_HOST;
+	}
+}
+
+void route_decide(const struct route_facts *f, struct route_decision *d)
+{
+	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+
+	memset(d, 0, sizeof(*d));
+	d->route = -1;
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
+		d->reason[r] = judge(f, r);
+		if (d->reason[r] != ROUTE_OK)
+			continue;
+		d->possible |= STRAIT_ROUTE_MASK(r);
+		if (f->routes && !(f->routes & STRAIT_ROUTE_MASK(r)))
+			d->reason[r] = ROUTE_NOT_ASKED;
+		else
+			d->mask |= STRAIT_ROUTE_MASK(r);
+	}
+	if (!d->mask) {
+		bool access = f->op == STRAIT_READ ? f->ep->can_read : f->ep->can_write;
+
+		d->code = access ? -EOPNOTSUPP : -EBADF;
+		return;
+	}
+	/* The page cache is worth registering only where it holds the file, unless nothing else may be used. */
+	if ((d->mask & pagecache) && d->mask != pagecache && f->length &&
+	    (f->ep->force_direct || f->cached == 0)) {
+		d->reason[STRAIT_ROUTE_PAGECACHE] = ROUTE_NOT_CACHED;
+		d->mask &= ~pagecache;
+	}
+	for (int r = 0; r < STRAIT_ROUTE_COUNT && d->route < 0; r++)
+		if (d->mask & STRAIT_ROUTE_MASK(r))
+			d->route = r;
+	/* A mixture is named after the route that carries most: for a file less than half cached that is staged. */
+	if (d->route == STRAIT_ROUTE_PAGECACHE && (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) &&
+	    f->cached != UINT64_MAX && f->cached < f->length / 2)
+		d->route = STRAIT_ROUTE_STAGED;
+}
+
+static void explain_ok(const struct route_facts *f, const struct route_decision *d, int route,
+		       struct strait_route_verdict *v)
+{
+	switch (route) {
+	case STRAIT_ROUTE_PAGECACHE:
+		str_format(v->why, sizeof(v->why), "the copy engine of %s reads the page cache in place%s", f->device,
+			   f->unchanged ? "; windows stay registered, the file does not change" : "");
+		break;
+	case STRAIT_ROUTE_STAGED:
+		if (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))
+			str_copy(v->why, sizeof(v->why),
+				 "takes the windows that are not cached, and shares the cached ones");
+		else if (f->op == STRAIT_WRITE)
+			str_format(v->why, sizeof(v->why), "through a pinned ring, %s",
+				   f->ep->force_direct ? "direct I/O where aligned" : "buffered writes");
+		else
+			str_format(v->why, sizeof(v->why), "through a pinned ring, %s%s",
+				   f->ep->can_direct ? "direct I/O for what is not cached" : "buffered reads: ",
+				   f->ep->can_direct ? "" : f->ep->direct_why);
+		break;
+	default:
+		str_copy(v->why, sizeof(v->why), "plain file I/O: the region is host memory");
+	}
+}
+
+static void explain_refused(const struct route_facts *f, enum route_reason reason, struct strait_route_verdict *v)
+{
+	v->code = -EOPNOTSUPP;
+	switch (reason) {
+	case ROUTE_NO_ACCESS:
+		v->code = -EBADF;
+		str_format(v->why, sizeof(v->why), "the file is not open for %s",
+			   f->op == STRAIT_READ ? "reading" : "writing");
+		str_copy(v->fix, sizeof(v->fix), "open it with the access the transfer needs");
+		break;
+	case ROUTE_NO_MODULE:
+		str_format(v->why, sizeof(v->why), "no strait.ko: /dev/strait: %s",
+			   strerror(f->module ? -f->module : ENOSYS));
+		str_copy(v->fix, sizeof(v->fix),
+			 "needs the kernel module, a kernel with PCI P2PDMA, and a drive and a GPU that reach each other");
+		break;
+	case ROUTE_HOST_MEMORY:
+		str_copy(v->why, sizeof(v->why), "the region is host memory: file I/O reaches it without a detour");
+		break;
+	case ROUTE_NOT_HOST:
+		str_format(v->why, sizeof(v->why), "the region is memory of %s: file I/O cannot reach it", f->device);
+		break;
+	case ROUTE_READ_ONLY:
+		str_copy(v->why, sizeof(v->why), "writes do not travel through a registered page cache");
+		break;
+	case ROUTE_NO_REGISTER:
+		str_format(v->why, sizeof(v->why), "%s cannot register file mappings for its copy engine", f->device);
+		break;
+	case ROUTE_NO_MAP:
+		str_format(v->why, sizeof(v->why), "the file cannot be mapped");
+		str_copy(v->fix, sizeof(v->fix), "open it for reading");
+		break;
+	default:
+		break;
+	}
+}
+
+void route_explain(const struct route_facts *f, const struct route_decision *d,
+		   struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT])
+{
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
+		struct strait_route_verdict *v = &verdict[r];
+
+		memset(v, 0, sizeof(*v));
+		v->usable = !!(d->possible & STRAIT_ROUTE_MASK(r));
+		switch (d->reason[r]) {
+		case ROUTE_OK:
+			explain_ok(f, d, r, v);
+			break;
+		case ROUTE_NOT_ASKED:
+			v->code = -EOPNOTSUPP;
+			str_copy(v->why, sizeof(v->why), "possible, but the request asks for other routes");
+			break;
+		case ROUTE_NOT_CACHED:
+			if (f->ep->force_direct) {
+				str_copy(v->why, sizeof(v->why), "direct I/O was asked for, which goes past the page cache");
+				str_copy(v->fix, sizeof(v->fix), "open the file without O_DIRECT");
+			} else {
+				str_copy(v->why, sizeof(v->why), "the file is not in the page cache");
+				str_copy(v->fix, sizeof(v->fix), "read it once, or require this route");
+			}
+			break;
+		default:
+			explain_refused(f, d->reason[r], v);
+		}
+	}
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_ROUTE_H
+#define ENGINE_ROUTE_H
+
+/*
+ * Choosing a route is one pure function: facts in, decision and reasons out. The transfer and
+ * strait_route_query() call the same one.
+ */
+
+#include <strait/route.h>
+
+#include "endpoint/endpoint.h"
+#include "region/provider.h"
+
+struct route_facts {
+	/* the region's */
+	bool host_memory;
+	bool can_register_file;
+	const char *device;
+	/* the endpoint's */
+	const struct endpoint_facts *ep;
+	/* the request's */
+	uint32_t op;
+	uint32_t routes; /* mask that may be used, 0 for any */
+	uint64_t length; /* bytes the request covers, clipped to the endpoint */
+	uint64_t cached; /* of those in memory; UINT64_MAX if unknown */
+	bool unchanged;
+	/* the machine's */
+	int module; /* 0, or why /dev/strait cannot be opened */
+};
+
+enum route_reason {
+	ROUTE_OK,
+	ROUTE_NO_ACCESS,      /* endpoint not open for this direction */
+	ROUTE_NO_MODULE,      /* p2p: no strait.ko */
+	ROUTE_HOST_MEMORY,    /* the region is host memory: nothing to bypass */
+	ROUTE_NOT_HOST,	      /* host: the region is device memory */
+	ROUTE_READ_ONLY,      /* pagecache: only for reads */
+	ROUTE_NO_REGISTER,    /* pagecache: device cannot register file mappings */
+	ROUTE_NO_MAP,	      /* pagecache: file cannot be mapped */
+	ROUTE_NOT_ASKED,      /* possible, but not among the routes asked for */
+	ROUTE_NOT_CACHED,     /* pagecache: possible, but the file is not in memory */
+};
+
+struct route_decision {
+	enum route_reason reason[STRAIT_ROUTE_COUNT];
+	uint32_t possible; /* mask of routes that work */
+	uint32_t mask;	   /* mask of those that will carry bytes */
+	int route;	   /* the main one, -1 for none */
+	int code;	   /* 0, or the errno of a transfer when there is none */
+};
+
+void route_decide(const struct route_facts *f, struct route_decision *d);
+
+/* The texts for a decision. */
+void route_explain(const struct route_facts *f, const struct route_decision *d,
+		   struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT]);
+
+#endif

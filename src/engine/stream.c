@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Transfers ordered on a stream. Two things are put on the device's stream for each: a host function
+ * that hands the transfer to a worker, and a wait for a word that the worker counts up when it is done.
+ * The function calls nothing of the device's driver, which is forbidden there, and returns at once, so it
+ * holds up no other stream.
+ */
+#include "engine/stream.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define WORD_BYTES 4096u
+
+struct strait_stream {
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct dev_stream *stream;
+	pthread_mutex_t lock; /* keeps function and wait of one transfer together */
+	pthread_cond_t idle;
+	unsigned int flying;  /* transfers not yet finished */
+	uint32_t sequence;
+	_Atomic uint32_t *word;
+	struct host_reg reg;
+};
+
+struct ordered {
+	struct task task;
+	struct strait_stream *stream;
+	struct strait_stream_transfer t;
+	uint32_t sequence;
+};
+
+struct strait_context *stream_context(const struct strait_stream *s)
+{
+	return s->ctx;
+}
+
+int stream_open(struct strait_device *dev, bool import, void *native, struct strait_stream **ret)
+{
+	struct strait_stream *s;
+	void *page;
+	int rc;
+
+	if (!(dev->caps & STRAIT_DEVICE_STREAMS))
+		return -EOPNOTSUPP;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->dev = dev;
+	s->ctx = device_context(dev);
+	rc = os_map_anon(WORD_BYTES, dev->numa_node, &page);
+	if (rc)
+		goto free_stream;
+	rc = dev->ops->host_register(dev, page, WORD_BYTES, 0, &s->reg);
+	if (rc)
+		goto unmap;
+	s->word = page;
+	if (import)
+		rc = dev->ops->stream_import(dev, native, &s->stream);
+	else
+		rc = dev->ops->stream_open(dev, NULL, &s->stream);
+	if (rc)
+		goto unregister;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->idle, NULL);
+	engine_ref(s->ctx);
+	*ret = s;
+	return 0;
+unregister:
+	dev->ops->host_unregister(dev, &s->reg);
+unmap:
+	os_unmap(page, WORD_BYTES);
+free_stream:
+	free(s);
+	return rc;
+}
+
+void stream_close(struct strait_stream *s)
+{
+	struct strait_context *ctx = s->ctx;
+
+	pthread_mutex_lock(&s->lock);
+	while (s->flying)
+		pthread_cond_wait(&s->idle, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	/* The device may still be looking at the word. */
+	s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
+	s->dev->ops->stream_close(s->stream);
+	s->dev->ops->host_unregister(s->dev, &s->reg);
+	os_unmap((void *)s->word, WORD_BYTES);
+	pthread_cond_destroy(&s->idle);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+	engine_unref(ctx);
+}
+
+int stream_call(struct strait_stream *s, strait_stream_fn *fn, void *arg)
+{
+	return s->dev->ops->stream_call(s->stream, fn, arg);
+}
+
+int stream_wait(struct strait_stream *s, int64_t timeout_ns)
+{
+	return s->dev->ops->stream_wait(s->stream, timeout_ns);
+}
+
+/* Lets go of what the transfer held, and the stream of it. */
+static void ordered_free(struct ordered *o)
+{
+	struct strait_stream *s = o->stream;
+
+	region_unuse(o->t.region);
+	endpoint_unref(o->t.endpoint, 1);
+	free(o);
+	pthread_mutex_lock(&s->lock);
+	if (!--s->flying)
+		pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void ordered_run(struct task *task)
+{
+	struct ordered *o = container_of(task, struct ordered, task);
+	struct strait_stream *s = o->stream;
+	struct strait_result r = { 0 };
+	struct strait_transfer t = {
+		.op = o->t.op,
+		.routes = o->t.routes,
+		.endpoint = o->t.endpoint,
+		.region = o->t.region,
+		.endpoint_offset = *o->t.endpoint_offset,
+		.region_offset = *o->t.region_offset,
+		.length = *o->t.length,
+	};
+	int rc;
+
+	rc = transfer_check(s->ctx, &t);
+	if (!rc)
+		rc = transfer_begin(&t);
+	if (!rc) {
+		transfer_execute(&t, UINT64_MAX, NULL, &r);
+		transfer_end(&t, 1);
+		rc = r.status;
+	}
+	stat_add(&s->ctx->stats.stream, 1);
+	if (o->t.result)
+		*o->t.result = rc ? rc : (int64_t)r.bytes;
+	s->dev->ops->word_post(s->dev, s->word, o->sequence);
+	ordered_free(o);
+}
+
+/* Runs on the stream: the transfer's turn has come. */
+static void ordered_start(void *arg)
+{
+	struct ordered *o = arg;
+
+	/* There is a worker: stream_transfer() saw to that. */
+	workers_post(&o->stream->ctx->workers, &o->task);
+}
+
+int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer *user)
+{
+	struct strait_stream_transfer t;
+	struct route_facts facts;
+	struct route_decision way;
+	struct ordered *o;
+	int rc;
+
+	rc = struct_in(&t, sizeof(t), user, sizeof(t));
+	if (rc)
+		return rc;
+	if (!t.endpoint || !t.region || t.op > STRAIT_WRITE || !t.endpoint_offset || !t.region_offset || !t.length)
+		return -EINVAL;
+	if (t.endpoint->owner != s->ctx)
+		return -EINVAL;
+	if (t.region->dev != s->dev)
+		return -EXDEV;
+	transfer_facts(&(struct strait_transfer){ .op = t.op, .routes = t.routes, .endpoint = t.endpoint,
+						  .region = t.region },
+		       false, &facts);
+	route_decide(&facts, &way);
+	if (way.code)
+		return way.code;
+	rc = workers_ensure(&s->ctx->workers);
+	if (rc)
+		return rc;
+	rc = region_use(t.region, 0, 0);
+	if (rc)
+		return rc;
+	o = calloc(1, sizeof(*o));
+	if (!o) {
+		region_unuse(t.region);
+		return -ENOMEM;
+	}
+	endpoint_ref(t.endpoint, 1);
+	o->task.run = ordered_run;
+	o->stream = s;
+	o->t = t;
+
+	pthread_mutex_lock(&s->lock);
+	s->flying++;
+	o->sequence = s->sequence + 1;
+	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
+	if (!rc) {
+		s->sequence = o->sequence;
+		/*
+		 * If the wait cannot be put on the stream the transfer runs all the same, and later work is
+		 * told by the error that it is not ordered behind it.
+		 */
+		rc = s->dev->ops->stream_wait_word(s->stream, s->word, s->reg.dev_addr, o->sequence);
+		pthread_mutex_unlock(&s->lock);
+		return rc;
+	}
+	pthread_mutex_unlock(&s->lock);
+	ordered_free(o);
+	return rc;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/transfer.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "engine/job.h"
+#include "os/os.h"
+
+#define ALL_ROUTES ((1u << STRAIT_ROUTE_COUNT) - 1)
+
+int transfer_check(const struct strait_context *ctx, const struct strait_transfer *t)
+{
+	if (!t->endpoint || !t->region || t->op > STRAIT_WRITE || t->flags || t->reserved || t->routes & ~ALL_ROUTES)
+		return -EINVAL;
+	if (t->endpoint->owner != ctx || device_context(t->region->dev) != ctx)
+		return -EINVAL;
+	if (!range_fits_off_t(t->endpoint_offset, t->length))
+		return -EINVAL;
+	return 0;
+}
+
+int transfer_begin(const struct strait_transfer *t)
+{
+	int rc = region_use(t->region, t->region_offset, t->length);
+
+	if (!rc)
+		endpoint_ref(t->endpoint, 1);
+	return rc;
+}
+
+void transfer_end(const struct strait_transfer *t, unsigned int n)
+{
+	region_unuse_many(t->region, n);
+	endpoint_unref(t->endpoint, n);
+}
+
+/* How many requests from the first on name the same region and endpoint. */
+static unsigned int run_length(const struct strait_transfer *t, unsigned int n)
+{
+	unsigned int i = 1;
+
+	while (i < n && t[i].region == t->region && t[i].endpoint == t->endpoint)
+		i++;
+	return i;
+}
+
+static int begin_run(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n)
+{
+	int rc = 0;
+
+	for (unsigned int i = 0; !rc && i < n; i++) {
+		rc = transfer_check(ctx, &t[i]);
+		if (!rc && !range_inside(t[i].region_offset, t[i].length, t[i].region->mem.len))
+			rc = -EINVAL;
+	}
+	if (!rc)
+		rc = transfer_begin(t);
+	if (!rc && n > 1) {
+		region_use_more(t->region, n - 1);
+		endpoint_ref(t->endpoint, n - 1);
+	}
+	return rc;
+}
+
+int transfer_begin_all(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n)
+{
+	unsigned int i, run;
+	int rc = 0;
+
+	for (i = 0; i < n; i += run) {
+		run = run_length(t + i, n - i);
+		rc = begin_run(ctx, t + i, run);
+		if (rc)
+			break;
+	}
+	for (unsigned int j = 0; rc && j < i; j++)
+		transfer_end(&t[j], 1);
+	return rc;
+}
+
+static int module_status(void)
+{
+	return os_access("/dev/strait");
+}
+
+void transfer_facts(const struct strait_transfer *t, bool ask, struct route_facts *f)
+{
+	struct strait_device *dev = t->region->dev;
+	uint64_t len;
+
+	memset(f, 0, sizeof(*f));
+	f->host_memory = dev->caps & STRAIT_DEVICE_HOST;
+	f->can_register_file = dev->caps & STRAIT_DEVICE_REGISTER_FILE;
+	f->device = dev->name;
+	f->ep = &t->endpoint->facts;
+	f->op = t->op;
+	f->routes = t->routes;
+	f->length = t->length;
+	f->cached = UINT64_MAX;
+	if (!ask)
+		return;
+	f->module = module_status();
+	f->unchanged = t->endpoint->ops->unchanged(t->endpoint);
+	if (t->endpoint->ops->length(t->endpoint, &len))
+		return;
+	f->length = t->endpoint_offset < len ? min_u64(t->length, len - t->endpoint_offset) : 0;
+	if (t->op == STRAIT_READ && t->endpoint->ops->cached(t->endpoint, t->endpoint_offset, f->length, &f->cached))
+		f->cached = UINT64_MAX;
+}
+
+bool transfer_is_small(const struct strait_transfer *t)
+{
+	return t->length <= t->region->dev->tuning.small_bytes;
+}
+
+static unsigned int lanes_for(const struct strait_context *ctx, const struct strait_device *dev, uint32_t op)
+{
+	unsigned int n = dev->tuning.reader_lanes ? dev->tuning.reader_lanes : ctx->threads;
+
+	/* Writes to one file wait for each other in the kernel anyway. */
+	if (op == STRAIT_WRITE)
+		return 1;
+	n = n > ctx->threads ? ctx->threads : n;
+	return n > JOB_LANES ? JOB_LANES : n;
+}
+
+static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
+		    struct strait_result *result)
+{
+	struct strait_device *dev = t->region->dev;
+	struct strait_context *ctx = device_context(dev);
+	struct device_engine *de = device_engine(dev);
+	struct job *job = calloc(1, sizeof(*job));
+
+	if (!job) {
+		result->status = -ENOMEM;
+		return;
+	}
+	job->ctx = ctx;
+	job->ep = t->endpoint;
+	job->region = t->region;
+	job->dev = dev;
+	job->pool = &de->pool;
+	job->op = t->op;
+	job->mask = mask;
+	job->host = dev->caps & STRAIT_DEVICE_HOST;
+	job->start = t->endpoint_offset;
+	job->stop = t->endpoint_offset + t->length;
+	job->addr = t->region->mem.addr + t->region_offset;
+	job->block = de->pool.chunk_bytes;
+	job->deadline = deadline;
+	job->cancel = cancel;
+	job->max_lanes = lanes_for(ctx, dev, t->op);
+	if (t->op == STRAIT_WRITE && t->endpoint->facts.force_direct)
+		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, 4096);
+	if (!job->host) {
+		result->status = pool_enter(job->pool, &job->user);
+		if (result->status)
+			goto free_job;
+	}
+	job_run(job, result);
+	if (!job->host)
+		pool_leave(job->pool, &job->user);
+free_job:
+	free(job);
+}
+
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel,
+		      struct strait_result *result)
+{
+	struct strait_context *ctx = t->endpoint->owner;
+	struct route_facts facts;
+	struct route_decision way;
+
+	memset(result, 0, sizeof(*result));
+	result->user_data = t->user_data;
+	transfer_facts(t, false, &facts);
+	route_decide(&facts, &way);
+	if (way.code)
+		result->status = way.code;
+	else if (t->length && (!transfer_is_small(t) || small_run(t, way.mask, result) == -EAGAIN))
+		run_job(t, way.mask, deadline, cancel, result);
+	stats_transfer(&ctx->stats, t->op, result);
+}

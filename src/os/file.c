@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* Files: opening, facts, reading and writing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "os/inject.h"
+
+int os_open(const char *path, int flags, mode_t mode)
+{
+	int fd;
+
+	OS_POINT(OS_OPEN);
+	do
+		fd = open(path, flags | O_CLOEXEC, mode);
+	while (fd < 0 && errno == EINTR);
+	return fd < 0 ? -errno : fd;
+}
+
+int os_reopen(int fd, int flags)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return os_open(path, flags, 0);
+}
+
+int os_dup(int fd)
+{
+	OS_POINT(OS_FCNTL);
+	return OS_RET(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+void os_close(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+int os_fstat(int fd, struct stat *st)
+{
+	OS_POINT(OS_FSTAT);
+	return OS_RET(fstat(fd, st));
+}
+
+int os_get_flags(int fd)
+{
+	OS_POINT(OS_FCNTL);
+	return OS_RET(fcntl(fd, F_GETFL));
+}
+
+int os_fs_magic(int fd, uint64_t *magic)
+{
+	struct statfs sf;
+
+	OS_POINT(OS_STATFS);
+	if (fstatfs(fd, &sf))
+		return -errno;
+	*magic = (uint64_t)sf.f_type;
+	return 0;
+}
+
+int os_block_size(int fd, uint64_t *bytes)
+{
+	OS_POINT(OS_IOCTL);
+	return OS_RET(ioctl(fd, BLKGETSIZE64, bytes));
+}
+
+int os_block_sector(int fd, uint32_t *bytes)
+{
+	int size;
+
+	OS_POINT(OS_IOCTL);
+	if (ioctl(fd, BLKSSZGET, &size))
+		return -errno;
+	*bytes = (uint32_t)size;
+	return 0;
+}
+
+int os_dio_align(int fd, uint32_t *mem, uint32_t *off)
+{
+	struct statx stx;
+
+	OS_POINT(OS_STATX);
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx))
+		return -errno;
+	if (!(stx.stx_mask & STATX_DIOALIGN))
+		return -EOPNOTSUPP;
+	*mem = stx.stx_dio_mem_align;
+	*off = stx.stx_dio_offset_align;
+	return 0;
+}
+
+ssize_t os_pread(int fd, void *buf, size_t len, uint64_t off)
+{
+	ssize_t n;
+
+	OS_POINT(OS_PREAD);
+	do
+		n = pread(fd, buf, len, (off_t)off);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+ssize_t os_pread_cached(int fd, void *buf, size_t len, uint64_t off)
+{
+	struct iovec iov = { buf, len };
+	ssize_t n;
+
+	OS_POINT(OS_PREAD);
+	do
+		n = preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == ENOSYS)
+		return -EOPNOTSUPP;
+	return n < 0 ? -errno : n;
+}
+
+ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off)
+{
+	ssize_t n;
+
+	OS_POINT(OS_PWRITE);
+	do
+		n = pwrite(fd, buf, len, (off_t)off);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+int os_fdatasync(int fd)
+{
+	OS_POINT(OS_FDATASYNC);
+	return OS_RET(fdatasync(fd));
+}

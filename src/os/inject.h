@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef OS_INJECT_H
+#define OS_INJECT_H
+
+#include "os/os.h"
+
+/* First line of each call at the seam: a test may answer in the kernel's place. */
+#define OS_POINT(call)                                                                                                 \
+	do {                                                                                                           \
+		int64_t injected_;                                                                                     \
+		if (__builtin_expect(os_inject != NULL, 0) && os_inject(call, &injected_))                             \
+			return injected_;                                                                              \
+	} while (0)
+
+/* -errno for a call that returned -1. */
+#define OS_RET(expr)                                                                                                   \
+	({                                                                                                             \
+		__typeof__(expr) ret_ = (expr);                                                                        \
+		ret_ < 0 ? (__typeof__(expr))-errno : ret_;                                                            \
+	})
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory: mappings, page-cache residency, memfds, copies that cannot raise a signal. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mempolicy.h>
+#include <linux/udmabuf.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "os/inject.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef __NR_cachestat
+#define __NR_cachestat 451
+#endif
+
+int os_map_file(int fd, uint64_t off, size_t len, void **ret)
+{
+	void *p;
+
+	OS_POINT(OS_MMAP);
+	p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)off);
+	if (p == MAP_FAILED)
+		return -errno;
+	*ret = p;
+	return 0;
+}
+
+static int bind_to_node(void *p, size_t len, int node)
+{
+	unsigned long mask[4] = { 0 };
+
+	OS_POINT(OS_MBIND);
+	if (node < 0 || node >= (int)sizeof(mask) * 8)
+		return 0;
+	mask[node / 64] = 1ul << (node % 64);
+	return OS_RET((int)syscall(__NR_mbind, p, len, MPOL_PREFERRED, mask, sizeof(mask) * 8, 0));
+}
+
+int os_map_anon(size_t len, int numa_node, void **ret)
+{
+	void *p;
+
+	OS_POINT(OS_MMAP);
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	/* Both are wishes: memory on another node, or in small pages, works too. */
+	bind_to_node(p, len, numa_node);
+	madvise(p, len, MADV_HUGEPAGE);
+	*ret = p;
+	return 0;
+}
+
+int os_map_shared(int fd, size_t len, void **ret)
+{
+	void *p;
+
+	OS_POINT(OS_MMAP);
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	*ret = p;
+	return 0;
+}
+
+void os_unmap(void *ptr, size_t len)
+{
+	if (ptr)
+		munmap(ptr, len);
+}
+
+int os_populate_read(void *ptr, size_t len)
+{
+	OS_POINT(OS_MADVISE);
+	if (!madvise(ptr, len, MADV_POPULATE_READ))
+		return 0;
+	/* Kernels before 5.14 do not know it, and nothing else faults pages in without a signal. */
+	return errno == EINVAL ? -EOPNOTSUPP : -errno;
+}
+
+int os_dont_fork(void *ptr, size_t len)
+{
+	OS_POINT(OS_MADVISE);
+	return OS_RET(madvise(ptr, len, MADV_DONTFORK));
+}
+
+static int cached_by_cachestat(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
+{
+	struct {
+		uint64_t off, len;
+	} range = { off, len };
+	struct {
+		uint64_t cache, dirty, writeback, evicted, recently_evicted;
+	} cs;
+
+	OS_POINT(OS_CACHESTAT);
+	if (syscall(__NR_cachestat, fd, &range, &cs, 0))
+		return -errno;
+	*bytes = min_u64(cs.cache * (uint64_t)getpagesize(), len);
+	return 0;
+}
+
+static int cached_by_mincore(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
+{
+	uint64_t page = (uint64_t)getpagesize();
+	uint64_t start = align_down(off, page);
+	size_t span = align_up(off + len - start, page), n = 0;
+	unsigned char *vec;
+	void *p;
+	int rc;
+
+	OS_POINT(OS_MINCORE);
+	vec = malloc(span / page);
+	if (!vec)
+		return -ENOMEM;
+	rc = os_map_file(fd, start, span, &p);
+	if (rc)
+		goto free_vec;
+	if (mincore(p, span, vec))
+		rc = -errno;
+	munmap(p, span);
+	for (size_t i = 0; !rc && i < span / page; i++)
+		n += vec[i] & 1;
+	if (!rc)
+		*bytes = min_u64(n * page, len);
+free_vec:
+	free(vec);
+	return rc;
+}
+
+int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
+{
+	static atomic_bool no_cachestat;
+	int rc;
+
+	if (!len) {
+		*bytes = 0;
+		return 0;
+	}
+	if (!atomic_load_explicit(&no_cachestat, memory_order_relaxed)) {
+		rc = cached_by_cachestat(fd, off, len, bytes);
+		if (rc != -ENOSYS && rc != -EPERM)
+			return rc;
+		if (!os_inject)
+			atomic_store_explicit(&no_cachestat, true, memory_order_relaxed);
+	}
+	rc = cached_by_mincore(fd, off, len, bytes);
+	return rc == -ENOMEM ? rc : rc ? -EOPNOTSUPP : 0;
+}
+
+int os_memfd(const char *name, uint64_t len, int *ret)
+{
+	int fd, rc;
+
+	OS_POINT(OS_MEMFD);
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	/* Reserving now turns a later SIGBUS for want of memory into an error here. */
+	rc = posix_fallocate(fd, 0, (off_t)len);
+	if (rc) {
+		rc = rc == ENOSPC ? -ENOMEM : -rc;
+		goto close_fd;
+	}
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)) {
+		rc = -errno;
+		goto close_fd;
+	}
+	*ret = fd;
+	return 0;
+close_fd:
+	close(fd);
+	return rc;
+}
+
+ssize_t os_vm_read(void *dst, const void *src, size_t len)
+{
+	struct iovec local = { dst, len }, remote = { (void *)src, len };
+
+	OS_POINT(OS_VM_READ);
+	return OS_RET(process_vm_readv(getpid(), &local, 1, &remote, 1, 0));
+}
+
+int os_udmabuf(int memfd, uint64_t off, uint64_t len, int *ret)
+{
+	struct udmabuf_create create = { (uint32_t)memfd, UDMABUF_FLAGS_CLOEXEC, off, len };
+	int dev, fd;
+
+	dev = os_open("/dev/udmabuf", O_RDWR, 0);
+	if (dev < 0)
+		return dev;
+	fd = ioctl(dev, UDMABUF_CREATE, &create);
+	if (fd < 0)
+		fd = -errno;
+	close(dev);
+	if (fd < 0)
+		return fd;
+	*ret = fd;
+	return 0;
+}

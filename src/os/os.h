@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef OS_OS_H
+#define OS_OS_H
+
+/*
+ * The seam: every system call, sysfs read and dlopen of the library goes through here. All return a
+ * negative errno on failure. Calls that can be interrupted are restarted. Each can be made to fail
+ * by a test (os_inject).
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum os_call {
+	OS_OPEN,
+	OS_FSTAT,
+	OS_STATFS,
+	OS_STATX,
+	OS_FCNTL,
+	OS_IOCTL,
+	OS_PREAD,
+	OS_PWRITE,
+	OS_FDATASYNC,
+	OS_MMAP,
+	OS_MADVISE,
+	OS_MBIND,
+	OS_CACHESTAT,
+	OS_MINCORE,
+	OS_MEMFD,
+	OS_FALLOCATE,
+	OS_VM_READ,
+	OS_THREAD,
+	OS_RING_SETUP,
+	OS_RING_SUBMIT,
+	OS_RING_RESULT, /* what a completed ring request returns */
+	OS_DLOPEN,
+	OS_CALL_COUNT,
+};
+
+/*
+ * Tests only: called before each call; true means "do not make the call, return *ret". NULL in
+ * every other program. Must be set while no other thread is inside the library.
+ */
+typedef bool os_inject_fn(enum os_call call, int64_t *ret);
+extern os_inject_fn *os_inject;
+
+int os_open(const char *path, int flags, mode_t mode);
+int os_reopen(int fd, int flags); /* through /proc/self/fd */
+int os_dup(int fd);
+void os_close(int fd);
+int os_fstat(int fd, struct stat *st);
+int os_get_flags(int fd); /* fcntl(F_GETFL) */
+int os_fs_magic(int fd, uint64_t *magic);
+/* Size of a block device. */
+int os_block_size(int fd, uint64_t *bytes);
+int os_block_sector(int fd, uint32_t *bytes);
+/* statx(STATX_DIOALIGN): -EOPNOTSUPP when the kernel does not tell. Zeros mean "no direct I/O". */
+int os_dio_align(int fd, uint32_t *mem, uint32_t *off);
+
+ssize_t os_pread(int fd, void *buf, size_t len, uint64_t off);
+/* Only what is in the page cache: -EAGAIN if that is nothing, -EOPNOTSUPP where it cannot be asked. */
+ssize_t os_pread_cached(int fd, void *buf, size_t len, uint64_t off);
+ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off);
+int os_fdatasync(int fd);
+
+int os_map_file(int fd, uint64_t off, size_t len, void **ret); /* read-only, shared */
+int os_map_anon(size_t len, int numa_node, void **ret);
+int os_map_shared(int fd, size_t len, void **ret); /* read-write, shared, populated */
+void os_unmap(void *ptr, size_t len);
+int os_populate_read(void *ptr, size_t len); /* fault in without a signal: -EFAULT past the end of a file */
+int os_dont_fork(void *ptr, size_t len);
+
+/* Pages of [off, off + len) in the page cache, in bytes. -EOPNOTSUPP if neither cachestat nor mincore can tell. */
+int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes);
+
+int os_memfd(const char *name, uint64_t len, int *fd); /* sealed against shrinking, memory reserved */
+/* Copy inside this process without a signal if the source is gone: bytes copied, or -EFAULT. */
+ssize_t os_vm_read(void *dst, const void *src, size_t len);
+/* A dma-buf for a part of a memfd, through /dev/udmabuf. */
+int os_udmabuf(int memfd, uint64_t off, uint64_t len, int *fd);
+
+/* A read lease; the SIGIO it would send goes to the thread @tid, which has it blocked. */
+int os_lease_take(int fd, int tid);
+bool os_lease_held(int fd); /* false once a writer waits for it */
+void os_lease_drop(int fd);
+/* Called by that thread: returns when a lease may have been broken, or after @timeout_ns. */
+void os_lease_wait(int64_t timeout_ns);
+
+/* A thread with all signals blocked. */
+int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *thread);
+int os_tid(void);
+unsigned int os_cpus(void);
+uint64_t os_memory_total(void);
+uint64_t os_now_ns(void);
+void os_sleep_ns(uint64_t ns);
+
+/* Changes in a forked child; handles remember the value they were made under. */
+unsigned int os_fork_generation(void);
+/* Run @prepare before each fork() and @after behind it on both sides: for locks that are not a handle's. */
+void os_at_fork(void (*prepare)(void), void (*after)(void));
+
+void *os_dl_open(const char *name, char *why, size_t len);
+void *os_dl_sym(void *lib, const char *name);
+void os_dl_close(void *lib);
+
+/* First line of a small file such as sysfs has, without its newline. */
+int os_read_line(const char *path, char *buf, size_t len);
+int os_read_link(const char *path, char *buf, size_t len);
+int os_access(const char *path); /* 0 if it exists */
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef REGION_REGION_H
+#define REGION_REGION_H
+
+#include <strait/region.h>
+
+#include "region/provider.h"
+
+struct strait_region {
+	struct strait_device *dev;
+	struct mem mem;
+	bool imported;
+	struct range_node node; /* in device_set.regions; under device_set.lock */
+	bool indexed;		/* likewise */
+	atomic_uint handles;	/* application's; the last one is given back under device_set.lock */
+	atomic_uint refs;	/* on the struct: one for the handles together, one for each revoker */
+	pthread_mutex_t lock;	/* protects what follows; nothing is locked under it */
+	pthread_cond_t idle;
+	unsigned int in_use; /* transfers in flight */
+	atomic_bool revoked; /* no new use; set once, under @lock */
+	bool in_notice;	     /* @notice is being called */
+	strait_revoke_fn *notice;
+	void *notice_arg;
+};
+
+int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region **ret);
+int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
+		  struct strait_region **ret);
+int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct strait_region **ret);
+
+/* Drop one handle; the last one revokes, waits for use in flight and frees. */
+void region_put(struct strait_region *r);
+
+/*
+ * Begin to use [off, off + len): -EINVAL outside the region, -ENODEV revoked or removed, -ESTALE
+ * freed under us. Until region_unuse() the memory is not given back.
+ */
+int region_use(struct strait_region *r, uint64_t off, uint64_t len);
+void region_unuse(struct strait_region *r);
+/* The same @n times at once, for a caller that is using the region already. */
+void region_use_more(struct strait_region *r, unsigned int n);
+void region_unuse_many(struct strait_region *r, unsigned int n);
+
+/* Revoke: no new use, notice given, use in flight waited for. -EALREADY the second time. */
+int region_revoke(struct strait_region *r);
+int region_check(struct strait_region *r);
+int region_on_revoke(struct strait_region *r, strait_revoke_fn *fn, void *arg);
+
+/* Keep the struct, not the memory; for who found it in the index under device_set.lock. */
+void region_ref(struct strait_region *r);
+void region_unref(struct strait_region *r);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_H
+#define CLI_H
+
+/* What every verb of the command uses: how it ends, how it says why, and small helpers. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Documented in strait(1): scripts depend on them. */
+enum cli_exit {
+	CLI_OK = 0,
+	CLI_FAILED = 1,
+	CLI_USAGE = 2,
+	CLI_MISMATCH = 3, /* data that came back is not the data that was written */
+	CLI_NO_ROUTE = 4, /* no such device, or a required route is not possible */
+};
+
+struct verb {
+	const char *name;
+	const char *args; /* as the usage line shows them */
+	int (*run)(int argc, char **argv);
+	const char *help; /* one line */
+};
+
+extern const struct verb verbs[];
+const struct verb *verb_find(const char *name);
+
+int cmd_info(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
+int cmd_load(int argc, char **argv);
+int cmd_save(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+
+/* The run of this process. */
+extern struct cli {
+	const char *verb;
+	bool json;    /* --json was given: failures are reported as JSON too */
+	bool verbose; /* --verbose: lines the library logs are shown */
+} cli;
+
+/*
+ * Say on stderr what was wrong and, if @hint is not NULL, what to do next; with --json also as an object
+ * on stdout. Gives @code back, to be returned from the verb.
+ */
+int fail(int code, const char *hint, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Something the user should know that is no failure. */
+void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The text of a negative errno. */
+const char *error_text(int err);
+
+/* Never NULL: without memory the program ends. */
+void *xcalloc(size_t n, size_t size);
+void *xrealloc(void *ptr, size_t size);
+char *xstrdup(const char *s);
+char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+uint64_t now_ns(void);
+
+/*
+ * SIGINT, SIGTERM and SIGHUP end the program as they would anyway, after the line of a progress bar has
+ * been ended. No verb has anything on disk that would need tidying up: unfinished files have no name.
+ */
+void signals_setup(void);
+void signals_hold(bool hold); /* while a name is being exchanged */
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define KIB 1024ull
+#define MIB (1024ull * 1024)
+#define GIB (1024ull * 1024 * 1024)
+
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+#endif

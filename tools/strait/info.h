@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_INFO_H
+#define CLI_INFO_H
+
+/* `strait info`: everything that is known about this machine, gathered first and shown afterwards. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <strait/device.h>
+#include <strait/topo.h>
+#include <strait/types.h>
+
+struct info_drive {
+	char name[32]; /* of the block device; empty when no driver makes one */
+	char model[64];
+	char kind[16]; /* "nvme", "virtio", "scsi", ... */
+	char pci[16];  /* empty if it hangs on no PCI device */
+	char driver[32];
+	uint64_t bytes;
+};
+
+struct info_fs {
+	char *mount;
+	char *source;
+	char type[32];
+	uint64_t bytes, free; /* 0 if unknown */
+	bool network;	      /* not asked anything that a dead server would keep us waiting for */
+	int direct;	      /* 1 yes, 0 no, -1 not known */
+	char direct_why[160]; /* why not, or how it is known */
+};
+
+struct info_lines {
+	char **line;
+	unsigned int n;
+};
+
+struct info {
+	struct strait_context *ctx;
+	struct strait_topo *topo;
+	struct strait_topo_kernel kernel;
+	struct strait_device_info *device;
+	unsigned int devices;
+	struct strait_provider_info *provider;
+	unsigned int providers;
+	struct strait_topo_node *node;
+	unsigned int nodes;
+	struct info_drive *drive;
+	unsigned int drives;
+	struct info_fs *fs;
+	unsigned int filesystems;
+	struct info_lines can;	/* what Strait can do here */
+	struct info_lines more; /* what is missing, and what would provide it */
+};
+
+void info_read_drives(struct info *in);
+void info_read_filesystems(struct info *in);
+void info_make_advice(struct info *in);
+
+void info_add(struct info_lines *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+void info_print(const struct info *in, bool all);
+void info_print_pci(const struct info *in, bool all);
+void info_print_json(const struct info *in);
+
+/* "nvidia 10de:2335": what there is to call a PCI device by. */
+const char *info_vendor(uint16_t vendor);
+/* What a matrix calls it: "cuda:0", "nvme0n1", or its address. */
+const char *info_label(const struct info *in, const struct strait_topo_node *node);
+const char *info_kind(uint32_t kind);
+const char *info_link(int link);
+
+/* The names of what a device can do, for STRAIT_DEVICE_* in bits; NULL past the last. */
+const char *info_cap(unsigned int bit);
+
+#endif
