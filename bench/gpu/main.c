@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Strait beside NVIDIA's libcufile and beside what the machine can do by itself, all in one run, one table.
+ *
+ *     bench-gpu FILE [SIZE_MIB] [ROUNDS]
+ *
+ * FILE is made if it is not there, and kept.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+void die(const char *what, int err)
+{
+	fprintf(stderr, "bench: %s: %s\n", what, strerror(err));
+	exit(1);
+}
+
+double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+void keep_best(struct sample *best, struct sample s)
+{
+	if (s.rate > best->rate)
+		*best = s;
+}
+
+static void head(void)
+{
+	printf("%-46s %10s %6s %10s %6s %7s  %s\n", "case", "strait", "cores", "other", "cores", "ratio", "goal");
+}
+
+static void row(const char *what, struct sample ours, const char *other, struct sample theirs, double ratio_goal,
+		double goal, double cores_goal)
+{
+	double ratio = theirs.rate > 0 ? ours.rate / theirs.rate : 0;
+	bool ok = (ratio <= 0 || ratio >= ratio_goal) && ours.rate >= goal && (cores_goal <= 0 || ours.cores <= cores_goal);
+	char name[96], goals[96] = "";
+
+	snprintf(name, sizeof(name), "%s / %s", what, other);
+	if (goal > 0)
+		snprintf(goals, sizeof(goals), ">= %g ", goal);
+	if (ratio_goal > 0)
+		snprintf(goals + strlen(goals), sizeof(goals) - strlen(goals), ">= %gx ", ratio_goal);
+	if (cores_goal > 0)
+		snprintf(goals + strlen(goals), sizeof(goals) - strlen(goals), "<= %g cores ", cores_goal);
+	printf("%-46s %10.2f %6.2f %10.2f %6.2f %7.2f  %s%s\n", name, ours.rate, ours.cores, theirs.rate, theirs.cores,
+	       ratio, goals, ok ? "ok" : "MISSED");
+	fflush(stdout);
+}
+
+static void latency_row(struct bench *b, const char *what, size_t block)
+{
+	struct sample ours = ours_random(b, block), theirs = { 0 };
+
+	if (b->cufile)
+		theirs = cufile_random(b, block);
+	printf("%-46s %8.2fus %6s %8.2fus %6s %7.2f  <= cuFile %s\n", what, ours.us, "", theirs.us, "",
+	       theirs.us > 0 ? ours.us / theirs.us : 0, theirs.us <= 0 || ours.us <= theirs.us ? "ok" : "MISSED");
+	fflush(stdout);
+}
+
+static struct sample best_queued(struct bench *b, uint32_t flags)
+{
+	static const struct {
+		unsigned int threads, batch;
+	} way[] = { { 1, 128 }, { 1, 1024 }, { 2, 512 }, { 4, 256 }, { 4, 512 }, { 8, 256 } };
+	struct sample best = { 0 };
+
+	for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+		struct sample s = ours_queued(b, flags, way[i].threads, way[i].batch);
+
+		printf("    %u submitting threads, batches of %4u: %10.0f/s, %.1f cores\n", way[i].threads, way[i].batch,
+		       s.rate, s.cores);
+		keep_best(&best, s);
+	}
+	return best;
+}
+
+static void sequential(struct bench *b)
+{
+	const struct sample none = { 0 };
+	struct sample limit = plain_copy_limit(b), theirs = none;
+
+	if (b->cufile)
+		theirs = cufile_read(b, false);
+	row("read cached, default", ours_read(b, 0, 0), "cuFile", theirs, 2, 50, 7);
+	row("read cached, default", ours_read(b, 0, 0), "copy limit", limit, 0, 0, 0);
+	row("read cached, pagecache", ours_read(b, 0, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)), "cuFile", theirs, 0, 28,
+	    1.2);
+	row("read cached, staged", ours_read(b, 0, STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)), "cuFile", theirs, 0, 48, 0);
+	row("read again, promised unchanged", ours_reread(b), "copy limit", limit, 0, 54, 0.3);
+}
+
+static void small(struct bench *b)
+{
+	struct sample theirs = { 0 };
+
+	latency_row(b, "random 4 KiB cached, one at a time / cuFile", 4096);
+	latency_row(b, "random 64 KiB cached, one at a time / cuFile", 65536);
+	if (b->cufile)
+		theirs = cufile_batch(b);
+	row("random 4 KiB cached, queued", best_queued(b, 0), "cuFile batch", theirs, 20, 4e6, 0);
+	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_UNCHANGING), "cuFile batch", theirs, 0, 10e6, 0);
+}
+
+static void cold_and_writes(struct bench *b)
+{
+	struct sample plain, theirs = { 0 };
+
+	plain = plain_uring_read(b);
+	if (b->cufile)
+		theirs = cufile_read(b, true);
+	row("read cold, direct", ours_read(b, STRAIT_FILE_DIRECT, 0), "io_uring", plain, 0.95, 0, 0);
+	row("read cold, direct", ours_read(b, STRAIT_FILE_DIRECT, 0), "cuFile", theirs, 1, 0, 0);
+	for (int direct = 0; direct < 2; direct++) {
+		const char *what = direct ? "write, direct" : "write, buffered";
+
+		plain = plain_write(b, direct);
+		theirs = b->cufile ? cufile_write(b, b->path, direct) : (struct sample){ 0 };
+		row(what, ours_write(b, b->path, direct), "plain", plain, 0.9, 0, 0);
+		row(what, ours_write(b, b->path, direct), "cuFile", theirs, 1, 0, 0);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .pinned_budget = 64ull << 30 };
+	struct strait_region_info info = { .size = sizeof(info) };
+	struct bench b = { .rounds = 3 };
+	char why[256];
+	struct stat st;
+	int rc;
+
+	if (argc < 2) {
+		fprintf(stderr, "usage: bench-gpu FILE [SIZE_MIB] [ROUNDS]\n");
+		return 2;
+	}
+	b.path = argv[1];
+	b.length = (argc > 2 ? strtoull(argv[2], NULL, 0) : 8192) * MIB;
+	if (argc > 3)
+		b.rounds = atoi(argv[3]);
+	if (stat(b.path, &st) || (uint64_t)st.st_size != b.length)
+		plain_make_file(b.path, b.length);
+	rc = strait_context_open(&opts, &b.ctx);
+	if (!rc)
+		rc = strait_device_find(b.ctx, "cuda:0", &b.dev);
+	if (rc) {
+		why[0] = '\0';
+		strait_device_why(b.ctx, "cuda:0", why, sizeof(why));
+		fprintf(stderr, "bench: no cuda:0: %s\n", why);
+		return 4;
+	}
+	rc = cuda_load();
+	if (!rc)
+		rc = strait_region_alloc(b.dev, b.length, &b.region);
+	if (!rc)
+		rc = strait_region_info(b.region, &info);
+	if (rc)
+		die("set-up", -rc);
+	b.addr = info.addr;
+	b.cufile = !cufile_load(&b, why, sizeof(why));
+	printf("%s, %.1f GiB; GB/s, or operations per second; best of %d\n", b.path, (double)b.length / (1u << 30), b.rounds);
+	if (!b.cufile)
+		printf("NVIDIA's libcufile is not compared: %s\n", why);
+	plain_warm_cache(&b);
+	ours_verify(&b);
+	head();
+	sequential(&b);
+	small(&b);
+	cold_and_writes(&b);
+	strait_region_close(b.region);
+	strait_context_close(b.ctx);
+	return 0;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* What the machine can do by itself: the measure for everything else. */
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+struct sample plain_copy_limit(struct bench *b)
+{
+	size_t len = 1u << 30;
+	struct sample best = { 0 };
+	void *src = cuda_pinned(len);
+
+	if (!src)
+		die("pinned memory", ENOMEM);
+	memset(src, 1, len);
+	for (int i = 0; i < b->rounds; i++) {
+		double cpu = cpu_seconds(), start = now(), t;
+
+		for (int k = 0; k < 8; k++)
+			if (cuda_copy_in(b->addr, src, len))
+				die("copy", EIO);
+		t = now() - start;
+		keep_best(&best, (struct sample){ 8.0 * (double)len / t / GB, (cpu_seconds() - cpu) / t, 0 });
+	}
+	return best;
+}
+
+void plain_drop_cache(const char *path)
+{
+	int fd = open(path, O_RDONLY);
+
+	if (fd < 0 || fdatasync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+		die(path, errno);
+	close(fd);
+}
+
+struct filler {
+	int fd;
+	uint64_t from, to;
+};
+
+static void *fill_thread(void *arg)
+{
+	struct filler *f = arg;
+	uint64_t *buf = malloc(MIB);
+
+	for (uint64_t off = f->from; off < f->to; off += MIB) {
+		for (size_t i = 0; i < MIB / 8; i++) {
+			uint64_t x = off + i * 8 + 1;
+
+			x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+			x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+			buf[i] = x ^ (x >> 31);
+		}
+		if (pwrite(f->fd, buf, MIB, (off_t)off) != (ssize_t)MIB)
+			die("write", errno);
+	}
+	free(buf);
+	return NULL;
+}
+
+void plain_make_file(const char *path, uint64_t length)
+{
+	struct filler f[8];
+	pthread_t t[8];
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	if (fd < 0)
+		die(path, errno);
+	for (int i = 0; i < 8; i++) {
+		f[i] = (struct filler){ fd, length / 8 * (uint64_t)i, length / 8 * (uint64_t)(i + 1) };
+		pthread_create(&t[i], NULL, fill_thread, &f[i]);
+	}
+	for (int i = 0; i < 8; i++)
+		pthread_join(t[i], NULL);
+	if (fdatasync(fd))
+		die(path, errno);
+	close(fd);
+}
+
+void plain_warm_cache(struct bench *b)
+{
+	int fd = open(b->path, O_RDONLY);
+	char *buf = malloc(16u * MIB);
+
+	if (fd < 0 || !buf)
+		die(b->path, errno);
+	for (uint64_t off = 0; off < b->length; off += 16u * MIB)
+		if (pread(fd, buf, 16u * MIB, (off_t)off) < 0)
+			die(b->path, errno);
+	free(buf);
+	close(fd);
+}
+
+static struct sample uring_once(struct bench *b, char *buf, unsigned int depth, size_t block)
+{
+	struct io_uring_cqe *cqe;
+	struct io_uring ring;
+	uint64_t off = 0, done = 0;
+	unsigned int flying = 0;
+	double start, cpu, t;
+	int fd;
+
+	plain_drop_cache(b->path);
+	fd = open(b->path, O_RDONLY | O_DIRECT);
+	if (fd < 0)
+		die(b->path, errno);
+	cpu = cpu_seconds();
+	start = now();
+	if (io_uring_queue_init(depth, &ring, 0))
+		die("io_uring", ENOSYS);
+	while (done < b->length) {
+		while (flying < depth && off < b->length) {
+			struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+
+			io_uring_prep_read(sqe, fd, buf + off % (depth * block), (unsigned int)block, off);
+			off += block;
+			flying++;
+		}
+		io_uring_submit_and_wait(&ring, 1);
+		while (!io_uring_peek_cqe(&ring, &cqe)) {
+			if (cqe->res <= 0)
+				die("read", cqe->res ? -cqe->res : EIO);
+			done += (uint64_t)cqe->res;
+			io_uring_cqe_seen(&ring, cqe);
+			flying--;
+		}
+	}
+	t = now() - start;
+	io_uring_queue_exit(&ring);
+	close(fd);
+	return (struct sample){ (double)b->length / t / GB, (cpu_seconds() - cpu) / t, 0 };
+}
+
+struct sample plain_uring_read(struct bench *b)
+{
+	static const struct {
+		unsigned int depth;
+		size_t block;
+	} way[] = { { 4, 4u * MIB }, { 16, MIB }, { 32, MIB }, { 64, MIB / 2 } };
+	struct sample best = { 0 };
+	char *buf = mmap(NULL, 64u * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	for (size_t w = 0; w < sizeof(way) / sizeof(way[0]); w++)
+		keep_best(&best, uring_once(b, buf, way[w].depth, way[w].block));
+	munmap(buf, 64u * MIB);
+	return best;
+}
+
+/* Overwrite of the file in place: buffered by one thread, or direct with requests in flight. */
+static double write_once(struct bench *b, char *buf, bool direct, unsigned int depth, size_t block)
+{
+	struct io_uring_cqe *cqe;
+	struct io_uring ring;
+	uint64_t off = 0, done = 0;
+	unsigned int flying = 0;
+	double start;
+	int fd = open(b->path, O_WRONLY | (direct ? O_DIRECT : 0));
+
+	if (fd < 0)
+		die(b->path, errno);
+	start = now();
+	if (!direct) {
+		for (off = 0; off < b->length; off += block)
+			if (pwrite(fd, buf, block, (off_t)off) != (ssize_t)block)
+				die("write", errno);
+		close(fd);
+		return now() - start;
+	}
+	if (io_uring_queue_init(depth, &ring, 0))
+		die("io_uring", ENOSYS);
+	while (done < b->length) {
+		while (flying < depth && off < b->length) {
+			struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+
+			io_uring_prep_write(sqe, fd, buf + off % (depth * block), (unsigned int)block, off);
+			off += block;
+			flying++;
+		}
+		io_uring_submit_and_wait(&ring, 1);
+		while (!io_uring_peek_cqe(&ring, &cqe)) {
+			if (cqe->res <= 0)
+				die("write", cqe->res ? -cqe->res : EIO);
+			done += (uint64_t)cqe->res;
+			io_uring_cqe_seen(&ring, cqe);
+			flying--;
+		}
+	}
+	io_uring_queue_exit(&ring);
+	close(fd);
+	return now() - start;
+}
+
+struct sample plain_write(struct bench *b, bool direct)
+{
+	char *buf = mmap(NULL, 64u * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	struct sample best = { 0 };
+
+	memset(buf, 0x5a, 64u * MIB);
+	for (int i = 0; i < 2; i++) {
+		double t = direct ? write_once(b, buf, true, i ? 16 : 4, i ? MIB : 4u * MIB) :
+				    write_once(b, buf, false, 1, i ? 4u * MIB : MIB);
+
+		keep_best(&best, (struct sample){ (double)b->length / t / GB, 0, 0 });
+	}
+	munmap(buf, 64u * MIB);
+	return best;
+}
