@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef STRAIT_SAFETENSORS_H
+#define STRAIT_SAFETENSORS_H
+
+/*
+ * Model files in the safetensors format: a header that names tensors, then their bytes. The tensors are
+ * placed in one region at aligned offsets, in the order of the file, so that a file whose tensors
+ * are aligned already travels as one transfer.
+ */
+
+#include <strait/transfer.h>
+#include <strait/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct strait_safetensors;
+
+#define STRAIT_TENSOR_DIMS 8
+
+/**
+ * struct strait_tensor_info - One tensor of a file
+ * @size: sizeof(struct strait_tensor_info), set by the caller
+ * @name: its name; lives as long as the file is open
+ * @dtype: the format's name of its type: "F32", "BF16", "I64", ...
+ * @element_bits: bits of one element
+ * @rank: number of dimensions, 0 for a scalar
+ * @shape: the dimensions
+ * @length: bytes
+ * @file_offset: first byte in the file
+ * @region_offset: first byte in a region that strait_safetensors_load() filled
+ */
+struct strait_tensor_info {
+	size_t size;
+	const char *name;
+	char dtype[16];
+	uint32_t element_bits;
+	uint32_t rank;
+	uint64_t shape[STRAIT_TENSOR_DIMS];
+	uint64_t length;
+	uint64_t file_offset;
+	uint64_t region_offset;
+};
+
+/**
+ * strait_safetensors_open() - Read and check the header of a safetensors file
+ * @ctx: the context of @ep
+ * @ep: the file; it must stay open as long as the result
+ * @align: each tensor starts at a multiple of this many bytes of the region, a power of two; 0: 256
+ * @why: where a sentence is written that says what is wrong with the file; may be NULL
+ * @why_len: room in @why
+ * @ret: the tensors
+ *
+ * Everything the header says is checked before anything is moved: lengths, types, shapes, overlaps, and
+ * that all tensors lie inside the file.
+ *
+ * Return: 0; -EBADMSG for a file that is not a well-formed safetensors file, with the reason in @why;
+ * -EINVAL; -ENOMEM; what reading the file gives.
+ */
+STRAIT_API int strait_safetensors_open(struct strait_context *ctx, struct strait_endpoint *ep, uint64_t align, char *why,
+				       size_t why_len, struct strait_safetensors **ret);
+
+/**
+ * strait_safetensors_close() - Free what strait_safetensors_open() made
+ * @st: the tensors, or NULL
+ */
+STRAIT_API void strait_safetensors_close(struct strait_safetensors *st);
+
+/**
+ * strait_safetensors_count() - How many tensors the file has
+ * @st: the tensors
+ *
+ * Return: the number; -EINVAL.
+ */
+STRAIT_API int strait_safetensors_count(const struct strait_safetensors *st);
+
+/**
+ * strait_safetensors_bytes() - How long a region must be to hold all tensors
+ * @st: the tensors
+ *
+ * Return: the number of bytes, at least 1.
+ */
+STRAIT_API uint64_t strait_safetensors_bytes(const struct strait_safetensors *st);
+
+/**
+ * strait_safetensors_tensor() - One tensor
+ * @st: the tensors
+ * @index: 0 to strait_safetensors_count() - 1, in the order of the file
+ * @info: filled; @info->size must be set before
+ *
+ * Return: 0; -ENOENT past the last one; -EINVAL.
+ */
+STRAIT_API int strait_safetensors_tensor(const struct strait_safetensors *st, unsigned int index,
+					 struct strait_tensor_info *info);
+
+/**
+ * strait_safetensors_find() - The index of a tensor by its name
+ * @st: the tensors
+ * @name: the name
+ *
+ * Return: the index; -ENOENT; -EINVAL.
+ */
+STRAIT_API int strait_safetensors_find(const struct strait_safetensors *st, const char *name);
+
+/**
+ * strait_safetensors_metadata() - A value of the file's free-form metadata
+ * @st: the tensors
+ * @key: its key
+ *
+ * Return: the value, which lives as long as the file is open; NULL if there is none.
+ */
+STRAIT_API const char *strait_safetensors_metadata(const struct strait_safetensors *st, const char *key);
+
+/**
+ * strait_safetensors_load() - Bring all tensors into a region
+ * @st: the tensors
+ * @region: a region of at least strait_safetensors_bytes()
+ * @routes: as in struct strait_transfer
+ * @timeout_ns: how long it may take; STRAIT_FOREVER
+ * @result: filled, also on failure: bytes, status and routes of all transfers together
+ *
+ * Return: 0 when all bytes are in device memory; -EINVAL if the region is too short; -ENODATA if the file
+ * has become shorter; otherwise as strait_transfer_run().
+ */
+STRAIT_API int strait_safetensors_load(struct strait_safetensors *st, struct strait_region *region, uint32_t routes,
+				       int64_t timeout_ns, struct strait_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that others change while they are read: what is good is a prefix, and nobody dies. */
+#include "common.h"
+
+static const struct mode modes[] = { READ_MODES };
+
+struct changer {
+	int fd;
+	uint64_t len;
+	atomic_bool stop;
+	void (*change)(struct changer *c, uint64_t *state);
+	const unsigned char *data;
+};
+
+static void *change_main(void *arg)
+{
+	struct changer *c = arg;
+	uint64_t state = 99;
+
+	while (!atomic_load(&c->stop))
+		c->change(c, &state);
+	return NULL;
+}
+
+/* Cut somewhere, then made long again: what was cut off reads as zeros from then on. */
+static void cut_and_extend(struct changer *c, uint64_t *state)
+{
+	ASSERT_EQ(ftruncate(c->fd, (off_t)prng_below(state, c->len)), 0);
+	if (prng_below(state, 2))
+		ASSERT_EQ(ftruncate(c->fd, (off_t)c->len), 0);
+}
+
+static void shrink_and_refill(struct changer *c, uint64_t *state)
+{
+	uint64_t at = align_down(prng_below(state, c->len), 512);
+
+	ASSERT_EQ(ftruncate(c->fd, (off_t)at), 0);
+	for (; at < c->len; at += KIB(256))
+		ASSERT_GT(pwrite(c->fd, c->data + at, min_u64(KIB(256), c->len - at), (off_t)at), 0);
+}
+
+static void append(struct changer *c, uint64_t *state)
+{
+	struct stat st;
+	uint64_t at;
+
+	ASSERT_EQ(fstat(c->fd, &st), 0);
+	at = (uint64_t)st.st_size;
+	if (at >= c->len)
+		ASSERT_EQ(ftruncate(c->fd, 0), 0);
+	else
+		ASSERT_GT(pwrite(c->fd, c->data + at, min_u64(1 + prng_below(state, 99999), c->len - at), (off_t)at), 0);
+}
+
+/*
+ * Each byte of the file is, at any time, its pattern, or zero where a hole was made, or not there. So
+ * each good byte is one of the two. And what is past the good bytes is untouched on a device.
+ */
+static void check(struct strait_region *r, const struct strait_result *res, const unsigned char *want, uint64_t off,
+		  unsigned char *buf, uint64_t len, bool zeros)
+{
+	ASSERT_OK(strait_region_copy_out(r, 0, buf, len));
+	for (uint64_t i = 0; i < res->bytes; i++)
+		if (buf[i] != want[off + i] && !(zeros && buf[i] == 0))
+			FAIL("byte %llu of %llu is 0x%02x", (unsigned long long)i, (unsigned long long)res->bytes, buf[i]);
+}
+
+static void run(const struct mode *m, void (*change)(struct changer *c, uint64_t *state), bool zeros, int rounds)
+{
+	const uint64_t len = MIB(10) + 777;
+	unsigned char *data = pattern_new(0, len, 5), *buf = malloc(len);
+	const char *path = make_file("moving", len, 5);
+	struct changer c = { .fd = open(path, O_RDWR | O_CLOEXEC), .len = len, .change = change, .data = data };
+	/* A promise not kept is a case of its own, below. */
+	struct strait_context *ctx = context_for(m);
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, m->file & ~STRAIT_FILE_UNCHANGING);
+	struct strait_region *r = region_new(device_named(ctx, m->device), len);
+	uint64_t state = 17, all = 0;
+	pthread_t t;
+
+	/* One word in 256 of the pattern has a zero byte: that does not matter here. */
+	ASSERT_GE(c.fd, 0);
+	thread_start(&t, change_main, &c);
+	for (int i = 0; i < rounds; i++) {
+		uint64_t off = i % 4 ? prng_below(&state, len) : 0, want = len - off;
+		struct strait_result res;
+
+		if (i % 4 == 3)
+			want = min_u64(want, 1 + prng_below(&state, KIB(64)));
+		res = move(STRAIT_READ, m->routes, ep, off, r, 0, want);
+		ASSERT_EQ(res.status, 0);
+		all += res.bytes;
+		check(r, &res, data, off, buf, len, zeros);
+	}
+	atomic_store(&c.stop, true);
+	thread_join(t);
+	ASSERT_GT(all, 0);
+	close(c.fd);
+	free(data);
+	free(buf);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}
+
+TEST_VARIANTS(cut_while_read, struct mode, modes)
+{
+	run(v, cut_and_extend, true, 150);
+}
+
+TEST_VARIANTS(rewritten_while_read, struct mode, modes)
+{
+	run(v, shrink_and_refill, true, 60);
+}
+
+TEST_VARIANTS(growing_while_read, struct mode, modes)
+{
+	run(v, append, true, 100);
+}
+
+/* With a promise that is not kept the bytes are worth nothing, but that is all that may happen. */
+static const struct mode promised[] = {
+	{ "any", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "pagecache", "emu:0", ROUTE(PAGECACHE), STRAIT_FILE_UNCHANGING, 0 },
+	{ "staged", "emu:0", ROUTE(STAGED), STRAIT_FILE_UNCHANGING, 0 },
+};
+
+TEST_VARIANTS(cut_in_spite_of_a_promise, struct mode, promised)
+{
+	const uint64_t len = MIB(10);
+	unsigned char *data = pattern_new(0, len, 5);
+	const char *path = make_file("promised", len, 5);
+	struct changer c = { .fd = open(path, O_RDWR | O_CLOEXEC), .len = len, .change = cut_and_extend, .data = data };
+	struct strait_context *ctx = context_for(v);
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, v->file);
+	struct strait_region *r = region_new(device_named(ctx, v->device), len);
+	pthread_t t;
+
+	thread_start(&t, change_main, &c);
+	for (int i = 0; i < 150; i++) {
+		struct strait_result res = move(STRAIT_READ, v->routes, ep, 0, r, 0, len);
+
+		if (res.status)
+			ASSERT_EQ(res.status, -EFAULT);
+	}
+	atomic_store(&c.stop, true);
+	thread_join(t);
+	close(c.fd);
+	free(data);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}
+
+/* A transfer that goes by registered pages ends, with the exact length, where the file was cut before it. */
+TEST(pages_past_the_end_are_not_delivered)
+{
+	const uint64_t len = MIB(8);
+	const char *path = make_file("cut", len, 5);
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, 0);
+	struct strait_region *r = region_new(device_named(ctx, "emu"), len);
+
+	for (uint64_t cut = len; cut > 5000; cut = cut * 2 / 3 + 1) {
+		struct strait_result res;
+
+		ASSERT_EQ(truncate(path, (off_t)cut), 0);
+		ASSERT_OK(strait_region_fill(r, 0, 0x77, len));
+		res = move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, len);
+		ASSERT_EQ(res.status, 0);
+		ASSERT_EQ(res.bytes, cut);
+		region_expect_byte(r, cut, 0x77, len - cut);
+	}
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}

@@ -1,0 +1,618 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The command line, as a user meets it. TAP. The build directory is the argument, or $STRAIT_BUILD, or $BUILD."""
+import contextlib
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import xml.dom.minidom
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath((sys.argv[1:] or [os.environ.get('STRAIT_BUILD') or os.environ.get('BUILD') or
+                                          os.path.join(SOURCE, 'build')])[0])
+STRAIT = os.path.join(BUILD, 'strait')
+SLOW = max(1, int(os.environ.get('HARNESS_SLOW') or 1))
+VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench']
+ROUTES = {'p2p', 'pagecache', 'staged', 'host'}
+TESTS = []
+
+
+class Skip(Exception):
+    """What the test needs is not there; the text says what."""
+
+
+def test(function):
+    TESTS.append(function)
+    return function
+
+
+def strait(*args, code=0, timeout=60, **options):
+    """Run it, expect an exit code, give (stdout, stderr)."""
+    done = subprocess.run([STRAIT, *map(os.fspath, args)], capture_output=True, timeout=timeout * SLOW,
+                          stdin=subprocess.DEVNULL, **options)
+    out, err = done.stdout.decode(errors='replace'), done.stderr.decode(errors='replace')
+    assert done.returncode == code, f'strait {args}: exit {done.returncode}, not {code}\n{out}\n{err}'
+    return out, err
+
+
+def report(*args, code=0, **options):
+    return json.loads(strait(*args, '--json', code=code, **options)[0])
+
+
+def expect(condition, what):
+    assert condition, what
+
+
+@contextlib.contextmanager
+def folder():
+    path = tempfile.mkdtemp(prefix='strait-cli.', dir='/var/tmp' if os.access('/var/tmp', os.W_OK) else None)
+    os.chmod(path, 0o755)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def make(path, data):
+    with open(path, 'wb') as file:
+        file.write(data)
+    return path
+
+
+def read(path):
+    with open(path, 'rb') as file:
+        return file.read()
+
+
+CRC_TABLE = []
+for entry in range(256):
+    for _ in range(8):
+        entry = entry >> 1 ^ (0x82f63b78 if entry & 1 else 0)
+    CRC_TABLE.append(entry)
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xff]
+    return f'{crc ^ 0xffffffff:08x}'
+
+
+def has_cuda():
+    return any(p['name'] == 'cuda' and p['devices'] for p in report('info')['providers'])
+
+
+def sanitized():
+    return subprocess.run(['grep', '-q', '__asan_init', STRAIT], check=False).returncode == 0
+
+
+@test
+def version_is_the_librarys():
+    out, _ = strait('--version')
+    expect(re.fullmatch(r'strait \d+\.\d+\.\d+\n', out), out)
+    expect(out.split()[1] == report('info')['version'], out)
+
+
+@test
+def help_names_every_verb():
+    for args in (['help'], ['--help'], ['help', 'help']):
+        out, err = strait(*args)
+        expect(not err, err)
+        for verb in VERBS:
+            expect(f'strait {verb}' in out, f'{verb} is not in: {out}')
+
+
+@test
+def help_of_a_verb_and_the_manual_agree():
+    with open(os.path.join(SOURCE, 'docs/man/strait.1')) as file:
+        manual = file.read().replace('\\-', '-')
+    for verb in VERBS:
+        out, _ = strait('help', verb)
+        expect(out == strait(verb, '--help')[0], f'help {verb} and {verb} --help differ')
+        expect(out.startswith(f'usage: strait {verb} '), out)
+        options = re.findall(r'^  (--[a-z-]+)', out, re.M)
+        expect(len(options) >= 3, out)
+        for option in options:
+            expect(option in manual, f'{option} of {verb} is not in the manual')
+
+
+@test
+def usage_errors():
+    for args in ([], ['frobnicate'], ['help', 'frobnicate'], ['load'], ['load', 'a', 'b'], ['load', '--nonsense', 'a'],
+                 ['load', 'a', '--device'], ['load', 'a', '--json=1'], ['save', 'a'], ['save', 'a', '--size', '12Q'],
+                 ['save', 'a', '--size', '-1'], ['save', 'a', '--size', '99999999T'], ['save', 'a', '--size', '1.5'],
+                 ['save', 'a', '--size', '1M', '--pattern', 'plaid'], ['load', 'a', '--route', 'scenic'],
+                 ['load', 'a', '--direct', '--buffered'], ['verify', '/tmp', '--size', '0'],
+                 ['bench', 'tape', 'a'], ['bench', 'file', 'a', '--threads', '0'],
+                 ['bench', 'file', 'a', '--block', ''], ['bench', 'file', 'a', '--mode', 'sideways'],
+                 ['bench', 'file', 'a', '--seconds', 'nan'], ['bench', 'file', 'a', '--compare', 'tape'],
+                 ['bench', 'file', 'a', '--cached', '--direct']):
+        out, err = strait(*args, code=2)
+        expect(not out, f'{args}: {out}')
+        expect(re.search(r'^  \S', err, re.M), f'{args} does not say what to do next: {err}')
+    error = report('load', code=2)
+    expect(error['exit'] == 2 and error['error'] and error['hint'], error)
+
+
+@test
+def options_stand_anywhere():
+    with folder() as path:
+        file = make(f'{path}/-name', b'12345')
+        first = report('load', '--offset=1', file, '--length', '2')
+        last = json.loads(strait('load', '--offset', '1', '--length=2B', '--json', file)[0])
+        expect(first['crc32c'] == last['crc32c'] == crc32c(b'23') and last['offset'] == 1, (first, last))
+        for args in (['load', '--json', '--', '-name'], ['load', '--', '-name']):
+            strait(*args, cwd=path)
+
+
+@test
+def sizes():
+    with folder() as path:
+        for text, size in (('1', 1), ('4K', 4096), ('4k', 4096), ('4KiB', 4096), ('4KB', 4000), ('1.5M', 1572864),
+                           ('0', 0), ('3B', 3)):
+            strait('save', f'{path}/f', '--size', text, '--device', 'host')
+            expect(os.path.getsize(f'{path}/f') == size, f'{text} gave {os.path.getsize(f"{path}/f")}')
+
+
+@test
+def info_tells_everything():
+    out, err = strait('info')
+    for title in ('Devices', 'Drives', 'File systems', 'PCIe', 'IOMMU', 'Kernel', 'What Strait can do here', 'For more'):
+        expect(re.search(f'^{title}', out, re.M), f'no {title} in: {out}')
+    expect('emu:0' in out and 'host' in out, out)
+    expect(not err, err)
+    info = report('info')
+    expect([d for d in info['devices'] if d['name'] == 'emu:0' and 'emulated' in d['can']], info['devices'])
+    for provider in info['providers']:
+        expect(provider['devices'] or provider['why'], f'no reason given: {provider}')
+        expect(provider['devices'] or provider['why'] in out, provider)
+    expect({'io_uring', 'cachestat', 'userfaultfd', 'udmabuf', 'p2pdma', 'strait_module'} <= set(info['kernel']), info)
+    expect(info['can'] and all(line in out for line in info['can'] + info['more']), out)
+    strait('info', '--all')
+
+
+@test
+def explain_gives_route_and_reasons():
+    with folder() as path:
+        file = make(f'{path}/f', os.urandom(3 << 20))
+        out, err = strait('explain', file, 'emu:0')
+        expect(not err, err)
+        told = report('explain', file, 'emu:0')
+        expect(told['route'] in ROUTES and {r['name'] for r in told['routes']} == ROUTES, told)
+        expect(told['file']['bytes'] == 3 << 20 and told['file']['fs'], told)
+        expect(told['file']['direct'] or told['file']['direct_why'], told)
+        expect(re.search(rf'^  route +{told["route"]}', out, re.M), out)
+        order = ['p2p', 'pagecache', 'staged', 'host']
+        for verdict in told['routes']:
+            if order.index(verdict['name']) < order.index(told['route']) and not verdict['usable']:
+                expect(verdict['why'] and verdict['why'] in out and verdict['fix'] in out, verdict)
+        expect(report('explain', file, 'host')['route'] == 'host', 'host memory takes the host route')
+        expect(report('explain', file, 'emu:0', '--write')['op'] == 'write', 'a write')
+        expect('No such file' in strait('explain', f'{path}/none', 'emu:0', code=1)[1], 'no file')
+
+
+@test
+def explain_says_why_there_is_no_gpu():
+    if has_cuda():
+        raise Skip('there is a GPU')
+    with folder() as path:
+        file = make(f'{path}/f', b'x')
+        out, err = strait('explain', file, 'cuda:0', code=4)
+        expect('libcuda.so.1' in out and 'cuda:0' in err, out + err)
+        told = report('explain', file, 'cuda:0', code=4)
+        expect('libcuda.so.1' in told['error'] and not told['device_present'] and told['exit'] == 4, told)
+        expect('libcuda.so.1' in report('load', file, '--device', 'cuda:0', code=4)['error'], 'load tells as well')
+
+
+@test
+def load_sums_up_what_is_in_memory():
+    data = os.urandom(1 << 20) + b'odd end'
+    with folder() as path:
+        file = make(f'{path}/f', data)
+        crc = crc32c(data)
+        for args in ([], ['--device', 'host'], ['--device', 'emu'], ['--route', 'staged', '--device', 'emu:0'],
+                     ['--route', 'staged,pagecache', '--device', 'emu:0'], ['--direct'], ['--buffered'], ['--no-uring'],
+                     ['--direct', '--no-uring']):
+            told = report('load', file, *args)
+            expect(told['crc32c'] == crc and told['bytes'] == len(data), f'{args}: {told} {crc}')
+            expect(sum(told['routes'].values()) == len(data) and set(told['routes']) <= ROUTES, told)
+            expect(told['seconds'] > 0 and told['gb_per_s'] > 0, told)
+        part = report('load', file, '--offset', '4097', '--length', '100001')
+        expect(part['crc32c'] == crc32c(data[4097:104098]) and part['bytes'] == 100001, part)
+        expect(report('load', file, '--offset', str(len(data)))['bytes'] == 0, 'at the end there is nothing')
+        expect(report('load', file, '--length', '1G')['bytes'] == len(data), 'no more than there is')
+        out, _ = strait('load', file)
+        expect(crc in out and 'GB/s' in out and 'route' in out, out)
+
+
+@test
+def load_what_cannot_be_loaded():
+    with folder() as path:
+        file = make(f'{path}/f', b'12345')
+        empty = report('load', make(f'{path}/empty', b''))
+        expect(empty['bytes'] == 0 and empty['crc32c'] == '00000000' and empty['routes'] == {}, empty)
+        for bad in (f'{path}/none', path, '/dev/null'):
+            expect(bad in strait('load', bad, code=1)[1], bad)
+        strait('load', file, '--offset', '6', code=2)
+        strait('load', file, '--device', 'emu:99', code=4)
+        strait('load', file, '--device', 'toaster', code=4)
+        _, err = strait('load', file, '--route', 'host', '--device', 'emu:0', code=4)
+        expect('host' in err, err)
+        if report('info')['kernel']['strait_module']:
+            told = report('load', file, '--route', 'p2p', '--device', 'emu:0', code=4)
+            expect('p2p' in told['error'] and told['hint'], told)
+
+
+@test
+def names_may_be_anything():
+    with folder() as path:
+        for name in (b'with "quotes" and \\', b'new\nline', b'\xff\xfe not utf-8', 'gr\u00fc\u00dfe'.encode(), b'\x01'):
+            file = make(os.path.join(path.encode(), name), b'12345')
+            told = json.loads(strait('load', '--json', os.fsdecode(file))[0])
+            expect(told['path'] == os.fsencode(file).decode(errors='replace'), told)
+
+
+@test
+def files_larger_than_the_memory():
+    data = os.urandom(3 << 20) + b'end'
+    env = dict(os.environ, STRAIT_EMU_MEMORY=str(2 << 20))
+    with folder() as path:
+        file = make(f'{path}/f', data)
+        told = report('load', file, '--device', 'emu:0', env=env)
+        expect(told['bytes'] == len(data) and told['crc32c'] == crc32c(data), told)
+        told = report('save', f'{path}/g', '--from', file, '--device', 'emu:0', env=env)
+        expect(read(f'{path}/g') == data and told['crc32c'] == crc32c(data), told)
+        small = report('save', f'{path}/g', '--size', '5000001', '--device', 'emu:0', env=env)
+        large = report('save', f'{path}/g', '--size', '5000001', '--device', 'emu:0')
+        expect(small['crc32c'] == large['crc32c'] and small['bytes'] == 5000001, (small, large))
+        env['STRAIT_EMU_MEMORY'] = str(8 << 20)
+        told = report('verify', path, '--size', '9000001', '--device', 'emu:0', env=env)
+        expect(told['good'] and told['bytes_verified'] == 4 * 9000001, told)
+        strait('bench', 'file', file, '--block', '1M', '--depth', '64', '--device', 'emu:0', code=1, env=env)
+
+
+@test
+def save_is_repeatable():
+    with folder() as path:
+        file, crc = f'{path}/f', {}
+        for seed in ('1', '2', '0x1'):
+            told = report('save', file, '--size', '1000003', '--seed', seed)
+            crc[seed] = told['crc32c']
+            data = read(file)
+            expect(len(data) == 1000003 and crc32c(data) == told['crc32c'], told)
+            expect(told['bytes'] == 1000003 and sum(told['routes'].values()) == 1000003, told)
+            expect(report('load', file)['crc32c'] == told['crc32c'], 'what was saved is loaded')
+        expect(crc['1'] == crc['0x1'] != crc['2'], crc)
+        expect(report('save', file, '--size', '1000003', '--device', 'host')['crc32c'] == crc['1'], 'on any device')
+        strait('save', file, '--size', '4096', '--pattern', 'zero')
+        expect(read(file) == bytes(4096), 'zeros')
+        strait('save', file, '--size', '24', '--pattern', 'index', '--seed', '5')
+        expect(read(file) == b''.join(n.to_bytes(8, 'little') for n in (5, 6, 7)), read(file))
+        expect(os.listdir(path) == ['f'], os.listdir(path))
+
+
+@test
+def save_copies_a_file():
+    data = os.urandom(2000003)
+    with folder() as path:
+        source = make(f'{path}/a', data)
+        told = report('save', f'{path}/b', '--from', source)
+        expect(read(f'{path}/b') == data and told['read']['bytes'] == len(data), told)
+        strait('save', source, '--from', source)
+        expect(read(source) == data, 'onto itself')
+        strait('save', f'{path}/b', '--from', source, '--size', '1000')
+        expect(read(f'{path}/b') == data[:1000], 'a part')
+        strait('save', f'{path}/c', '--from', make(f'{path}/empty', b''))
+        expect(read(f'{path}/c') == b'', 'nothing')
+
+
+@test
+def save_replaces_whole_or_not_at_all():
+    with folder() as path:
+        old = make(f'{path}/f', b'old')
+        os.chmod(old, 0o640)
+        os.symlink('f', f'{path}/link')
+        strait('save', f'{path}/link', '--size', '1M')
+        expect(os.path.islink(f'{path}/link') and os.path.getsize(old) == 1 << 20, 'the file, not the link')
+        expect(stat.S_IMODE(os.stat(old).st_mode) == 0o640, 'its mode stays')
+        before = read(old)
+        _, err = strait('save', old, '--size', '8000T', code=1)
+        expect('cannot' in err and re.search(r'^  \S', err, re.M), err)
+        strait('save', old, '--from', f'{path}/none', code=1)
+        strait('save', old, '--size', '1M', '--route', 'p2p,pagecache', '--device', 'emu:0', code=4)
+        expect(read(old) == before, 'a run that fails leaves the old file')
+        expect(sorted(os.listdir(path)) == ['f', 'link'], os.listdir(path))
+        for bad in (path, f'{path}/no/f', '/dev/null'):
+            strait('save', bad, '--size', '1', code=1)
+
+
+@test
+def save_killed_leaves_nothing():
+    killed = 0
+    with folder() as path:
+        for delay in (0.01, 0.03, 0.1):
+            make(f'{path}/f', b'old')
+            run = subprocess.Popen([STRAIT, 'save', f'{path}/f', '--size', '1G'], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+            time.sleep(delay * SLOW)
+            run.kill()
+            killed += run.wait() == -signal.SIGKILL
+            expect(os.listdir(path) == ['f'], os.listdir(path))
+            expect(run.returncode == 0 or read(f'{path}/f') == b'old', 'the old file is as it was')
+    expect(killed, 'it was too fast to be killed even once')
+
+
+@test
+def block_devices_need_force():
+    if os.geteuid():
+        raise Skip('only root makes device nodes')
+    with folder() as path:
+        try:
+            os.mknod(f'{path}/disk', stat.S_IFBLK | 0o600, os.makedev(7, 250))  # a loop device that nobody has made
+        except OSError as error:
+            raise Skip(f'device nodes cannot be made: {error}') from error
+        for args in (['save', f'{path}/disk', '--size', '1M'], ['verify', f'{path}/disk', '--size', '1M'],
+                     ['bench', 'file', f'{path}/disk', '--mode', 'randwrite']):
+            expect('--force' in strait(*args, code=2)[1], args)
+
+
+@test
+def verify_finds_nothing_wrong():
+    with folder() as path:
+        for args in ([], ['--device', 'host'], ['--direct'], ['--buffered'], ['--no-uring'],
+                     ['--route', 'staged', '--device', 'emu:0'], ['--route', 'pagecache', '--device', 'emu:0']):
+            told = report('verify', path, '--size', '5000001', '--seed', '7', *args)
+            expect(told['good'] and told['bytes_verified'] == 4 * 5000001, f'{args}: {told}')
+            expect(len(told['passes']) == 4 and all(p['good'] for p in told['passes']), told)
+            expect(sum(told['write']['routes'].values()) == 5000001, told)
+            expect(sum(told['read']['routes'].values()) == 3 * 5000001, told)
+        for size in ('1', '7', '4096', '65537'):
+            expect(report('verify', path, '--size', size, '--seed', size)['good'], size)
+        expect('no mismatch' in strait('verify', f'{path}/new', '--size', '1M')[0], 'in words')
+        expect(os.listdir(path) == [], os.listdir(path))
+
+
+@test
+def verify_spares_what_is_there():
+    with folder() as path:
+        file = make(f'{path}/f', b'precious')
+        expect('--force' in strait('verify', file, code=2)[1], 'refused')
+        expect(read(file) == b'precious', 'and untouched')
+        expect(report('verify', file, '--size', '100001', '--force')['good'], 'with --force')
+        expect(os.path.getsize(file) == 100001, 'it stays')
+        strait('verify', f'{path}/no/dir', code=1)
+
+
+@contextlib.contextmanager
+def preloaded(code):
+    """An environment in which functions of C code stand in for others."""
+    if sanitized():
+        raise Skip('a sanitizer does not take preloaded libraries')
+    if not shutil.which('cc'):
+        raise Skip('no C compiler')
+    with folder() as path:
+        source = make(f'{path}/shim.c', code.encode())
+        subprocess.run(['cc', '-shared', '-fPIC', '-o', f'{path}/shim.so', source], check=True)
+        yield dict(os.environ, LD_PRELOAD=f'{path}/shim.so')
+
+
+DIFFERS = '''
+#include <stddef.h>
+#include <stdint.h>
+
+int strait_region_compare(void *a, uint64_t ao, void *b, uint64_t bo, size_t len, uint64_t *where)
+{
+	(void)a, (void)ao, (void)b, (void)bo;
+	*where = len > 12345 ? 12345 : len;
+	return 0;
+}
+'''
+
+NO_TMPFILE = '''
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int open(const char *path, int flags, ...)
+{
+	va_list ap;
+	mode_t mode;
+
+	va_start(ap, flags);
+	mode = va_arg(ap, mode_t);
+	va_end(ap);
+	if ((flags & O_TMPFILE) == O_TMPFILE) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));
+'''
+
+
+@test
+def works_where_every_file_has_a_name():
+    with preloaded(NO_TMPFILE) as env, folder() as path:
+        file = f'{path}/f'
+        told = json.loads(strait('save', file, '--size', '100001', '--json', env=env)[0])
+        expect(told['in_place'] and crc32c(read(file)) == told['crc32c'], told)
+        _, err = strait('save', file, '--size', '10', env=env)
+        expect('in place' in err and os.path.getsize(file) == 10, err)
+        strait('save', f'{path}/new', '--size', '1M', '--route', 'p2p,pagecache', '--device', 'emu:0', code=4, env=env)
+        expect(report('verify', path, '--size', '100001', env=env)['good'], 'verify')
+        expect(os.listdir(path) == ['f'], os.listdir(path))
+
+
+@test
+def verify_tells_a_mismatch():
+    with preloaded(DIFFERS) as env, folder() as path:
+        out, err = strait('verify', path, '--size', '1M', code=3, env=env)
+        expect('12345' in out and 'mismatch' in err and 'no mismatch' not in out, out + err)
+        told = report('verify', path, '--size', '1M', code=3, env=env)
+        expect(not told['good'] and told['passes'][1]['first_difference'] == 12345, told)
+
+
+@test
+def bench_measures():
+    with folder() as path:
+        file = make(f'{path}/f', os.urandom(8 << 20))
+        plot = f'{path}/out <&>.svg'
+        told = report('bench', 'file', file, '--block', '4K,64K,1M', '--seconds', '0.05', '--mode', 'read,randread',
+                      '--cached', '--compare', 'host', '--plot', plot)
+        rows = told['results']
+        expect(len(rows) == 12 and told['cache'] == 'cached', told)
+        for row in rows:
+            expect(row['bytes'] == row['ops'] * row['block'] and row['ops'] > 0, row)
+            expect(row['gb_per_s'] > 0 and row['ops_per_s'] > 0 and row['cpu_cores'] >= 0, row)
+            lat = row['latency_us']
+            expect(0 < lat['p50'] <= lat['p99'] <= lat['max'] and lat['avg'] <= lat['max'], row)
+            expect(sum(row['routes'].values()) == row['bytes'], row)
+            expect(('ratio_to_host' in row) == (row['series'] == 'strait'), row)
+        svg = xml.dom.minidom.parse(plot)
+        expect(len(svg.getElementsByTagName('polyline')) == 4, 'a line for each series')
+        text = ' '.join(t.firstChild.data for t in svg.getElementsByTagName('text'))
+        for word in ('64K', '1M', 'GB/s', 'read', 'randread', 'block size'):
+            expect(word in text, f'{word} is not in the plot: {text}')
+        strait('bench', 'file', file, '--seconds', '0.05', '--plot', plot)
+        expect(len(xml.dom.minidom.parse(plot).getElementsByTagName('rect')) == 2, 'one bar and the background')
+        expect(read(file) and os.path.getsize(file) == 8 << 20, 'reading changes nothing')
+
+
+@test
+def bench_with_threads_and_depth():
+    with folder() as path:
+        for args in (['--threads', '3'], ['--depth', '8'], ['--threads', '2', '--depth', '4', '--direct'],
+                     ['--device', 'host', '--depth', '4'], ['--no-uring', '--direct', '--depth', '2'],
+                     ['--block', '65537', '--direct', '--depth', '3']):
+            told = report('bench', 'file', f'{path}/new', '--size', '8M', '--seconds', '0.05', '--mode',
+                          'read,write,randread,randwrite', '--block', '64K', *args)
+            expect(len(told['results']) == 4 and all(r['ops'] for r in told['results']), told)
+            expect(os.listdir(path) == [], 'the file made for it is gone')
+        once = report('bench', 'file', f'{path}/new', '--size', '8M', '--seconds', '0', '--threads', '2')['results'][0]
+        expect(once['bytes'] == 8 << 20, once)
+        out, _ = strait('bench', 'file', f'{path}/new', '--size', '1M', '--seconds', '0', '--keep', '--compare', 'host')
+        expect('P99' in out and 'plain I/O' in out, out)
+        expect(os.path.getsize(f'{path}/new') == 1 << 20, 'kept')
+
+
+@test
+def bench_spares_what_is_there():
+    with folder() as path:
+        file = make(f'{path}/f', b'p' * 100000)
+        for mode in ('write', 'randwrite', 'read,write'):
+            expect('--force' in strait('bench', 'file', file, '--mode', mode, code=2)[1], mode)
+        expect(read(file) == b'p' * 100000, 'untouched')
+        strait('bench', 'file', file, '--mode', 'write', '--block', '10K', '--seconds', '0', '--force')
+        expect(read(file) != b'p' * 100000 and os.path.getsize(file) == 100000, 'with --force')
+        strait('bench', 'file', file, '--block', '1M', code=2)
+        strait('bench', 'file', file, '--size', '1M', code=2)
+        strait('bench', 'file', path, code=1)
+        strait('bench', 'file', file, '--block', '4K', '--seconds', '0', '--plot', f'{path}/no/p.svg', code=1)
+
+
+@test
+def closed_output():
+    run = subprocess.Popen([STRAIT, 'info'], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.close()
+    expect(run.wait(60 * SLOW) == 0 and not run.stderr.read(), 'a reader that went away is no error')
+    run.stderr.close()
+    if not os.path.exists('/dev/full'):
+        raise Skip('no /dev/full')
+    with open('/dev/full', 'wb') as full:
+        run = subprocess.run([STRAIT, 'info'], stdout=full, stderr=subprocess.PIPE, check=False)
+    expect(run.returncode == 1 and b'No space left' in run.stderr, run)
+
+
+@test
+def progress_only_on_a_terminal():
+    with folder() as path:
+        file = make(f'{path}/f', os.urandom(1 << 20))
+        expect(strait('load', file)[1] == '', 'none in a pipe')
+        ours, theirs = pty.openpty()
+        run = subprocess.run([STRAIT, 'load', file], stdout=subprocess.PIPE, stderr=theirs, check=True)
+        os.close(theirs)
+        shown = b''
+        with contextlib.suppress(OSError):
+            while True:
+                piece = os.read(ours, 4096)
+                if not piece:
+                    break
+                shown += piece
+        os.close(ours)
+        expect(b'100 %' in shown and b'GB/s' in shown and shown.endswith(b'\x1b[K'), shown)
+        expect(b'100 %' not in run.stdout, run.stdout)
+
+
+@test
+def signals_end_it_cleanly():
+    with folder() as path:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            run = subprocess.Popen([STRAIT, 'bench', 'file', f'{path}/f', '--size', '4M', '--seconds', '60'],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            time.sleep(0.5 * SLOW)
+            expect(run.poll() is None, 'it runs')
+            run.send_signal(number)
+            _, err = run.communicate(timeout=10 * SLOW)
+            expect(run.returncode == -number and not err, (run.returncode, err))
+            expect(os.listdir(path) == [], os.listdir(path))
+
+
+@test
+def works_for_everybody():
+    if os.geteuid():
+        raise Skip('the other tests run as an ordinary user already')
+    try:
+        subprocess.run([STRAIT, '--version'], user=65534, group=65534, extra_groups=[], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Skip(f'nobody may not run {STRAIT}: {error}') from error
+    with folder() as path:
+        os.chown(path, 65534, 65534)
+        nobody = {'user': 65534, 'group': 65534, 'extra_groups': []}
+        strait('info', **nobody)
+        strait('info', '--json', **nobody)
+        strait('save', f'{path}/f', '--size', '1M', **nobody)
+        strait('load', f'{path}/f', **nobody)
+        strait('explain', f'{path}/f', 'emu:0', **nobody)
+        strait('verify', path, '--size', '1M', **nobody)
+        strait('bench', 'file', f'{path}/f', '--seconds', '0', '--direct', '--depth', '4', '--block', '64K', **nobody)
+        os.chown(f'{path}/f', 0, 0)
+        os.chmod(f'{path}/f', 0o600)
+        expect('Permission denied' in strait('load', f'{path}/f', code=1, **nobody)[1], 'no right to read')
+        expect('Permission denied' in strait('save', f'{path}/f', '--size', '1', code=1, **nobody)[1], 'nor to write')
+
+
+def main():
+    print(f'1..{len(TESTS)}', flush=True)
+    failed = 0
+    for number, function in enumerate(TESTS, 1):
+        name, problem, skip = function.__name__, '', ''
+        try:
+            function()
+        except Skip as reason:
+            skip = f' # SKIP {reason}'
+        except Exception:  # whatever it is: the test has failed, and the others still run
+            problem = traceback.format_exc()
+        print(f'{"not " if problem else ""}ok {number} - {name}{skip}')
+        for line in problem.splitlines():
+            print(f'# {line}')
+        sys.stdout.flush()
+        failed += bool(problem)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == '__main__':
+    main()

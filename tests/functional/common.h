@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FUNCTIONAL_COMMON_H
+#define FUNCTIONAL_COMMON_H
+
+/* What tests of the whole library have in common. Helpers end the test when something does not work. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <strait/emu.h>
+#include <strait/strait.h>
+
+#include "base/util.h"
+#include "harness/harness.h"
+#include "os/os.h"
+#include "region/emu.h"
+
+#define ROUTE(r) STRAIT_ROUTE_MASK(STRAIT_ROUTE_##r)
+
+/* One way for bytes to travel: what the same test is run over. */
+struct mode {
+	const char *name;
+	const char *device;
+	uint32_t routes;
+	uint32_t file;	  /* STRAIT_FILE_* */
+	uint32_t context; /* STRAIT_CONTEXT_* */
+};
+
+/* clang-format off */
+#define READ_MODES                                                                                                     \
+	{ "emu-any", "emu:0", 0, 0, 0 },                                                                               \
+	{ "emu-staged", "emu:0", ROUTE(STAGED), 0, 0 },                                                                \
+	{ "emu-pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },                                                          \
+	{ "emu-direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },                                                           \
+	{ "emu-direct-threads", "emu:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },                             \
+	{ "emu-buffered", "emu:0", ROUTE(STAGED), STRAIT_FILE_BUFFERED, 0 },                                           \
+	{ "emu-unchanging", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },                                                   \
+	{ "host", "host", 0, 0, 0 },                                                                                   \
+	{ "host-direct", "host", ROUTE(HOST), STRAIT_FILE_DIRECT, 0 },                                                 \
+	{ "host-buffered", "host", 0, STRAIT_FILE_BUFFERED, 0 }
+
+#define WRITE_MODES                                                                                                    \
+	{ "emu", "emu:0", 0, 0, 0 },                                                                                   \
+	{ "emu-direct", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, 0 },                                               \
+	{ "emu-direct-threads", "emu:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },                             \
+	{ "host", "host", 0, 0, 0 },                                                                                   \
+	{ "host-direct", "host", ROUTE(HOST), STRAIT_FILE_DIRECT, 0 }
+/* clang-format on */
+
+/* Numbers that look random and are the same in every run. */
+uint64_t prng_next(uint64_t *state);
+uint64_t prng_below(uint64_t *state, uint64_t n);
+
+/* The bytes [off, off + len) of an endless sequence that depends on @seed alone. */
+void pattern(void *buf, uint64_t off, size_t len, uint64_t seed);
+void *pattern_new(uint64_t off, size_t len, uint64_t seed);
+
+/* A file in the test's directory that holds the pattern. Returns its path, as test_path() does. */
+const char *make_file(const char *name, uint64_t len, uint64_t seed);
+void write_at(const char *path, const void *buf, size_t len, uint64_t off);
+void read_at(const char *path, void *buf, size_t len, uint64_t off);
+uint64_t file_length(const char *path);
+void file_expect(const char *path, uint64_t off, const void *want, size_t len);
+/* Take [off, off + len) out of the page cache, len 0 meaning to the end: false where that does not work. */
+bool evict(const char *path, uint64_t off, uint64_t len);
+void warm(const char *path);
+uint64_t cached(const char *path, uint64_t off, uint64_t len);
+
+struct strait_context *context_new(const struct strait_context_opts *opts);
+struct strait_context *context_for(const struct mode *m);
+struct strait_device *device_named(struct strait_context *ctx, const char *name);
+struct strait_region *region_new(struct strait_device *dev, size_t len);
+struct strait_endpoint *file_new(struct strait_context *ctx, const char *path, int oflags, uint32_t flags);
+struct strait_file_info file_info(struct strait_endpoint *ep);
+struct strait_stats stats_of(struct strait_context *ctx);
+
+void region_put_bytes(struct strait_region *r, uint64_t off, const void *buf, size_t len);
+void region_expect(struct strait_region *r, uint64_t off, const void *want, size_t len);
+void region_expect_byte(struct strait_region *r, uint64_t off, uint8_t value, size_t len);
+
+/* One transfer, waited for; the status is in the result. */
+struct strait_result move(uint32_t op, uint32_t routes, struct strait_endpoint *ep, uint64_t ep_off,
+			  struct strait_region *r, uint64_t off, uint64_t len);
+
+/* How many threads this process has. */
+unsigned int threads_now(void);
+/* A number of /proc/self/status in bytes: "VmRSS", "VmLck". */
+uint64_t status_bytes(const char *key);
+unsigned int descriptors_now(void);
+
+void thread_start(pthread_t *t, void *(*fn)(void *), void *arg);
+void thread_join(pthread_t t);
+void sleep_ms(unsigned int ms);
+
+/* Run @fn in a process of its own, which must end well. */
+void in_child(void (*fn)(void *arg), void *arg);
+/* The same, started only; child_wait() gives its wait status. */
+pid_t child_start(void (*fn)(void *arg), void *arg);
+int child_wait(pid_t pid);
+
+/* Make the @nth call (1 is the next) and @more after it answer @ret; see os_inject. */
+void inject(enum os_call call, unsigned int nth, unsigned int more, int64_t ret);
+void inject_off(void);
+/* How often the call was made since inject(). */
+unsigned int inject_calls(void);
+
+/* Mounts from here on are the test's own, gone with its process. Skips the test where that is not allowed. */
+void private_mounts(void);
+/* A loop device on an image file of @bytes, gone with the process. Skips the test where there is none. */
+void loop_device(const char *image, uint64_t bytes, char *path, size_t len);
+/* A fresh file system of that kind, "ext4", "xfs", "tmpfs" or "overlay", of about @bytes: the folder. */
+const char *mount_new(const char *fs, uint64_t bytes);
+
+#endif
