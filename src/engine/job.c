@@ -129,8 +129,9 @@ void job_run(struct job *job, struct strait_result *result)
 	job->cursor = job->start;
 	job->limit = job->stop;
 	job->lanes = 1;
+	/* Not known: reads look for the end themselves, writes are taken to extend the file. */
 	if (job->ep->ops->length(job->ep, &job->ep_len))
-		job->ep_len = UINT64_MAX;
+		job->ep_len = job->op == STRAIT_READ ? UINT64_MAX : 0;
 
 	lane_run(job, false);
 	pthread_mutex_lock(&job->lock);

@@ -26,6 +26,7 @@ struct window {
 	uint64_t len;
 	uint64_t got;	  /* bytes read */
 	int err;
+	int32_t device_status; /* of a copy that was made again */
 	bool ready;	  /* read; waits for those before it */
 	bool direct;
 	bool cached;	  /* all of it was in the page cache when asked */

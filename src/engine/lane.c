@@ -168,10 +168,14 @@ int lane_copy(struct lane *l, struct window *w)
 		rc = ops->copy_in(s, addr, (char *)w->kept->map + w->skip, w->got);
 	else
 		rc = ops->copy_in(s, addr, (char *)(w->map ? w->map : w->chunk->ptr) + w->skip, w->got);
-	if (!rc)
-		rc = ops->event_record(w->event, s);
 	if (rc)
 		return rc;
+	rc = ops->event_record(w->event, s);
+	if (rc) {
+		/* The copy may be under way, and the window's memory is given back when this fails. */
+		ops->stream_wait(s, STRAIT_FOREVER);
+		return rc;
+	}
 	list_add_tail(&l->copies, &w->node);
 	l->n_copies++;
 	return 0;

@@ -8,6 +8,8 @@
 
 #define PAGE 4096u
 #define MAX_COPIES 16 /* per lane, so that registered windows stay few */
+#define MAX_FAULTS 64 /* how often a file may be cut under one window */
+#define BOUNCE_BYTES KIB(256)
 
 static uint64_t good_limit(struct job *job)
 {
@@ -104,33 +106,116 @@ static int register_window(struct lane *l, struct window *w)
 	return 0;
 }
 
-/* A window longer than a chunk, or one whose pages went away: piece by piece through one chunk. */
-static int read_pieces(struct lane *l, struct window *w)
+/* Copy to the device and wait for it. */
+static int copy_now(struct job *job, struct window *w, struct dev_stream *s, uint64_t off, const void *src, uint64_t len)
+{
+	int rc = job->dev->ops->copy_in(s, job_dev_addr(job, off), src, len);
+
+	if (!rc)
+		rc = job->dev->ops->stream_wait(s, STRAIT_FOREVER);
+	w->device_status = rc ? s->status : 0;
+	return rc;
+}
+
+/* Piece by piece through host memory: a chunk if the window has one. */
+static int read_through(struct lane *l, struct window *w, struct dev_stream *s)
 {
 	struct job *job = l->job;
 	struct strait_endpoint *ep = job->ep;
-	uint64_t done = 0;
-	int rc = 0;
+	uint64_t size = w->chunk ? job->pool->chunk_bytes : BOUNCE_BYTES;
+	void *own = w->chunk ? NULL : malloc(size), *buf = w->chunk ? w->chunk->ptr : own;
+	int rc = buf ? 0 : -ENOMEM;
 
-	while (!w->chunk)
-		w->chunk = pool_wait(job->pool, &job->user, STRAIT_FOREVER / 2);
-	w->route = STRAIT_ROUTE_STAGED;
-	while (done < w->len && !rc) {
-		uint64_t want = min_u64(w->len - done, job->pool->chunk_bytes);
-		ssize_t n = ep->ops->read(ep, WAY_BUFFERED, w->chunk->ptr, want, w->off + done);
+	while (!rc && w->got < w->len) {
+		uint64_t at = w->off + w->got;
+		ssize_t n = ep->ops->read(ep, WAY_BUFFERED, buf, min_u64(w->len - w->got, size), at);
 
 		if (n <= 0) {
 			w->err = (int)n;
 			break;
 		}
-		rc = job->dev->ops->copy_in(l->ls->stream, job_dev_addr(job, w->off + done), w->chunk->ptr, (uint64_t)n);
+		rc = copy_now(job, w, s, at, buf, (uint64_t)n);
 		if (!rc)
-			rc = job->dev->ops->stream_wait(l->ls->stream, STRAIT_FOREVER);
-		if (!rc)
-			done += (uint64_t)n;
+			w->got += (uint64_t)n;
 	}
-	w->got = done;
+	free(own);
 	return rc;
+}
+
+/* Piece by piece out of the page cache, smaller ones each time the file is cut under us again. */
+static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
+{
+	struct job *job = l->job;
+	uint64_t piece = align_up(w->len, PAGE);
+	int faults = 0, rc = 0;
+
+	pthread_mutex_lock(&job->lock);
+	job->fresh = true;
+	pthread_mutex_unlock(&job->lock);
+	while (w->got < w->len) {
+		uint64_t at = w->off + w->got, start = align_down(at, PAGE), n, map_len, len;
+		struct host_reg reg;
+		void *map;
+
+		rc = job->ep->ops->length(job->ep, &len);
+		if (rc || at >= len)
+			return rc;
+		n = min_u64(min_u64(start + piece, w->off + w->len), len) - at;
+		map_len = align_up(at + n - start, PAGE);
+		rc = window_register(job->ep, job->dev, start, map_len, &map, &reg);
+		if (!rc) {
+			rc = copy_now(job, w, s, at, (char *)map + (at - start), n);
+			window_unregister(job->dev, map, map_len, &reg);
+		}
+		if (!rc)
+			w->got += n;
+		else if (rc != -EFAULT)
+			return rc;
+		else if (++faults == MAX_FAULTS)
+			break;
+		else
+			piece = max_u64(align_down(piece / 2, PAGE), PAGE);
+	}
+	/* In the file, and yet it cannot be brought to memory: the file's failure. */
+	if (rc)
+		w->err = -EIO;
+	return 0;
+}
+
+/*
+ * A window longer than a chunk that could not be registered, or one whose pages went away. It waits for
+ * no chunk: those there are may belong to windows this very lane must see to. And it has a stream of its
+ * own, whose errors are not those of other windows.
+ */
+static int read_pieces(struct lane *l, struct window *w)
+{
+	struct job *job = l->job;
+	bool pages = job->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+	struct lane_stream *ls;
+	int rc;
+
+	w->got = 0;
+	w->err = w->device_status = 0;
+	rc = engine_stream_get(job->dev, &job->region->mem, &ls);
+	if (rc)
+		return rc;
+	w->route = pages ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
+	rc = pages ? read_pages(l, w, ls->stream) : read_through(l, w, ls->stream);
+	engine_stream_put(job->dev, ls, rc != 0);
+	return rc;
+}
+
+/* The same, counted. */
+static void read_again(struct lane *l, struct window *w)
+{
+	struct job *job = l->job;
+	int rc = read_pieces(l, w);
+
+	job_add_bytes(job, w->route, w->got);
+	if (rc)
+		job_fail(job, w->off + w->got, rc, w->device_status);
+	else if (w->got < w->len)
+		job_fail(job, w->off + w->got, w->err, 0);
 }
 
 /* Take the result of the oldest copy. False if there was none to take. */
@@ -143,13 +228,15 @@ static bool reap_copy(struct lane *l, bool wait)
 	w = lane_oldest_copy(l, wait, &err);
 	if (!w)
 		return false;
-	if (err == -EFAULT && w->map && (job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED))) {
-		/* The file was cut while its pages were being copied: what is left can be read. */
-		err = read_pieces(l, w);
-		if (!err && w->got < w->len)
-			job_fail(job, w->off + w->got, w->err, 0);
-	}
-	if (err) {
+	if (err == -EFAULT) {
+		/*
+		 * The file was cut while pages of it were being copied, and work behind that on the stream
+		 * counts as failed too: what is left can be read.
+		 */
+		w->len = w->got;
+		l->stream_broken = true;
+		read_again(l, w);
+	} else if (err) {
 		l->stream_broken = true;
 		job_fail(job, w->off, err, l->ls->stream->status);
 	} else {
@@ -186,8 +273,8 @@ static void window_ready(struct lane *l, struct window *w)
 	struct job *job = l->job;
 	struct list out = LIST_INIT(out);
 
-	w->ready = true;
 	pthread_mutex_lock(&job->lock);
+	w->ready = true;
 	while (!list_empty(&job->gate)) {
 		struct window *first = list_first(&job->gate, struct window, node);
 
@@ -229,7 +316,6 @@ static void take_io(struct lane *l, int64_t timeout_ns)
 static void read_in_turn(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
-	int rc;
 
 	/* What this lane itself holds before the window must not wait for us. */
 	while (l->n_io)
@@ -238,16 +324,8 @@ static void read_in_turn(struct lane *l, struct window *w)
 	while (list_first(&job->gate, struct window, node) != w)
 		pthread_cond_wait(&job->changed, &job->lock);
 	pthread_mutex_unlock(&job->lock);
-	if (w->off < good_limit(job)) {
-		rc = read_pieces(l, w);
-		job_add_bytes(job, w->route, w->got);
-		if (rc) {
-			l->stream_broken = true;
-			job_fail(job, w->off + w->got, rc, l->ls->stream->status);
-		} else if (w->got < w->len) {
-			job_fail(job, w->off + w->got, w->err, 0);
-		}
-	}
+	if (w->off < good_limit(job))
+		read_again(l, w);
 	/* The bytes are there already: the gate only lets the next ones through. */
 	w->len = w->got = 0;
 	window_ready(l, w);
@@ -335,6 +413,10 @@ static bool try_register(struct lane *l, struct window *w)
 		return true;
 	}
 	w->got = w->skip = 0;
+	if (only && rc == -EFAULT) {
+		read_in_turn(l, w);
+		return true;
+	}
 	if (only) {
 		w->err = rc == -ENODATA ? 0 : rc;
 		window_ready(l, w);

@@ -97,7 +97,11 @@ static void write_window(struct lane *l, struct window *w)
 	}
 	while (l->n_io)
 		take_io(l);
-	write_rest(l, w, 0, w->direct ? WAY_DIRECT : WAY_BUFFERED);
+	/* One of those may have failed, and nothing that extends the file goes past it. */
+	if (still_good(job, w->off))
+		write_rest(l, w, 0, w->direct ? WAY_DIRECT : WAY_BUFFERED);
+	else
+		lane_free_window(l, w);
 }
 
 static void reap_copy(struct lane *l)

@@ -51,18 +51,24 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 		d->code = access ? -EOPNOTSUPP : -EBADF;
 		return;
 	}
-	/* The page cache is worth registering only where it holds the file, unless nothing else may be used. */
-	if ((d->mask & pagecache) && d->mask != pagecache && f->length &&
-	    (f->ep->force_direct || f->cached == 0)) {
-		d->reason[STRAIT_ROUTE_PAGECACHE] = ROUTE_NOT_CACHED;
-		d->mask &= ~pagecache;
+	/*
+	 * The page cache is worth registering only where it holds the file, unless nothing else may be used;
+	 * and for few bytes only if it is registered already.
+	 */
+	if ((d->mask & pagecache) && d->mask != pagecache && f->length) {
+		if (f->ep->force_direct || f->cached == 0)
+			d->reason[STRAIT_ROUTE_PAGECACHE] = ROUTE_NOT_CACHED;
+		else if (f->small && !f->unchanged)
+			d->reason[STRAIT_ROUTE_PAGECACHE] = ROUTE_SHORT;
+		if (d->reason[STRAIT_ROUTE_PAGECACHE] != ROUTE_OK)
+			d->mask &= ~pagecache;
 	}
 	for (int r = 0; r < STRAIT_ROUTE_COUNT && d->route < 0; r++)
 		if (d->mask & STRAIT_ROUTE_MASK(r))
 			d->route = r;
 	/* A mixture is named after the route that carries most: for a file less than half cached that is staged. */
 	if (d->route == STRAIT_ROUTE_PAGECACHE && (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) &&
-	    f->cached != UINT64_MAX && f->cached < f->length / 2)
+	    (f->small || (f->cached != UINT64_MAX && f->cached < f->length / 2)))
 		d->route = STRAIT_ROUTE_STAGED;
 }
 
@@ -152,6 +158,10 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 				str_copy(v->why, sizeof(v->why), "the file is not in the page cache");
 				str_copy(v->fix, sizeof(v->fix), "read it once, or require this route");
 			}
+			break;
+		case ROUTE_SHORT:
+			str_copy(v->why, sizeof(v->why), "so few bytes are copied faster than their pages are registered");
+			str_copy(v->fix, sizeof(v->fix), "ask for more at once, or require this route");
 			break;
 		default:
 			explain_refused(f, d->reason[r], v);

@@ -24,6 +24,7 @@ struct route_facts {
 	uint32_t routes; /* mask that may be used, 0 for any */
 	uint64_t length; /* bytes the request covers, clipped to the endpoint */
 	uint64_t cached; /* of those in memory; UINT64_MAX if unknown */
+	bool small;	 /* short enough for the short path */
 	bool unchanged;
 	/* the machine's */
 	int module; /* 0, or why /dev/strait cannot be opened */
@@ -40,6 +41,7 @@ enum route_reason {
 	ROUTE_NO_MAP,	      /* pagecache: file cannot be mapped */
 	ROUTE_NOT_ASKED,      /* possible, but not among the routes asked for */
 	ROUTE_NOT_CACHED,     /* pagecache: possible, but the file is not in memory */
+	ROUTE_SHORT,	      /* pagecache: possible, but not worth it for so few bytes */
 };
 
 struct route_decision {

@@ -111,6 +111,22 @@ static void finish(struct strait_result *r, int route, uint64_t bytes, int statu
 	}
 }
 
+static ssize_t read_host(struct strait_context *ctx, struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len)
+{
+	const struct endpoint_facts *facts = &ep->facts;
+	ssize_t n = 0;
+
+	if (facts->force_direct && !(off % facts->dio_align) && !(len % facts->dio_align) &&
+	    !((uintptr_t)buf % facts->dio_mem_align)) {
+		n = ep->ops->read(ep, WAY_DIRECT, buf, len, off);
+		if (n < 0 && n != -EINVAL)
+			return n;
+		n = n < 0 ? 0 : n;
+		stat_add(&ctx->stats.direct_bytes, (uint64_t)n);
+	}
+	return read_full(ep, buf, off, len, (uint64_t)n);
+}
+
 static int run_host(struct strait_context *ctx, const struct strait_transfer *t, struct strait_result *r)
 {
 	void *buf = (void *)(uintptr_t)(t->region->mem.addr + t->region_offset);
@@ -120,7 +136,7 @@ static int run_host(struct strait_context *ctx, const struct strait_transfer *t,
 	if (!t->endpoint->facts.can_buffered)
 		return -EAGAIN;
 	if (t->op == STRAIT_READ) {
-		n = read_full(t->endpoint, buf, t->endpoint_offset, t->length, 0);
+		n = read_host(ctx, t->endpoint, buf, t->endpoint_offset, t->length);
 		finish(r, STRAIT_ROUTE_HOST, n < 0 ? 0 : (uint64_t)n, n < 0 ? (int)n : 0);
 	} else {
 		uint64_t done = small_write(ctx, t->endpoint, buf, t->endpoint_offset, t->length, &err);

@@ -167,6 +167,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	struct route_facts facts;
 	struct route_decision way;
 	struct ordered *o;
+	uint32_t sequence;
 	int rc;
 
 	rc = struct_in(&t, sizeof(t), user, sizeof(t));
@@ -202,15 +203,15 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 
 	pthread_mutex_lock(&s->lock);
 	s->flying++;
-	o->sequence = s->sequence + 1;
+	o->sequence = sequence = s->sequence + 1;
 	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
 	if (!rc) {
-		s->sequence = o->sequence;
 		/*
-		 * If the wait cannot be put on the stream the transfer runs all the same, and later work is
-		 * told by the error that it is not ordered behind it.
+		 * The transfer may be over by now, and @o gone. If the wait cannot be put on the stream it ran, or
+		 * runs, all the same, and the error tells that later work is not ordered behind it.
 		 */
-		rc = s->dev->ops->stream_wait_word(s->stream, s->word, s->reg.dev_addr, o->sequence);
+		s->sequence = sequence;
+		rc = s->dev->ops->stream_wait_word(s->stream, s->word, s->reg.dev_addr, sequence);
 		pthread_mutex_unlock(&s->lock);
 		return rc;
 	}

@@ -97,6 +97,7 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	f->op = t->op;
 	f->routes = t->routes;
 	f->length = t->length;
+	f->small = transfer_is_small(t);
 	f->cached = UINT64_MAX;
 	if (!ask)
 		return;

@@ -92,7 +92,7 @@ def has_cuda():
 
 
 def sanitized():
-    return subprocess.run(['grep', '-q', '__asan_init', STRAIT], check=False).returncode == 0
+    return subprocess.run(['grep', '-qE', '__[at]san_init', STRAIT], check=False).returncode == 0
 
 
 @test

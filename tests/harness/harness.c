@@ -219,6 +219,7 @@ static void child_main(const struct test *t, int output)
 		close(output);
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	signal(SIGPIPE, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	t->fn(t->arg);
@@ -398,12 +399,14 @@ int main(int argc, char **argv)
 	sigaddset(&waited, SIGTERM);
 	sigaddset(&waited, SIGHUP);
 	sigprocmask(SIG_BLOCK, &waited, NULL);
+	/* A reader that goes away ends the run after the test it is at, cleanly. */
+	signal(SIGPIPE, SIG_IGN);
 
 	printf("1..%zu\n", n_tests);
 	fflush(stdout);
-	for (size_t i = 0; i < n_tests; i++)
+	for (size_t i = 0; i < n_tests && !ferror(stdout); i++)
 		failed += !run_test(&tests[i], i + 1);
 	remove_tree(root);
 	free(tests);
-	return failed ? 1 : 0;
+	return failed || ferror(stdout) ? 1 : 0;
 }

@@ -174,3 +174,13 @@ TEST(termination_cleans_up)
 	assert_says("Bail out! Terminated\n");
 	assert_says("status 143\n");
 }
+
+TEST(lost_reader_cleans_up)
+{
+	char command[PATH_MAX + 64];
+
+	snprintf(command, sizeof(command), "makes_a_directory prints_much | head -n 1; ls -A '%s'", test_dir());
+	ASSERT_EQ(setenv("TMPDIR", test_dir(), 1), 0);
+	ASSERT_EQ(sample(command), 0);
+	ASSERT_STREQ(output, "1..2\n");
+}

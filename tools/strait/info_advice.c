@@ -76,7 +76,8 @@ static void add_p2p(struct info *in)
 	const struct strait_topo_kernel *k = &in->kernel;
 
 	if (k->strait_module == -ENOENT)
-		info_add(&in->more, "p2p, drives writing into device memory themselves: the module strait.ko, loaded");
+		info_add(&in->more, "p2p, drives writing into device memory themselves: the kernel module strait.ko, "
+				    "which this version does not bring yet");
 	else if (k->strait_module)
 		info_add(&in->more, "p2p: /dev/strait cannot be opened (%s): the rights of its group",
 			 error_text(k->strait_module));

@@ -46,6 +46,7 @@ static int finish(int code)
 int main(int argc, char **argv)
 {
 	const struct verb *verb;
+	const char *name;
 
 	signals_setup();
 	if (argc < 2) {
@@ -56,11 +57,10 @@ int main(int argc, char **argv)
 		printf("strait %s\n", strait_version());
 		return finish(CLI_OK);
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		argv[1] = (char[]){ "help" };
-	verb = verb_find(argv[1]);
+	name = !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ? "help" : argv[1];
+	verb = verb_find(name);
 	if (!verb)
-		return fail(CLI_USAGE, "see: strait help", "there is no verb \"%s\"", argv[1]);
+		return fail(CLI_USAGE, "see: strait help", "there is no verb \"%s\"", name);
 	cli.verb = verb->name;
 	/* Known before the options are read, so that a failure to read them is reported as asked. */
 	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
