@@ -15,6 +15,13 @@ bool gather_takes(const struct strait_transfer *t)
 	return way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
 }
 
+bool gather_fits(const struct strait_transfer *t)
+{
+	return t->length && transfer_is_small(t) &&
+	       align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64) <=
+		       device_engine(t->region->dev)->pool.chunk_bytes;
+}
+
 bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result)
 {
 	struct pool *pool = &device_engine(t->region->dev)->pool;
@@ -197,11 +204,56 @@ static uint64_t item_addr(const struct gather_item *it)
 	return it->t->region->mem.addr + it->t->region_offset;
 }
 
+static struct copy_seg item_seg(const struct gather *g, unsigned int i, const struct chunk *c)
+{
+	const struct gather_item *it = &g->item[i];
+	const struct kept *kept = g->place[i].kept;
+
+	return (struct copy_seg){ item_addr(it), (kept ? kept->reg.dev_addr : c->dev_addr + it->slot) + it->skip,
+				  (uint64_t)it->n };
+}
+
+static int copy_and_wait(struct dev_stream *s, const struct copy_seg *segs, unsigned int n)
+{
+	int rc = n ? s->dev->ops->copy_list(s, segs, n) : 0;
+
+	return n && !rc ? s->dev->ops->stream_wait(s, STRAIT_FOREVER) : rc;
+}
+
+/*
+ * A file was cut under its registered pages, which fails the list as a whole: each item again by
+ * itself, those of that file by reading them.
+ */
+static void copy_singly(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
+{
+	for (unsigned int i = 0; i < g->n; i++) {
+		struct gather_item *it = &g->item[i];
+		const struct strait_transfer *t = it->t;
+		struct copy_seg seg = item_seg(g, i, c);
+		int rc;
+
+		if (it->n <= 0)
+			continue;
+		rc = copy_and_wait(ls->stream, &seg, 1);
+		if (rc == -EFAULT && g->place[i].kept) {
+			keep_put(&ctx->keeper, g->place[i].kept);
+			g->place[i].kept = NULL;
+			it->n = small_read(ctx, t->endpoint, (char *)c->ptr + it->slot, t->endpoint_offset, t->length,
+					   &it->skip);
+			seg = item_seg(g, i, c);
+			rc = it->n > 0 ? copy_and_wait(ls->stream, &seg, 1) : 0;
+		}
+		if (rc) {
+			it->n = rc;
+			it->result->device_status = ls->stream->status;
+		}
+	}
+}
+
 static void read_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
 {
-	struct strait_device *dev = ls->stream->dev;
 	unsigned int segs = 0, misses = 0;
-	int rc = 0;
+	int rc;
 
 	find_places(ctx, g);
 	for (unsigned int i = 0; i < g->n; i++) {
@@ -212,20 +264,14 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 	}
 	if (misses)
 		read_misses(ctx, g, c->ptr);
-	for (unsigned int i = 0; i < g->n; i++) {
-		struct gather_item *it = &g->item[i];
-		struct kept *kept = g->place[i].kept;
-
-		if (it->n > 0)
-			g->seg[segs++] = (struct copy_seg){ item_addr(it),
-							    (kept ? kept->reg.dev_addr : c->dev_addr + it->slot) +
-								    it->skip,
-							    (uint64_t)it->n };
+	for (unsigned int i = 0; i < g->n; i++)
+		if (g->item[i].n > 0)
+			g->seg[segs++] = item_seg(g, i, c);
+	rc = copy_and_wait(ls->stream, g->seg, segs);
+	if (rc == -EFAULT) {
+		copy_singly(ctx, g, c, ls);
+		rc = 0;
 	}
-	if (segs)
-		rc = dev->ops->copy_list(ls->stream, g->seg, segs);
-	if (segs && !rc)
-		rc = dev->ops->stream_wait(ls->stream, STRAIT_FOREVER);
 	for (unsigned int i = 0; i < g->n; i++) {
 		struct gather_item *it = &g->item[i];
 		struct strait_result *r = it->result;
@@ -246,15 +292,12 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 
 static void write_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
 {
-	struct strait_device *dev = ls->stream->dev;
 	int rc;
 
 	for (unsigned int i = 0; i < g->n; i++)
 		g->seg[i] = (struct copy_seg){ c->dev_addr + g->item[i].slot, item_addr(&g->item[i]),
 					       g->item[i].t->length };
-	rc = dev->ops->copy_list(ls->stream, g->seg, g->n);
-	if (!rc)
-		rc = dev->ops->stream_wait(ls->stream, STRAIT_FOREVER);
+	rc = copy_and_wait(ls->stream, g->seg, g->n);
 	for (unsigned int i = 0; i < g->n; i++) {
 		const struct strait_transfer *t = g->item[i].t;
 		struct strait_result *r = g->item[i].result;

@@ -27,6 +27,8 @@ struct gather {
 
 /* May requests of its kind, if they are small, travel with others? */
 bool gather_takes(const struct strait_transfer *t);
+/* Is it short enough for that? */
+bool gather_fits(const struct strait_transfer *t);
 /* Adds a request that does, if it goes with those already there. */
 bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result);
 /* Runs them all, counts them and fills their results. */

@@ -41,6 +41,7 @@ struct strait_queue {
 	unsigned int n_free, n_done;
 	unsigned int n_small, n_large; /* pending */
 	unsigned int pumps;	       /* posted or running */
+	unsigned int busy;	       /* of those with a large transfer in hand, which may take long */
 	unsigned int waiters;
 	bool closing;
 	struct pump *pump[WORKERS_MAX];
@@ -49,6 +50,19 @@ struct strait_queue {
 struct strait_context *queue_context(const struct strait_queue *q)
 {
 	return q->ctx;
+}
+
+static void pump_run(struct task *task);
+
+static struct pump *pump_new(struct strait_queue *q)
+{
+	struct pump *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->queue = q;
+	p->task.run = pump_run;
+	return p;
 }
 
 int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user, struct strait_queue **ret)
@@ -69,7 +83,10 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 		return -ENOMEM;
 	q->n_entries = q->n_free = o.entries ? o.entries : DEFAULT_ENTRIES;
 	q->entries = calloc(q->n_entries, sizeof(*q->entries));
-	if (!q->entries) {
+	q->pump[0] = pump_new(q); /* what was submitted must find one, even if there is no memory for more */
+	if (!q->entries || !q->pump[0]) {
+		free(q->pump[0]);
+		free(q->entries);
 		free(q);
 		return -ENOMEM;
 	}
@@ -145,17 +162,21 @@ static void pump_run(struct task *task)
 	struct pump *p = container_of(task, struct pump, task);
 	struct strait_queue *q = p->queue;
 	unsigned int n;
+	bool large;
 
 	pthread_mutex_lock(&q->lock);
 	while (!list_empty(&q->pending)) {
 		n = take_batch(q, p);
+		large = !p->gather.n;
+		q->busy += large;
 		pthread_mutex_unlock(&q->lock);
-		if (p->gather.n)
+		if (!large)
 			gather_run(&p->gather);
 		else
 			transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, &p->batch[0]->r);
 		end_batch(p, n);
 		pthread_mutex_lock(&q->lock);
+		q->busy -= large;
 		for (unsigned int i = 0; i < n; i++)
 			complete(q, p->batch[i]);
 		if (q->waiters)
@@ -172,21 +193,17 @@ static struct pump *find_pump(struct strait_queue *q)
 {
 	unsigned int want = q->n_large + (q->n_small + SMALL_PER_PUMP - 1) / SMALL_PER_PUMP;
 
-	if (q->pumps >= want)
+	if (q->pumps - q->busy >= want)
 		return NULL;
 	for (unsigned int i = 0; i < q->ctx->workers.max; i++) {
 		struct pump *p = q->pump[i];
 
 		if (p && p->posted)
 			continue;
-		if (!p) {
-			p = calloc(1, sizeof(*p));
-			if (!p)
-				return NULL;
-			p->queue = q;
-			p->task.run = pump_run;
-			q->pump[i] = p;
-		}
+		if (!p)
+			p = q->pump[i] = pump_new(q);
+		if (!p)
+			return NULL;
 		p->posted = true;
 		q->pumps++;
 		return p;
@@ -225,7 +242,7 @@ static unsigned int fill_entries(struct list *batch, const struct strait_transfe
 		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op ||
 		    last->routes != t->routes)
 			gathers = gather_takes(t);
-		e->small = gathers && t->length && transfer_is_small(t);
+		e->small = gathers && gather_fits(t);
 		atomic_store_explicit(&e->cancel, false, memory_order_relaxed);
 		n += e->small;
 		last = t++;

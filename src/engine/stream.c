@@ -31,6 +31,7 @@ struct ordered {
 	struct strait_stream *stream;
 	struct strait_stream_transfer t;
 	uint32_t sequence;
+	bool abandoned; /* stream_transfer() failed: the caller's pointers may be gone */
 };
 
 struct strait_context *stream_context(const struct strait_stream *s)
@@ -126,7 +127,19 @@ static void ordered_run(struct task *task)
 	struct ordered *o = container_of(task, struct ordered, task);
 	struct strait_stream *s = o->stream;
 	struct strait_result r = { 0 };
-	struct strait_transfer t = {
+	struct strait_transfer t;
+	bool abandoned;
+	int rc;
+
+	/* stream_transfer() has the lock until it is known whether the stream will wait for us. */
+	pthread_mutex_lock(&s->lock);
+	abandoned = o->abandoned;
+	pthread_mutex_unlock(&s->lock);
+	if (abandoned) {
+		ordered_free(o);
+		return;
+	}
+	t = (struct strait_transfer){
 		.op = o->t.op,
 		.routes = o->t.routes,
 		.endpoint = o->t.endpoint,
@@ -135,8 +148,6 @@ static void ordered_run(struct task *task)
 		.region_offset = *o->t.region_offset,
 		.length = *o->t.length,
 	};
-	int rc;
-
 	rc = transfer_check(s->ctx, &t);
 	if (!rc)
 		rc = transfer_begin(&t);
@@ -167,13 +178,13 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	struct route_facts facts;
 	struct route_decision way;
 	struct ordered *o;
-	uint32_t sequence;
 	int rc;
 
 	rc = struct_in(&t, sizeof(t), user, sizeof(t));
 	if (rc)
 		return rc;
-	if (!t.endpoint || !t.region || t.op > STRAIT_WRITE || !t.endpoint_offset || !t.region_offset || !t.length)
+	if (!t.endpoint || !t.region || t.op > STRAIT_WRITE || !t.endpoint_offset || !t.region_offset || !t.length ||
+	    t.routes >= 1u << STRAIT_ROUTE_COUNT)
 		return -EINVAL;
 	if (t.endpoint->owner != s->ctx)
 		return -EINVAL;
@@ -203,19 +214,19 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 
 	pthread_mutex_lock(&s->lock);
 	s->flying++;
-	o->sequence = sequence = s->sequence + 1;
+	o->sequence = s->sequence + 1;
 	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
-	if (!rc) {
-		/*
-		 * The transfer may be over by now, and @o gone. If the wait cannot be put on the stream it ran, or
-		 * runs, all the same, and the error tells that later work is not ordered behind it.
-		 */
-		s->sequence = sequence;
-		rc = s->dev->ops->stream_wait_word(s->stream, s->word, s->reg.dev_addr, sequence);
+	if (rc) {
 		pthread_mutex_unlock(&s->lock);
+		ordered_free(o);
 		return rc;
 	}
+	rc = s->dev->ops->stream_wait_word(s->stream, s->word, s->reg.dev_addr, o->sequence);
+	/* The function is on the stream for good, and finds that there is nothing to do. */
+	if (rc)
+		o->abandoned = true;
+	else
+		s->sequence = o->sequence;
 	pthread_mutex_unlock(&s->lock);
-	ordered_free(o);
 	return rc;
 }

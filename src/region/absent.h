@@ -4,8 +4,7 @@
 
 #include "region/provider.h"
 
-/* Providers whose open fails with the reason, so that a name such as "cuda:0" can be explained. */
-extern const struct provider_ops absent_cuda_ops;
+/* Providers whose open fails with the reason, so that a name such as "vgpu:0" can be explained. */
 extern const struct provider_ops absent_vgpu_ops;
 
 #endif

@@ -4,13 +4,15 @@
 #include <stdlib.h>
 
 #include "region/absent.h"
+#include "region/cuda.h"
 #include "region/emu.h"
 #include "region/host.h"
 #include "region/region.h"
+#include "region/rwlock.h"
 
 /* All providers, best first: that is the order of the devices in a context. */
 static const struct provider_ops *const provider_table[] = {
-	&absent_cuda_ops,
+	&cuda_provider_ops,
 	&absent_vgpu_ops,
 	&emu_provider_ops,
 	&host_provider_ops,
@@ -30,7 +32,7 @@ int device_set_open_table(struct device_set *set, const struct log_sink *log, vo
 	memset(set, 0, sizeof(*set));
 	set->log = log;
 	set->owner = owner;
-	pthread_rwlock_init(&set->lock, NULL);
+	rwlock_init(&set->lock);
 	for (unsigned int i = 0; i < n && i < ARRAY_SIZE(set->providers); i++) {
 		struct provider *p = &set->providers[set->n_providers++];
 

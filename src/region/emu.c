@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "os/os.h"
+#include "region/rwlock.h"
 
 /* A number from the environment, @fallback if it is not set or not one of [0, max]. */
 static uint64_t env_number(const struct log_sink *log, const char *name, uint64_t max, uint64_t fallback)
@@ -63,7 +64,7 @@ static int add_device(struct provider *p, uint64_t memory, bool dmabuf, bool vm_
 	emu->fork_generation = os_fork_generation();
 	emu->dmabuf = dmabuf;
 	emu->total = memory;
-	pthread_rwlock_init(&emu->lock, NULL);
+	rwlock_init(&emu->lock);
 	pthread_mutex_init(&emu->idle_lock, NULL);
 	pthread_cond_init(&emu->idle, NULL);
 	dev->priv = emu;

@@ -4,6 +4,7 @@
 
 #include "os/os.h"
 #include "region/emu_engine.h"
+#include "region/rwlock.h"
 
 struct hostreg {
 	struct range_node node;
@@ -12,7 +13,7 @@ struct hostreg {
 
 void emu_hostregs_init(struct emu_hostregs *regs)
 {
-	pthread_rwlock_init(&regs->lock, NULL);
+	rwlock_init(&regs->lock);
 }
 
 void emu_hostregs_fini(struct emu_hostregs *regs)

@@ -8,7 +8,8 @@
 
 bool emu_word_reached(const struct emu_op *op)
 {
-	return atomic_load_explicit(op->wait.word, memory_order_seq_cst) >= op->wait.value;
+	/* As cuStreamWaitValue32 compares: counters go round. */
+	return (int32_t)(atomic_load_explicit(op->wait.word, memory_order_seq_cst) - op->wait.value) >= 0;
 }
 
 /* Let all go whose word has come. */

@@ -126,7 +126,7 @@ struct provider_ops {
 	int (*stream_call)(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 	/*
 	 * stream_wait_word: later work on @s waits until the 32-bit word at @word, in memory of
-	 * host_register seen by the device at @dev_addr, is >= @value.
+	 * host_register seen by the device at @dev_addr, is @value or up to 2^31 - 1 past it, going round.
 	 * word_post: store @value there; callable from anywhere, a stream function included.
 	 */
 	int (*stream_wait_word)(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);

@@ -324,21 +324,24 @@ TEST(free_waits_for_copies)
 static _Atomic(char *) target;
 static atomic_bool stop;
 
+static atomic_uint copied, n_copiers;
+
+/* Each has a part of the memory to itself. */
 static void *copier(void *arg)
 {
-	atomic_uint *copied = arg;
+	size_t at = atomic_fetch_add(&n_copiers, 1) * KIB(300);
 	char *host = malloc(KIB(300));
 	struct dev_stream *s;
 
 	ASSERT_OK(ops->stream_open(dev, NULL, &s));
 	memset(host, 1, KIB(300));
 	while (!atomic_load(&stop)) {
-		int rc = ops->copy_in(s, number(atomic_load(&target)), host, KIB(300));
+		int rc = ops->copy_in(s, number(atomic_load(&target)) + at, host, KIB(300));
 
 		/* Never a fault of ours, whatever becomes of the memory. */
 		ASSERT_TRUE(!rc || rc == -EFAULT || rc == -ENODEV);
 		if (!rc)
-			atomic_fetch_add(copied, 1);
+			atomic_fetch_add(&copied, 1);
 	}
 	ops->stream_close(s);
 	free(host);
@@ -347,17 +350,16 @@ static void *copier(void *arg)
 
 TEST(copies_against_frees_and_removal)
 {
-	atomic_uint copied = 0;
 	pthread_t t[COPIERS];
 	char *p;
 
 	setup();
-	p = device_malloc(KIB(300));
+	p = device_malloc(COPIERS * KIB(300));
 	atomic_store(&target, p);
 	for (int i = 0; i < COPIERS; i++)
-		pthread_create(&t[i], NULL, copier, &copied);
+		pthread_create(&t[i], NULL, copier, NULL);
 	for (int i = 0; i < 100; i++) {
-		char *q = device_malloc(KIB(300));
+		char *q = device_malloc(COPIERS * KIB(300));
 		unsigned int before = atomic_load(&copied);
 
 		atomic_store(&target, q);

@@ -75,6 +75,9 @@ static int file_finish(struct file *f, const struct stat *st, const char *path, 
 	rc = file_probe(f, st, path, oflags);
 	if (rc)
 		return rc;
+	/* An O_DIRECT descriptor that could not be reopened is of no use where direct I/O is not to be had. */
+	if (!f->ep.facts.can_buffered && !f->ep.facts.can_direct)
+		return -ENOTSUP;
 	f->ep.facts.force_direct = f->ep.facts.can_direct && (f->ep.flags & STRAIT_FILE_DIRECT);
 	*ret = &f->ep;
 	return 0;

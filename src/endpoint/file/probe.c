@@ -122,10 +122,12 @@ int file_probe(struct file *f, const struct stat *st, const char *path, int ofla
 		else
 			str_format(f->fs, sizeof(f->fs), "0x%llx", (unsigned long long)magic);
 	}
-	if (fs && fs->in_memory)
+	if (fs && fs->in_memory) {
 		str_format(f->why, sizeof(f->why), "%s lives in memory: there is no drive to read directly", f->fs);
-	else
+		f->ep.facts.can_buffered = true; /* O_DIRECT, where it is accepted, changes nothing there */
+	} else {
 		probe_direct(f, st, path, oflags);
+	}
 	f->ep.facts.fs = f->fs;
 	f->ep.facts.direct_why = f->ep.facts.can_direct ? NULL : f->why;
 	return 0;

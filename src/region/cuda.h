@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef REGION_CUDA_H
+#define REGION_CUDA_H
+
+/*
+ * NVIDIA GPUs through the CUDA driver.
+ *
+ * The calling thread's current context is left as it was found: every call works between cuda_enter()
+ * and cuda_leave(), which also keep it from disturbing a stream capture the application has under way.
+ *
+ * Memory is worked on in the context it belongs to, which may be the application's. What the provider has
+ * in a context (streams, events, kernels, scratch memory) hangs on a struct cuda_space. The application may
+ * destroy a context or reset the device: what was in it is then gone without notice. A space finds that out
+ * by asking for the page of its own that it registered there, before it touches any handle.
+ *
+ * Locks, outer to inner: cuda_device.lock, cuda_space.lock. Both may be held during a driver call.
+ */
+
+#include <pthread.h>
+
+#include "region/cuda_api.h"
+#include "region/provider.h"
+
+#define CUDA_PAGE KIB(64)
+
+/* Results of kernels, written by the GPU into host memory. */
+struct cuda_scratch {
+	struct list node;
+	void *ptr;
+	uint64_t dev_addr;
+};
+
+#define CUDA_SCRATCH_BYTES KIB(32)
+
+enum cuda_kernel { CUDA_COPY_LIST, CUDA_COMPARE, CUDA_CRC32C, CUDA_KERNELS };
+
+/* What the provider has in one CUDA context. */
+struct cuda_space {
+	struct list node; /* cuda_device.spaces */
+	struct cuda_device *cd;
+	cu_context ctx;
+	bool primary; /* the device's own context, retained */
+	atomic_uint refs;
+	atomic_bool dead;	 /* the context was destroyed or reset; once is for good */
+	void *page;		 /* registered in the context: known to the driver as long as that lives */
+	bool page_has_context;	 /* the driver names the context a registered page belongs to */
+	pthread_mutex_t lock;	 /* protects what follows */
+	struct list scratch;	 /* idle */
+	cu_event wait_events[8]; /* idle */
+	unsigned int n_wait_events;
+	cu_module module;
+	cu_function kernel[CUDA_KERNELS];
+	int module_status; /* 1 until tried; 0; or why there are no kernels */
+};
+
+struct cuda_device {
+	struct strait_device *dev;
+	cu_device ordinal;
+	int processors;
+	bool dmabuf;
+	bool managed_cpu; /* the CPU may touch managed memory while the GPU works */
+	bool read_only;	  /* host memory can be registered for reading alone */
+	int flush_options, writes_ordering;
+	uint64_t mem_total;
+	char model[96];
+	char pci[16];
+	pthread_mutex_t lock;
+	struct list spaces;
+	struct cuda_space *primary; /* NULL until needed; kept from then on */
+};
+
+struct cuda_stream {
+	struct dev_stream base;
+	struct cuda_space *space;
+	cu_stream handle;
+	bool imported;
+};
+
+static inline struct cuda_device *cuda_device(const struct strait_device *dev)
+{
+	return dev->priv;
+}
+
+static inline bool cuda_gone(const struct cuda_device *cd)
+{
+	return atomic_load_explicit(&cd->dev->removed, memory_order_acquire);
+}
+
+static inline struct cuda_stream *cuda_stream(struct dev_stream *s)
+{
+	return container_of(s, struct cuda_stream, base);
+}
+
+/* cuda_space.c. A reference on the space of a context of the device; NULL is its primary one. */
+int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **ret);
+/* -ENODEV when the device was reset: memory registered with it is registered no more. */
+int cuda_primary_check(struct cuda_device *cd);
+void cuda_space_ref(struct cuda_space *sp);
+void cuda_space_put(struct cuda_space *sp);
+
+/*
+ * Make the space's context current: -ENODEV when it is gone. After 0, cuda_leave() on the same thread
+ * brings back what was current before.
+ */
+struct cuda_entry {
+	int capture_mode;
+	bool capture;
+};
+int cuda_enter(struct cuda_space *sp, struct cuda_entry *e);
+void cuda_leave(struct cuda_entry *e);
+/* The same for a context that is no space yet. */
+cu_result cuda_push(cu_context ctx, struct cuda_entry *e);
+
+/* Inside cuda_enter(). */
+int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret);
+void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s);
+
+/* cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. */
+int cuda_kernels_load(struct cuda_space *sp);
+void cuda_kernels_unload(struct cuda_space *sp);
+cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int warps, void *args);
+
+/* cuda_wait.c. Inside cuda_enter(): CU_NOT_READY when the time is up. */
+cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
+cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
+
+/* cuda_stream.c. The errno for a result of work on @s, which is remembered as the stream's status. */
+int cuda_stream_errno(struct cuda_stream *s, cu_result r);
+int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
+void cuda_stream_close(struct dev_stream *s);
+int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
+int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
+int cuda_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
+
+/* cuda_event.c */
+int cuda_event_open(struct dev_stream *s, struct dev_event **ret);
+void cuda_event_close(struct dev_event *e);
+int cuda_event_record(struct dev_event *e, struct dev_stream *s);
+int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
+
+/* cuda_mem.c, cuda_import.c */
+int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
+void cuda_mem_free(struct strait_device *dev, struct mem *m);
+int cuda_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
+void cuda_mem_release(struct strait_device *dev, struct mem *m);
+int cuda_mem_check(struct strait_device *dev, const struct mem *m);
+int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
+int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
+int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on);
+int cuda_flush_peer_writes(struct strait_device *dev);
+
+/* cuda_hostreg.c */
+int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
+void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg);
+int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret);
+
+/* cuda_copy.c, cuda_compute.c */
+int cuda_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
+int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
+int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
+int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
+int cuda_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
+
+extern const struct provider_ops cuda_provider_ops;
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/util.h"
+#include "region/cuda.h"
+#include "region/cuda_kernel.h"
+
+/* Copies at least this long on average are better done by the copy engines than by a kernel. */
+#define ENGINE_BYTES KIB(256)
+#define SEG_BYTES GIB(1) /* at most, in one entry for the kernel */
+
+/*
+ * From memory the driver does not know as pinned it copies away what it needs before this returns, into
+ * such memory it returns when the copy is done.
+ */
+int cuda_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.copy_in(dst, src, len, s->handle);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}
+
+int cuda_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.copy_out(dst, src, len, s->handle);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}
+
+int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.fill(dst, value, len, s->handle);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}
+
+static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
+{
+	cu_result r = CU_OK;
+
+	for (unsigned int i = 0; i < n && !r; i++)
+		if (segs[i].len)
+			r = cu.copy(segs[i].dst, segs[i].src, segs[i].len, s->handle);
+	return r;
+}
+
+/* The list travels in the kernel's parameters: as many launches as that takes. */
+static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
+{
+	struct cuda_copy_args args = { .n = 0 };
+	cu_result r = CU_OK;
+
+	for (unsigned int i = 0; i < n && !r; i++) {
+		for (uint64_t done = 0; done < segs[i].len && !r;) {
+			uint32_t len = (uint32_t)min_u64(segs[i].len - done, SEG_BYTES);
+
+			args.seg[args.n++] = (struct cuda_copy_arg){ segs[i].dst + done, segs[i].src + done, len,
+								     args.pieces };
+			args.pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
+			done += len;
+			if (args.n == CUDA_COPY_SEGS) {
+				r = cuda_launch(s, CUDA_COPY_LIST, args.pieces, &args);
+				args.n = args.pieces = 0;
+			}
+		}
+	}
+	if (!r && args.n)
+		r = cuda_launch(s, CUDA_COPY_LIST, args.pieces, &args);
+	return r;
+}
+
+int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	uint64_t total = 0;
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	for (unsigned int i = 0; i < n; i++)
+		total += segs[i].len;
+	if (!total)
+		return 0;
+	/* A kernel that reads host memory which is registered no more would take its context down. */
+	rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
+	if (!rc)
+		rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	if (total / n >= ENGINE_BYTES || cuda_kernels_load(s->space))
+		r = copy_each(s, segs, n);
+	else
+		r = copy_by_kernel(s, segs, n);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}

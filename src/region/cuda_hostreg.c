@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Host memory for the GPU. It is registered in the device's primary context and made known to all, so
+ * that streams of the application's contexts can use it too.
+ */
+#include "base/util.h"
+#include "os/os.h"
+#include "region/cuda.h"
+
+static int reg_new(struct strait_device *dev, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
+{
+	struct cuda_space *sp;
+	struct cuda_entry e;
+	cu_ptr addr = 0;
+	cu_result r;
+	int rc;
+
+	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	if (rc)
+		return rc;
+	rc = cuda_enter(sp, &e);
+	if (rc)
+		goto put_space;
+	r = cu.host_register(ptr, len, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP | how);
+	if (!r) {
+		r = cu.host_device_ptr(&addr, ptr, 0);
+		if (r)
+			cu.host_unregister(ptr);
+	}
+	cuda_leave(&e);
+	rc = cuda_errno(r);
+	if (rc)
+		goto put_space;
+	*ret = (struct host_reg){ .ptr = ptr, .len = len, .dev_addr = addr, .priv = sp };
+	return 0;
+put_space:
+	cuda_space_put(sp);
+	return rc;
+}
+
+int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
+{
+	bool read_only = flags & HOST_REG_READ_ONLY;
+	int rc;
+
+	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len)
+		return -EINVAL;
+	if (flags & HOST_REG_FILE) {
+		if (!(dev->caps & STRAIT_DEVICE_REGISTER_FILE))
+			return -EOPNOTSUPP;
+		/*
+		 * Tells a page past the end of the file from other failures. Where the kernel cannot, the driver,
+		 * which pins the pages, fails for such a page as well; either way none is touched later.
+		 */
+		rc = os_populate_read(ptr, len);
+		if (rc && rc != -EOPNOTSUPP)
+			return rc;
+	}
+	/* A mere wish where the memory is writable. */
+	if (!cuda_device(dev)->read_only)
+		read_only = false;
+	return reg_new(dev, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+}
+
+void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg)
+{
+	struct cuda_space *sp = reg->priv;
+	struct cuda_entry e;
+
+	if (!sp)
+		return;
+	if (!cuda_enter(sp, &e)) {
+		cu.host_unregister(reg->ptr);
+		cuda_leave(&e);
+	}
+	cuda_space_put(sp);
+	reg->priv = NULL;
+}
+
+int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
+{
+	if (!mmio || !len)
+		return -EINVAL;
+	return reg_new(dev, mmio, len, CU_HOST_IOMEMORY, ret);
+}

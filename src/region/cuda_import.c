@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory the application has: cudaMalloc, cuMemAllocAsync and pools, cuMemMap, managed, pinned.
+ *
+ * Pinned host memory is host memory to who asks which device a pointer belongs to: file I/O goes straight
+ * into it. Only who names the GPU gets it as memory of that GPU.
+ *
+ * Each allocation has a number that is never used again, so memory that was freed and perhaps allocated
+ * anew is told apart. A range mapped by cuMemMap may consist of several allocations side by side; each is
+ * looked at.
+ */
+#include "region/cuda_import.h"
+
+#include <stdlib.h>
+
+#include <strait/region.h>
+
+#include "base/util.h"
+
+#define MAP_STEP MIB(2) /* mappings are at least that large, and aligned to it */
+
+/* What the driver knows about the memory at an address. */
+struct pointer {
+	cu_context ctx;
+	unsigned int type;
+	cu_ptr dev_addr;
+	void *host;
+	unsigned long long id;
+	uint32_t managed;
+	int ordinal;
+	cu_ptr start;
+	size_t size;
+};
+
+struct piece {
+	uint64_t addr;
+	uint64_t id;
+};
+
+/* mem.priv of what is more than one device allocation. */
+struct import {
+	void *host; /* where the CPU sees it, or NULL */
+	unsigned int n;
+	struct piece piece[];
+};
+
+static int look(uint64_t addr, struct pointer *p)
+{
+	int attributes[] = { CU_PTR_CONTEXT,   CU_PTR_MEMORY_TYPE, CU_PTR_DEVICE_POINTER,
+			     CU_PTR_HOST_POINTER, CU_PTR_BUFFER_ID,   CU_PTR_IS_MANAGED,
+			     CU_PTR_DEVICE_ORDINAL, CU_PTR_RANGE_START, CU_PTR_RANGE_SIZE };
+	void *values[] = { &p->ctx, &p->type, &p->dev_addr, &p->host, &p->id, &p->managed, &p->ordinal, &p->start,
+			   &p->size };
+	cu_result r;
+
+	memset(p, 0, sizeof(*p));
+	p->ordinal = -1;
+	r = cu.ptr_attributes(ARRAY_SIZE(attributes), attributes, values, addr);
+	if (r && r != CU_INVALID_VALUE)
+		return cuda_errno(r);
+	return r || !p->type ? -ENOENT : 0;
+}
+
+static bool is_host(const struct pointer *p)
+{
+	return p->type == CU_MEMORY_HOST && !p->managed;
+}
+
+int cuda_ptr_device(struct provider *prov, uint64_t addr, struct strait_device **ret)
+{
+	struct pointer p;
+	int rc;
+
+	if (!prov->n)
+		return -ENOENT;
+	rc = look(addr, &p);
+	if (rc)
+		return rc;
+	if (is_host(&p))
+		return -ENOENT;
+	list_for_each(it, &prov->devices) {
+		struct strait_device *dev = list_entry(it, struct strait_device, node);
+
+		/* Managed memory need not be anywhere in particular. */
+		if (cuda_device(dev)->ordinal == p.ordinal || (p.managed && p.ordinal < 0)) {
+			*ret = dev;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+/* Was the memory mapped with cuMemMap? */
+static bool is_mapped(uint64_t addr)
+{
+	cu_mem_handle handle;
+
+	if (!cu.mem_handle_retain || !cu.mem_handle_release)
+		return false;
+	if (cu.mem_handle_retain(&handle, (void *)(uintptr_t)addr))
+		return false;
+	cu.mem_handle_release(handle);
+	return true;
+}
+
+/* One past the end of the mapping at @addr. */
+static uint64_t mapping_end(uint64_t addr)
+{
+	cu_ptr base = 0;
+	size_t size = 0;
+
+	/* Drivers that do not tell: a mapping reaches to the next step at least. */
+	if (cu.ptr_attribute(&base, CU_PTR_MAPPING_BASE, addr) || cu.ptr_attribute(&size, CU_PTR_MAPPING_SIZE, addr) ||
+	    !size || base > addr || base + size <= addr)
+		return align_down(addr, MAP_STEP) + MAP_STEP;
+	return base + size;
+}
+
+/* The mappings that make up [addr, addr + len), all of the device. */
+static int walk(struct cuda_device *cd, uint64_t addr, uint64_t len, struct import **ret)
+{
+	uint64_t at = addr, end = addr + len;
+	struct import *im = NULL, *grown;
+	unsigned int n = 0;
+	struct pointer p;
+	int rc;
+
+	while (at < end) {
+		rc = look(at, &p);
+		if (rc || p.ordinal != cd->ordinal || is_host(&p) || !is_mapped(at)) {
+			free(im);
+			return rc && rc != -ENOENT ? rc : -EFAULT;
+		}
+		if (!n || !(n & (n - 1))) {
+			grown = realloc(im, sizeof(*im) + (n ? 2 * n : 1) * sizeof(*im->piece));
+			if (!grown) {
+				free(im);
+				return -ENOMEM;
+			}
+			im = grown;
+		}
+		im->piece[n++] = (struct piece){ at, p.id };
+		at = mapping_end(at);
+	}
+	im->host = NULL;
+	im->n = n;
+	*ret = im;
+	return 0;
+}
+
+/* The one allocation at @p holds all of it, or it is mapped from several. */
+static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, const struct pointer *p,
+		       struct import **ret)
+{
+	*ret = NULL;
+	if (!is_host(p) && !p->managed && is_mapped(addr))
+		return walk(cd, addr, len, ret);
+	if (!range_inside(addr - p->start, len, p->size))
+		return -EFAULT;
+	if (!is_host(p) && !(p->managed && cd->managed_cpu))
+		return 0;
+	*ret = malloc(sizeof(**ret) + sizeof((*ret)->piece[0]));
+	if (!*ret)
+		return -ENOMEM;
+	(*ret)->host = is_host(p) ? p->host : (void *)(uintptr_t)addr;
+	(*ret)->n = 1;
+	(*ret)->piece[0] = (struct piece){ addr, p->id };
+	return 0;
+}
+
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_space *sp;
+	struct import *im;
+	struct pointer p;
+	int rc;
+
+	if (cuda_gone(cd))
+		return -ENODEV;
+	rc = look(addr, &p);
+	if (rc)
+		return rc == -ENOENT ? -EFAULT : rc;
+	/* Host memory is every GPU's; managed memory goes where it is used. */
+	if (p.ordinal != cd->ordinal && !is_host(&p) && !p.managed)
+		return -EFAULT;
+	rc = find_extent(cd, addr, len, &p, &im);
+	if (rc)
+		return rc;
+	/* Mapped and pooled memory belongs to no context, and another device's is of no use here. */
+	rc = cuda_space_get(cd, p.ordinal == cd->ordinal && !is_host(&p) ? p.ctx : NULL, &sp);
+	if (rc) {
+		free(im);
+		return rc;
+	}
+	cuda_mem_fill(sp, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
+	m->priv = im;
+	if (im && im->host)
+		m->caps = (m->caps | STRAIT_REGION_CPU_MAP) & ~STRAIT_REGION_DMABUF;
+	else if (p.managed)
+		m->caps &= ~STRAIT_REGION_DMABUF;
+	return 0;
+}
+
+void cuda_mem_release(struct strait_device *dev, struct mem *m)
+{
+	free(m->priv);
+	cuda_space_put((struct cuda_space *)m->space);
+}
+
+static int check(uint64_t addr, uint64_t id)
+{
+	unsigned long long now = 0;
+	unsigned int type = 0;
+	cu_result r;
+
+	if (id)
+		r = cu.ptr_attribute(&now, CU_PTR_BUFFER_ID, addr);
+	else
+		r = cu.ptr_attribute(&type, CU_PTR_MEMORY_TYPE, addr);
+	if (!r)
+		return now == id ? 0 : -ESTALE;
+	if (r == CU_INVALID_VALUE || r == CU_INVALID_CONTEXT || r == CU_CONTEXT_IS_DESTROYED)
+		return -ESTALE;
+	/* Any other error is that of work on the GPU, which the next work there will report. */
+	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
+}
+
+int cuda_mem_check(struct strait_device *dev, const struct mem *m)
+{
+	const struct import *im = m->priv;
+	int rc = 0;
+
+	if (cuda_gone(cuda_device(dev)))
+		return -ENODEV;
+	if (!im)
+		return check(m->addr, m->id);
+	for (unsigned int i = 0; i < im->n && !rc; i++)
+		rc = check(im->piece[i].addr, im->piece[i].id);
+	return rc;
+}
+
+int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+{
+	const struct import *im = m->priv;
+	int rc;
+
+	if (!(m->caps & STRAIT_REGION_CPU_MAP) || !im)
+		return -EOPNOTSUPP;
+	rc = cuda_mem_check(dev, m);
+	if (!rc)
+		*cpu = im->host;
+	return rc;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams: of the provider's own, which wait for no other stream, or the application's.
+ *
+ * A failure of work on the GPU stays with its context: from then on every call in that context answers
+ * with it, until the context is destroyed. So the error of a stream is not cleared by telling it.
+ */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "region/cuda.h"
+
+int cuda_stream_errno(struct cuda_stream *s, cu_result r)
+{
+	if (r)
+		s->base.status = r;
+	return cuda_errno(r);
+}
+
+static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_space *sp)
+{
+	struct cuda_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->base.dev = dev;
+	s->space = sp;
+	return s;
+}
+
+int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	struct cuda_space *sp = m ? (struct cuda_space *)m->space : NULL;
+	struct cuda_stream *s;
+	struct cuda_entry e;
+	cu_result r;
+	int rc = 0;
+
+	if (sp)
+		cuda_space_ref(sp);
+	else
+		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	if (rc)
+		return rc;
+	s = stream_new(dev, sp);
+	if (!s) {
+		rc = -ENOMEM;
+		goto put_space;
+	}
+	rc = cuda_enter(sp, &e);
+	if (rc)
+		goto free_stream;
+	r = cu.stream_create(&s->handle, CU_STREAM_NON_BLOCKING);
+	/* Now, because later a stream of the application's may be waiting for a transfer that needs them. */
+	if (!r)
+		cuda_kernels_load(sp);
+	cuda_leave(&e);
+	rc = cuda_errno(r);
+	if (rc)
+		goto free_stream;
+	*ret = &s->base;
+	return 0;
+free_stream:
+	free(s);
+put_space:
+	cuda_space_put(sp);
+	return rc;
+}
+
+/* The context of a stream. The default streams are those of the current context, if it is the device's. */
+static cu_result native_context(struct cuda_device *cd, cu_stream native, cu_context *ret)
+{
+	cu_device dev = -1;
+	cu_context ctx = NULL;
+	cu_result r;
+
+	if (native && native != CU_STREAM_LEGACY && native != CU_STREAM_PER_THREAD)
+		return cu.stream_ctx(native, ret);
+	r = cu.ctx_current(&ctx);
+	if (r)
+		return r;
+	if (ctx) {
+		r = cu.ctx_device(&dev);
+		if (r)
+			return r;
+	}
+	*ret = dev == cd->ordinal ? ctx : NULL;
+	return CU_OK;
+}
+
+int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_space *sp;
+	struct cuda_stream *s;
+	cu_device of = -1;
+	struct cuda_entry e;
+	cu_context ctx;
+	cu_result r;
+	int rc;
+
+	r = native_context(cd, native, &ctx);
+	if (!r && ctx) {
+		r = cuda_push(ctx, &e);
+		if (!r) {
+			r = cu.ctx_device(&of);
+			cuda_leave(&e);
+		}
+		if (!r && of != cd->ordinal)
+			return -EINVAL;
+	}
+	if (r)
+		return cuda_errno(r);
+	rc = cuda_space_get(cd, ctx, &sp);
+	if (rc)
+		return rc;
+	s = stream_new(dev, sp);
+	if (!s) {
+		cuda_space_put(sp);
+		return -ENOMEM;
+	}
+	s->handle = native;
+	s->imported = true;
+	if (!cuda_enter(sp, &e)) {
+		cuda_kernels_load(sp);
+		cuda_leave(&e);
+	}
+	*ret = &s->base;
+	return 0;
+}
+
+/* What a capture would take into its graph, to be run again later, is not for transfers. */
+static cu_result check_capture(struct cuda_stream *s)
+{
+	int status = 0;
+	cu_result r;
+
+	if (!s->imported)
+		return CU_OK;
+	r = cu.stream_capturing(s->handle, &status);
+	return !r && status ? CU_CAPTURE_UNSUPPORTED : r;
+}
+
+void cuda_stream_close(struct dev_stream *stream)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+
+	if (!cuda_enter(s->space, &e)) {
+		if (!check_capture(s))
+			cuda_wait_stream(s, STRAIT_FOREVER);
+		if (!s->imported)
+			cu.stream_destroy(s->handle);
+		cuda_leave(&e);
+	}
+	cuda_space_put(s->space);
+	free(s);
+}
+
+int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = check_capture(s);
+	if (!r)
+		r = cuda_wait_stream(s, timeout_ns);
+	cuda_leave(&e);
+	return r == CU_NOT_READY ? -ETIMEDOUT : cuda_stream_errno(s, r);
+}
+
+int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = check_capture(s);
+	if (!r)
+		r = cu.stream_call(s->handle, fn, arg);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}
+
+int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	if (!cu.stream_wait_value)
+		return -EOPNOTSUPP;
+	rc = cuda_primary_check(s->space->cd);
+	if (!rc)
+		rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = check_capture(s);
+	if (!r)
+		r = cu.stream_wait_value(s->handle, dev_addr, value, CU_WAIT_GEQ);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}

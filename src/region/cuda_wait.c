@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting. What ends soon is polled for, because that is how it is noticed soonest; what takes longer is
+ * slept for.
+ */
+#include "os/os.h"
+#include "region/cuda.h"
+
+#define SPIN_STREAM_NS 50000u
+#define SPIN_EVENT_NS 20000u
+#define NAP_NS 20000u
+
+typedef cu_result query_fn(void *what);
+
+static cu_result query_event(void *e)
+{
+	return cu.event_query(e);
+}
+
+static cu_result query_stream(void *s)
+{
+	return cu.stream_query(s);
+}
+
+/* CU_NOT_READY once @spin_ns have passed, or @timeout_ns with naps from @spin_ns on. */
+static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
+{
+	cu_result r = query(what);
+	uint64_t start, past = 0;
+
+	if (r != CU_NOT_READY || timeout_ns <= 0)
+		return r;
+	start = os_now_ns();
+	while (r == CU_NOT_READY && past < (uint64_t)timeout_ns) {
+		if (past >= spin_ns) {
+			if (timeout_ns == STRAIT_FOREVER)
+				break;
+			os_sleep_ns(min_u64(NAP_NS, (uint64_t)timeout_ns - past));
+		}
+		r = query(what);
+		past = os_now_ns() - start;
+	}
+	return r;
+}
+
+cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
+{
+	cu_result r = poll(query_event, e, SPIN_EVENT_NS, timeout_ns);
+
+	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? cu.event_sync(e) : r;
+}
+
+static cu_event wait_event_get(struct cuda_space *sp)
+{
+	cu_event e = NULL;
+
+	pthread_mutex_lock(&sp->lock);
+	if (sp->n_wait_events)
+		e = sp->wait_events[--sp->n_wait_events];
+	pthread_mutex_unlock(&sp->lock);
+	if (!e && cu.event_create(&e, CU_EVENT_BLOCKING_SYNC | CU_EVENT_NO_TIMING))
+		e = NULL;
+	return e;
+}
+
+static void wait_event_put(struct cuda_space *sp, cu_event e)
+{
+	pthread_mutex_lock(&sp->lock);
+	if (sp->n_wait_events < ARRAY_SIZE(sp->wait_events)) {
+		sp->wait_events[sp->n_wait_events++] = e;
+		e = NULL;
+	}
+	pthread_mutex_unlock(&sp->lock);
+	if (e)
+		cu.event_destroy(e);
+}
+
+/* Waiting for a stream keeps the CPU busy unless the context says otherwise; for such an event it does not. */
+static cu_result sleep_for_stream(struct cuda_stream *s)
+{
+	cu_event e = wait_event_get(s->space);
+	cu_result r;
+
+	if (!e)
+		return cu.stream_sync(s->handle);
+	r = cu.event_record(e, s->handle);
+	if (!r)
+		r = cu.event_sync(e);
+	wait_event_put(s->space, e);
+	return r;
+}
+
+cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
+{
+	cu_result r = poll(query_stream, s->handle, SPIN_STREAM_NS, timeout_ns);
+
+	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? sleep_for_stream(s) : r;
+}
