@@ -55,7 +55,7 @@ int cuda_copy_in(uint64_t dst, const void *src, size_t len);
 
 /* cufile.c: NVIDIA's library, the same jobs */
 int cufile_load(struct bench *b, char *why, size_t len);
-struct sample cufile_read(struct bench *b, bool direct);
+struct sample cufile_read(struct bench *b, bool direct, unsigned int threads);
 struct sample cufile_write(struct bench *b, const char *path, bool direct);
 struct sample cufile_random(struct bench *b, size_t block);
 struct sample cufile_batch(struct bench *b);

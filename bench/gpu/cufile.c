@@ -162,19 +162,14 @@ static struct sample move(struct bench *b, const char *path, int flags, bool wri
 	return err ? (struct sample){ 0 } : (struct sample){ (double)b->length / t / GB, cpu, 0 };
 }
 
-struct sample cufile_read(struct bench *b, bool direct)
+struct sample cufile_read(struct bench *b, bool direct, unsigned int threads)
 {
-	static const struct {
-		unsigned int threads;
-		size_t block;
-	} way[] = { { 1, 1024u * MIB }, { 4, 16u * MIB }, { 8, 16u * MIB } };
 	struct sample best = { 0 };
 
-	for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+	for (size_t block = 16u * MIB; block <= 1024u * MIB; block *= 64) {
 		if (direct)
 			plain_drop_cache(b->path);
-		keep_best(&best, move(b, b->path, O_RDONLY | (direct ? O_DIRECT : 0), false, way[i].threads,
-				      way[i].block));
+		keep_best(&best, move(b, b->path, O_RDONLY | (direct ? O_DIRECT : 0), false, threads, block));
 	}
 	return best;
 }

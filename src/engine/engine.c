@@ -5,7 +5,6 @@
 
 #include "base/util.h"
 
-#define DEFAULT_POOL MIB(64)
 #define DEFAULT_BUDGET GIB(1)
 #define DEFAULT_DEPTH 16
 #define MAX_DEPTH 1024
@@ -37,7 +36,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 
 	if (!de)
 		return -ENOMEM;
-	pool_init(&de->pool, dev, ctx->pool_bytes, ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
+	pool_init(&de->pool, dev, ctx->pool_bytes ? ctx->pool_bytes : dev->tuning.pool_bytes, ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
 	de->pool.stat_bytes = &ctx->stats.pool_bytes;
 	de->pool.stat_waits = &ctx->stats.pool_waits;
 	pthread_mutex_init(&de->lock, NULL);
@@ -103,7 +102,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	ctx->fork_generation = os_fork_generation();
 	ctx->log = (struct log_sink){ o.log, o.log_arg, o.log_level ? o.log_level : STRAIT_LOG_WARN };
 	ctx->threads = o.threads ? o.threads : default_threads();
-	ctx->pool_bytes = o.pool_bytes ? o.pool_bytes : DEFAULT_POOL;
+	ctx->pool_bytes = o.pool_bytes;
 	ctx->chunk_bytes = o.chunk_bytes;
 	ctx->queue_depth = o.queue_depth ? o.queue_depth : DEFAULT_DEPTH;
 	ctx->ring_error = o.flags & STRAIT_CONTEXT_NO_URING ? -EOPNOTSUPP : 0;

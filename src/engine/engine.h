@@ -32,8 +32,8 @@ struct strait_context {
 	unsigned int fork_generation;
 	struct log_sink log;
 	uint32_t threads;
-	uint64_t pool_bytes;
-	uint64_t chunk_bytes; /* 0: the device's own */
+	uint64_t pool_bytes; /* 0: what suits the device */
+	uint64_t chunk_bytes; /* likewise */
 	uint32_t queue_depth;
 	struct device_set set;
 	struct workers workers;

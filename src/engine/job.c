@@ -43,6 +43,20 @@ void job_add_bytes(struct job *job, int route, uint64_t bytes)
 	pthread_mutex_unlock(&job->lock);
 }
 
+bool job_mixes(const struct job *job)
+{
+	const uint32_t both = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
+
+	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged && !job->ep->facts.force_direct;
+}
+
+static bool starts_cached(struct job *job)
+{
+	uint64_t len = min_u64(job->block, job->stop - job->start), bytes;
+
+	return !job->ep->ops->cached(job->ep, job->start, len, &bytes) && bytes >= len / 2;
+}
+
 static void lane_run(struct job *job, bool helper)
 {
 	struct lane l = { .job = job };
@@ -56,6 +70,8 @@ static void lane_run(struct job *job, bool helper)
 		l.registers = true;
 	}
 	pthread_mutex_unlock(&job->lock);
+	if (l.registers && !helper && job_mixes(job) && starts_cached(job))
+		job_want_helper(job);
 
 	if (!job->host) {
 		rc = engine_stream_get(job->dev, &job->region->mem, &l.ls);
@@ -121,11 +137,23 @@ static void clip_to_file(struct job *job)
 	job->err = 0;
 }
 
+/* Windows that no lane has taken care of: registered for a place the job did not come to, or just done with. */
+static void free_registered(struct job *job)
+{
+	struct lane l = { .job = job, .registers = true };
+
+	lane_unregister_over(&l);
+	list_for_each_safe(it, tmp, &job->ahead)
+		lane_free_window(&l, list_entry(it, struct window, node));
+}
+
 void job_run(struct job *job, struct strait_result *result)
 {
 	pthread_mutex_init(&job->lock, NULL);
 	pthread_cond_init(&job->changed, NULL);
 	list_init(&job->gate);
+	list_init(&job->ahead);
+	list_init(&job->over);
 	job->cursor = job->start;
 	job->limit = job->stop;
 	job->lanes = 1;
@@ -139,6 +167,7 @@ void job_run(struct job *job, struct strait_result *result)
 	while (job->lanes)
 		pthread_cond_wait(&job->changed, &job->lock);
 	pthread_mutex_unlock(&job->lock);
+	free_registered(job);
 	clip_to_file(job);
 
 	result->bytes = job->limit - job->start;

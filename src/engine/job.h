@@ -10,6 +10,9 @@
  * it have been read. So a failing file leaves device memory untouched past the good bytes, however
  * far ahead other lanes have read.
  *
+ * Registering a window takes a while. A lane that registers does so in front of the cursor, where the
+ * others, who read, arrive when it is done, and not at the gate, where they would wait for it.
+ *
  * Why this cannot deadlock on the staging pool: a lane takes its window only after it has a chunk for
  * it, so the first window of the gate's line always has what it needs and moves on by itself.
  */
@@ -21,7 +24,7 @@
 #define JOB_LANES 32
 
 struct window {
-	struct list node; /* job.gate, then lane.copies */
+	struct list node; /* job.ahead, job.gate, lane.copies */
 	uint64_t off;	  /* in the endpoint */
 	uint64_t len;
 	uint64_t got;	  /* bytes read */
@@ -30,6 +33,8 @@ struct window {
 	bool ready;	  /* read; waits for those before it */
 	bool direct;
 	bool cached;	  /* all of it was in the page cache when asked */
+	bool ahead;	  /* on job.ahead: the cursor has not come to it */
+	bool registers;	  /* cut for a lane that registers */
 	int route;
 	struct chunk *chunk;
 	uint64_t skip;	  /* where in the chunk, or mapping, the window starts */
@@ -63,6 +68,7 @@ struct job {
 	uint64_t ep_len;    /* length of the endpoint when the job began */
 	uint64_t block;	    /* windows end at multiples of this */
 	uint32_t walign;    /* alignment of direct windows of a write */
+	bool unchanged;	    /* registrations are kept */
 	uint64_t deadline;  /* in os_now_ns() time, UINT64_MAX for none */
 	const atomic_bool *cancel; /* NULL if nobody can */
 	atomic_bool no_direct; /* direct I/O was refused on the way */
@@ -71,6 +77,9 @@ struct job {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* the gate moved, or a lane ended */
 	struct list gate;	/* windows not yet on their way to the device, in order */
+	struct list ahead;	/* windows being registered in front of the cursor, in order */
+	unsigned int n_ahead;
+	struct list over;	/* windows to be unregistered, by the lane that registers: drivers do one at a time */
 	uint64_t cursor;
 	uint64_t limit;	 /* bytes are good up to here */
 	int err;	 /* why not further, 0 for the end of the file */
@@ -92,6 +101,7 @@ struct lane {
 	bool ring_broken;
 	bool stream_broken;
 	bool registers;	      /* takes cached windows by registering them */
+	bool drain;	      /* the gate may have moved: look */
 	unsigned int n_io;    /* on the ring */
 	struct list copies;   /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
@@ -106,6 +116,8 @@ void job_fail(struct job *job, uint64_t off, int err, int32_t device_status);
 void job_poll(struct job *job);
 void job_add_bytes(struct job *job, int route, uint64_t bytes);
 void job_want_helper(struct job *job);
+/* May a lane register, and others read meanwhile? */
+bool job_mixes(const struct job *job);
 
 void lane_read(struct lane *l);
 void lane_write(struct lane *l);
@@ -117,6 +129,10 @@ void *lane_buffer(struct lane *l, const struct window *w);
 int lane_copy(struct lane *l, struct window *w);
 struct window *lane_oldest_copy(struct lane *l, bool wait, int *err);
 void lane_free_window(struct lane *l, struct window *w);
+/* Unregisters what other lanes are through with. */
+void lane_unregister_over(struct lane *l);
 uint64_t job_dev_addr(const struct job *job, uint64_t off);
+/* Takes a window back that could not be registered; false if the cursor has come to it already. */
+bool lane_give_back(struct lane *l, struct window *w);
 
 #endif

@@ -8,6 +8,8 @@
 #include "os/os.h"
 
 #define PAGE 4096u
+#define AHEAD_WINDOWS 3 /* how far in front of the cursor windows are registered */
+#define MAX_AHEAD 3
 #define POOL_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
@@ -37,6 +39,13 @@ void lane_free_window(struct lane *l, struct window *w)
 
 	if (w->event)
 		engine_event_put(l->ls, w->event);
+	w->event = NULL;
+	if (w->map && !w->kept && !l->registers) {
+		pthread_mutex_lock(&job->lock);
+		list_add_tail(&job->over, &w->node);
+		pthread_mutex_unlock(&job->lock);
+		return;
+	}
 	if (w->kept)
 		keep_put(&job->ctx->keeper, w->kept);
 	else if (w->map)
@@ -44,6 +53,25 @@ void lane_free_window(struct lane *l, struct window *w)
 	if (w->chunk)
 		pool_put(job->pool, &job->user, w->chunk);
 	free(w);
+}
+
+void lane_unregister_over(struct lane *l)
+{
+	struct job *job = l->job;
+	struct window *w;
+
+	for (;;) {
+		w = NULL;
+		pthread_mutex_lock(&job->lock);
+		if (!list_empty(&job->over)) {
+			w = list_first(&job->over, struct window, node);
+			list_del(&w->node);
+		}
+		pthread_mutex_unlock(&job->lock);
+		if (!w)
+			break;
+		lane_free_window(l, w);
+	}
 }
 
 static bool nothing_left(struct job *job)
@@ -73,11 +101,33 @@ static struct chunk *get_chunk(struct lane *l)
 	}
 }
 
-/* Cuts the next window off the job's range. Called with the job's lock held. */
+/* Brings the cursor past windows that are being registered at it. Called with the job's lock held. */
+static void pass_ahead(struct lane *l)
+{
+	struct job *job = l->job;
+
+	while (!list_empty(&job->ahead)) {
+		struct window *w = list_first(&job->ahead, struct window, node);
+
+		if (w->off != job->cursor)
+			break;
+		list_del(&w->node);
+		w->ahead = false;
+		job->n_ahead--;
+		job->cursor += w->len;
+		list_add_tail(&job->gate, &w->node);
+		pthread_cond_broadcast(&job->changed);
+		l->drain = true;
+	}
+}
+
+/* Cuts the next window off the job's range. Called with the job's lock held, when there is a next one. */
 static void cut(struct job *job, struct window *w)
 {
 	uint64_t end = align_down(job->cursor, job->block) + job->block;
 
+	if (!list_empty(&job->ahead))
+		end = min_u64(end, list_first(&job->ahead, struct window, node)->off);
 	w->off = job->cursor;
 	w->len = min_u64(end, job->stop) - w->off;
 	if (job->op == STRAIT_WRITE && job->walign) {
@@ -93,26 +143,84 @@ static void cut(struct job *job, struct window *w)
 	job->cursor = w->off + w->len;
 }
 
+/* Is all of [off, end) in the page cache? */
+static bool all_cached(struct job *job, uint64_t off, uint64_t end)
+{
+	uint64_t cached;
+
+	return !job->ep->ops->cached(job->ep, off, end - off, &cached) && cached >= align_down(end - off, PAGE);
+}
+
 /*
  * A lane that registers takes more at once, if all of that is cached. Asked under the lock, so that
  * no other lane takes the part behind meanwhile. Called right after cut().
  */
 static void widen(struct job *job, struct window *w)
 {
-	uint64_t size = job->dev->tuning.window_bytes, end, cached;
+	uint64_t size = job->dev->tuning.window_bytes, end;
 
 	if (job->ep->facts.force_direct)
 		return;
 	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
-	if (end <= w->off || job->ep->ops->cached(job->ep, w->off, end - w->off, &cached) ||
-	    cached < align_down(end - w->off, PAGE))
+	if (!list_empty(&job->ahead))
+		end = min_u64(end, list_first(&job->ahead, struct window, node)->off);
+	if (end <= w->off || !all_cached(job, w->off, end))
 		return;
 	w->cached = true;
 	w->len = max_u64(w->len, end - w->off);
 	job->cursor = w->off + w->len;
 }
 
-/* The next window, with a chunk unless the job needs none. NULL: none left, or no chunk while this lane has work. */
+/* A window in front of the cursor for a lane that registers, while others read up to it. NULL if it does not pay. */
+static struct window *reserve(struct lane *l)
+{
+	struct job *job = l->job;
+	uint64_t size = job->dev->tuning.window_bytes, off;
+	struct window *w;
+
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	pthread_mutex_lock(&job->lock);
+	off = align_up(job->cursor + AHEAD_WINDOWS * size, size);
+	if (!list_empty(&job->ahead)) {
+		struct window *last = list_entry(job->ahead.prev, struct window, node);
+
+		off = max_u64(off, last->off + last->len);
+	}
+	if (job->lanes < 2 || job->n_ahead >= MAX_AHEAD || job->cursor >= job->stop || off + size > job->stop ||
+	    off + size > job->ep_len || !all_cached(job, off, off + size)) {
+		pthread_mutex_unlock(&job->lock);
+		free(w);
+		return NULL;
+	}
+	w->off = off;
+	w->len = size;
+	w->cached = w->ahead = w->registers = true;
+	list_add_tail(&job->ahead, &w->node);
+	job->n_ahead++;
+	pthread_mutex_unlock(&job->lock);
+	return w;
+}
+
+bool lane_give_back(struct lane *l, struct window *w)
+{
+	struct job *job = l->job;
+	bool mine;
+
+	pthread_mutex_lock(&job->lock);
+	mine = w->ahead;
+	if (mine) {
+		list_del(&w->node);
+		job->n_ahead--;
+	}
+	pthread_mutex_unlock(&job->lock);
+	if (mine)
+		lane_free_window(l, w);
+	return mine;
+}
+
+/* The next window, with a chunk unless it needs none. NULL: none left, or no chunk while this lane has work. */
 struct window *lane_take_window(struct lane *l)
 {
 	struct job *job = l->job;
@@ -121,6 +229,12 @@ struct window *lane_take_window(struct lane *l)
 
 	if (nothing_left(job))
 		return NULL;
+	if (l->registers && job_mixes(job)) {
+		lane_unregister_over(l);
+		w = reserve(l);
+		if (w)
+			return w;
+	}
 	if (!job->host) {
 		c = get_chunk(l);
 		if (!c)
@@ -128,6 +242,7 @@ struct window *lane_take_window(struct lane *l)
 	}
 	w = calloc(1, sizeof(*w));
 	pthread_mutex_lock(&job->lock);
+	pass_ahead(l);
 	if (!w || job->cursor >= job->stop) {
 		uint64_t at = job->cursor;
 
@@ -142,7 +257,9 @@ struct window *lane_take_window(struct lane *l)
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
 	cut(job, w);
-	if (l->registers)
+	/* While others read, registering at the cursor would hold them up. */
+	w->registers = l->registers && !(job_mixes(job) && job->lanes > 1);
+	if (w->registers)
 		widen(job, w);
 	if (job->op == STRAIT_READ)
 		list_add_tail(&job->gate, &w->node);

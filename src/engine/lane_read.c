@@ -267,14 +267,16 @@ static void pass(struct lane *l, struct window *w)
 	lane_free_window(l, w);
 }
 
-/* The window has been read: send it and all behind it that only waited for it. */
-static void window_ready(struct lane *l, struct window *w)
+/* Send all windows that have been read and have none before them that has not; @w has been, just now. */
+static void drain_gate(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
 	struct list out = LIST_INIT(out);
 
+	l->drain = false;
 	pthread_mutex_lock(&job->lock);
-	w->ready = true;
+	if (w)
+		w->ready = true;
 	while (!list_empty(&job->gate)) {
 		struct window *first = list_first(&job->gate, struct window, node);
 
@@ -298,6 +300,11 @@ static void window_ready(struct lane *l, struct window *w)
 		list_del(&first->node);
 		pass(l, first);
 	}
+}
+
+static void window_ready(struct lane *l, struct window *w)
+{
+	drain_gate(l, w);
 }
 
 static void take_io(struct lane *l, int64_t timeout_ns)
@@ -399,20 +406,20 @@ static bool try_register(struct lane *l, struct window *w)
 	bool only = job->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
 	int rc;
 
-	if (!l->registers || !(w->cached || only))
+	if (!w->registers || !(w->cached || only))
 		return false;
 	rc = register_window(l, w);
 	if (!rc) {
-		/* A kept window costs no time of ours; registering does, and others can read meanwhile. */
-		if (!only && !w->kept)
-			job_want_helper(job);
 		w->route = STRAIT_ROUTE_PAGECACHE;
-		pool_put(job->pool, &job->user, w->chunk);
+		if (w->chunk)
+			pool_put(job->pool, &job->user, w->chunk);
 		w->chunk = NULL;
 		window_ready(l, w);
 		return true;
 	}
 	w->got = w->skip = 0;
+	if (lane_give_back(l, w))
+		return true;
 	if (only && rc == -EFAULT) {
 		read_in_turn(l, w);
 		return true;
@@ -424,7 +431,7 @@ static bool try_register(struct lane *l, struct window *w)
 	}
 	/* The file ended, or shrank just now; anything else would fail again. */
 	l->registers = rc == -EFAULT || rc == -ENODATA;
-	if (w->len <= job->pool->chunk_bytes)
+	if (w->chunk && w->len <= job->pool->chunk_bytes)
 		return false;
 	read_in_turn(l, w);
 	return true;
@@ -455,6 +462,8 @@ void lane_read(struct lane *l)
 			;
 		if (l->n_io < l->job->ctx->queue_depth) {
 			w = lane_take_window(l);
+			if (l->drain)
+				drain_gate(l, NULL);
 			if (w) {
 				start(l, w);
 				continue;

@@ -83,12 +83,15 @@ void stream_close(struct strait_stream *s)
 {
 	struct strait_context *ctx = s->ctx;
 
+	/*
+	 * The device first: it may be looking at the word, and on one that has failed this is what starts the
+	 * transfers that it did not, so that they end.
+	 */
+	s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
 	pthread_mutex_lock(&s->lock);
 	while (s->flying)
 		pthread_cond_wait(&s->idle, &s->lock);
 	pthread_mutex_unlock(&s->lock);
-	/* The device may still be looking at the word. */
-	s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
 	s->dev->ops->stream_close(s->stream);
 	s->dev->ops->host_unregister(s->dev, &s->reg);
 	os_unmap((void *)s->word, WORD_BYTES);

@@ -115,14 +115,18 @@ bool transfer_is_small(const struct strait_transfer *t)
 	return t->length <= t->region->dev->tuning.small_bytes;
 }
 
-static unsigned int lanes_for(const struct strait_context *ctx, const struct strait_device *dev, uint32_t op)
+static unsigned int lanes_for(const struct job *job)
 {
-	unsigned int n = dev->tuning.reader_lanes ? dev->tuning.reader_lanes : ctx->threads;
+	const struct device_tuning *tuning = &job->dev->tuning;
+	unsigned int n = tuning->reader_lanes;
 
 	/* Writes to one file wait for each other in the kernel anyway. */
-	if (op == STRAIT_WRITE)
+	if (job->op == STRAIT_WRITE)
 		return 1;
-	n = n > ctx->threads ? ctx->threads : n;
+	if (job_mixes(job) && tuning->mixed_readers)
+		n = tuning->mixed_readers + tuning->register_lanes;
+	if (!n || n > job->ctx->threads)
+		n = job->ctx->threads;
 	return n > JOB_LANES ? JOB_LANES : n;
 }
 
@@ -152,7 +156,8 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->block = de->pool.chunk_bytes;
 	job->deadline = deadline;
 	job->cancel = cancel;
-	job->max_lanes = lanes_for(ctx, dev, t->op);
+	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
+	job->max_lanes = lanes_for(job);
 	if (t->op == STRAIT_WRITE && t->endpoint->facts.force_direct)
 		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, 4096);
 	if (!job->host) {

@@ -136,6 +136,17 @@ free_vec:
 	return rc;
 }
 
+/*
+ * What of a file is in memory is told to those who own it or may write it. To others cachestat says
+ * -EPERM, and mincore that all of it is.
+ */
+static bool may_know(int fd)
+{
+	struct stat st;
+
+	return !faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS) || (!fstat(fd, &st) && st.st_uid == geteuid());
+}
+
 int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
 {
 	static atomic_bool no_cachestat;
@@ -149,9 +160,12 @@ int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
 		rc = cached_by_cachestat(fd, off, len, bytes);
 		if (rc != -ENOSYS && rc != -EPERM)
 			return rc;
-		if (!os_inject)
-			atomic_store_explicit(&no_cachestat, true, memory_order_relaxed);
 	}
+	if (!may_know(fd))
+		return -EOPNOTSUPP;
+	/* Refused to who may know: by the kernel's age, or by a sandbox, and so for good. */
+	if (!os_inject)
+		atomic_store_explicit(&no_cachestat, true, memory_order_relaxed);
 	rc = cached_by_mincore(fd, off, len, bytes);
 	return rc == -ENOMEM ? rc : rc ? -EOPNOTSUPP : 0;
 }

@@ -93,6 +93,8 @@ void os_lease_wait(int64_t timeout_ns);
 /* A thread with all signals blocked. */
 int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *thread);
 int os_tid(void);
+/* A small number for the calling thread: 0, 1, 2, ... in the order threads first ask. */
+unsigned int os_thread_slot(void);
 unsigned int os_cpus(void);
 uint64_t os_memory_total(void);
 uint64_t os_now_ns(void);

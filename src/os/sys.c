@@ -40,6 +40,16 @@ int os_tid(void)
 	return (int)syscall(SYS_gettid);
 }
 
+unsigned int os_thread_slot(void)
+{
+	static atomic_uint next;
+	static __thread unsigned int slot;
+
+	if (!slot)
+		slot = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) + 1;
+	return slot - 1;
+}
+
 unsigned int os_cpus(void)
 {
 	cpu_set_t set;

@@ -67,9 +67,10 @@ static int add_device(struct provider *p, cu_device ordinal)
 		    (cu.stream_wait_value ? STRAIT_DEVICE_STREAMS : 0);
 	dev->tuning = (struct device_tuning){
 		.chunk_bytes = MIB(4),
-		.window_bytes = MIB(16),
-		.register_lanes = 1,
-		.reader_lanes = 8,
+		.pool_bytes = MIB(128),
+		.window_bytes = MIB(32),
+		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
+		.mixed_readers = 6,
 		.small_bytes = KIB(128),
 	};
 	return 0;
@@ -89,14 +90,14 @@ static int cuda_open(struct provider *p)
 		str_format(p->why, sizeof(p->why),
 			   "the CUDA driver sees no GPU%s%s: check nvidia-smi, CUDA_VISIBLE_DEVICES, and the devices given to the container",
 			   r ? ": " : "", r ? cuda_error_name(r) : "");
-		return r ? cuda_errno(r) : -ENODEV;
+		return r ? cuda_open_errno(r) : -ENODEV;
 	}
 	for (int i = 0; i < n && !rc; i++) {
 		r = cu.device_get(&dev, i);
 		if (r) {
 			str_format(p->why, sizeof(p->why), "the CUDA driver does not give GPU %d (%s)", i,
 				   cuda_error_name(r));
-			rc = cuda_errno(r);
+			rc = cuda_open_errno(r);
 		} else {
 			rc = add_device(p, dev);
 		}

@@ -13,7 +13,8 @@
  * destroy a context or reset the device: what was in it is then gone without notice. A space finds that out
  * by asking for the page of its own that it registered there, before it touches any handle.
  *
- * Locks, outer to inner: cuda_device.lock, cuda_space.lock. Both may be held during a driver call.
+ * Locks, outer to inner: cuda_device.lock, cuda_space.lock; cuda_stream.lock by itself. The first two may be
+ * held during a driver call.
  */
 
 #include <pthread.h>
@@ -74,6 +75,8 @@ struct cuda_stream {
 	struct cuda_space *space;
 	cu_stream handle;
 	bool imported;
+	pthread_mutex_t lock;
+	struct list calls; /* functions put on it and not called yet; under @lock */
 };
 
 static inline struct cuda_device *cuda_device(const struct strait_device *dev)
@@ -123,6 +126,11 @@ cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int wa
 /* cuda_wait.c. Inside cuda_enter(): CU_NOT_READY when the time is up. */
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
+/*
+ * Work was put on the stream and then something failed: what is on the stream is waited for, so that the
+ * memory it uses may be given back. Returns @r.
+ */
+cu_result cuda_settle(struct cuda_stream *s, cu_result r);
 
 /* cuda_stream.c. The errno for a result of work on @s, which is remembered as the stream's status. */
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
@@ -132,6 +140,15 @@ void cuda_stream_close(struct dev_stream *s);
 int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 int cuda_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
+
+/*
+ * cuda_call.c. Inside cuda_enter(): puts a function on the stream. cuda_calls_failed(): the stream has failed,
+ * call what the driver will not. cuda_calls_end(): the same before the stream goes, in a context that may
+ * be gone.
+ */
+cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg);
+void cuda_calls_failed(struct cuda_stream *s);
+void cuda_calls_end(struct cuda_stream *s, bool alive);
 
 /* cuda_event.c */
 int cuda_event_open(struct dev_stream *s, struct dev_event **ret);

@@ -119,7 +119,14 @@ static int start(char *why, size_t len)
 	if (!r)
 		return 0;
 	str_format(why, len, "the CUDA driver cannot start (%s): %s", cuda_error_name(r), what_to_do(r));
-	return r == CU_NO_DEVICE ? -ENODEV : cuda_errno(r);
+	return cuda_open_errno(r);
+}
+
+int cuda_open_errno(cu_result r)
+{
+	int rc = cuda_errno(r);
+
+	return rc == -ENOMEM ? -EIO : rc;
 }
 
 int cuda_api_load(char *why, size_t len)

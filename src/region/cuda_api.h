@@ -183,6 +183,8 @@ int cuda_api_load(char *why, size_t len);
 
 /* The errno for a result, 0 for CU_OK. */
 int cuda_errno(cu_result r);
+/* The same while devices are looked for: -ENOMEM would mean that this process is out of memory. */
+int cuda_open_errno(cu_result r);
 const char *cuda_error_name(cu_result r);
 
 #endif

@@ -19,7 +19,7 @@ static cu_result bring(struct cuda_stream *s, void *dst, uint64_t src, uint64_t 
 {
 	cu_result r = cu.copy_out(dst, src, len, s->handle);
 
-	return r ? r : cuda_wait_stream(s, STRAIT_FOREVER);
+	return cuda_settle(s, r ? r : cuda_wait_stream(s, STRAIT_FOREVER));
 }
 
 static uint64_t first_difference(const char *a, const char *b, uint64_t len)
@@ -73,7 +73,7 @@ static int compare_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, u
 	r = cuda_launch(s, CUDA_COMPARE, warps, &args);
 	if (!r)
 		r = cuda_wait_stream(s, STRAIT_FOREVER);
-	if (r)
+	if (cuda_settle(s, r))
 		return cuda_stream_errno(s, r);
 	*where = len;
 	for (unsigned int i = 0; i < warps; i++) {
@@ -187,7 +187,7 @@ static int crc_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, uint6
 	}
 	if (!r)
 		r = cuda_wait_stream(s, STRAIT_FOREVER);
-	if (r)
+	if (cuda_settle(s, r))
 		return cuda_stream_errno(s, r);
 	value = crc32c_update(*crc, ends, head);
 	value = ~crc_join(~value, &args, scratch->ptr);

@@ -113,6 +113,8 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 		r = copy_each(s, segs, n);
 	else
 		r = copy_by_kernel(s, segs, n);
+	/* Some of it may be on its way. */
+	cuda_settle(s, r);
 	cuda_leave(&e);
 	return cuda_stream_errno(s, r);
 }

@@ -66,7 +66,7 @@ int cuda_event_record(struct dev_event *event, struct dev_stream *stream)
 	if (rc)
 		return rc;
 	ev->stream = s;
-	r = cu.event_record(ev->handle, s->handle);
+	r = cuda_settle(s, cu.event_record(ev->handle, s->handle));
 	cuda_leave(&e);
 	return cuda_stream_errno(s, r);
 }
@@ -81,7 +81,7 @@ int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
 	rc = cuda_enter(ev->space, &e);
 	if (rc)
 		return rc;
-	r = cuda_wait_event(ev->handle, timeout_ns);
+	r = cuda_settle(ev->stream, cuda_wait_event(ev->handle, timeout_ns));
 	cuda_leave(&e);
 	return r == CU_NOT_READY ? -ETIMEDOUT : cuda_stream_errno(ev->stream, r);
 }

@@ -155,7 +155,9 @@ static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, cons
 	*ret = NULL;
 	if (!is_host(p) && !p->managed && is_mapped(addr))
 		return walk(cd, addr, len, ret);
-	if (!range_inside(addr - p->start, len, p->size))
+	/* Registered memory has two addresses, and its range is told in terms of either. */
+	if (!range_inside(addr - p->start, len, p->size) &&
+	    !(is_host(p) && range_inside(p->dev_addr - p->start, len, p->size)))
 		return -EFAULT;
 	if (!is_host(p) && !(p->managed && cd->managed_cpu))
 		return 0;

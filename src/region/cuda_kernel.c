@@ -41,14 +41,17 @@ int cuda_kernels_load(struct cuda_space *sp)
 	pthread_mutex_lock(&sp->lock);
 	if (sp->module_status == 1) {
 		r = load(sp);
-		sp->module_status = cuda_errno(r);
-		if (r)
+		rc = cuda_errno(r);
+		/* Want of memory may pass. */
+		if (rc != -ENOMEM)
+			sp->module_status = rc;
+		if (rc && rc != -ENOMEM)
 			log_warn(
 				dev->provider->set->log,
 				"%s: the driver does not take the kernels (%s): the CPU and plain copies do their work",
 				dev->name, cuda_error_name(r));
 	}
-	rc = sp->module_status;
+	rc = sp->module_status == 1 ? -ENOMEM : sp->module_status;
 	pthread_mutex_unlock(&sp->lock);
 	return rc;
 }

@@ -53,11 +53,12 @@ static void set_dead(struct cuda_space *sp)
 
 	if (atomic_exchange_explicit(&sp->dead, true, memory_order_acq_rel))
 		return;
-	if (sp->primary)
-		atomic_store_explicit(&dev->removed, true, memory_order_release);
-	log_warn(dev->provider->set->log, "%s: %s", dev->name,
-		 sp->primary ? "the device was reset: open a new context to use it again" :
-			       "a context of the application's was destroyed, and what was in it is gone");
+	if (!sp->primary) {
+		log_debug(dev->provider->set->log, "%s: a context of the application's is gone", dev->name);
+		return;
+	}
+	atomic_store_explicit(&dev->removed, true, memory_order_release);
+	log_warn(dev->provider->set->log, "%s: the GPU was reset: open a new context to use it again", dev->name);
 }
 
 static bool alive(struct cuda_space *sp)

@@ -25,7 +25,15 @@ static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_spa
 		return NULL;
 	s->base.dev = dev;
 	s->space = sp;
+	list_init(&s->calls);
+	pthread_mutex_init(&s->lock, NULL);
 	return s;
+}
+
+static void stream_free(struct cuda_stream *s)
+{
+	pthread_mutex_destroy(&s->lock);
+	free(s);
 }
 
 int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
@@ -61,7 +69,7 @@ int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_
 	*ret = &s->base;
 	return 0;
 free_stream:
-	free(s);
+	stream_free(s);
 put_space:
 	cuda_space_put(sp);
 	return rc;
@@ -145,16 +153,18 @@ void cuda_stream_close(struct dev_stream *stream)
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
+	bool entered = !cuda_enter(s->space, &e);
 
-	if (!cuda_enter(s->space, &e)) {
-		if (!check_capture(s))
-			cuda_wait_stream(s, STRAIT_FOREVER);
+	if (entered && !check_capture(s))
+		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
+	cuda_calls_end(s, entered);
+	if (entered) {
 		if (!s->imported)
 			cu.stream_destroy(s->handle);
 		cuda_leave(&e);
 	}
 	cuda_space_put(s->space);
-	free(s);
+	stream_free(s);
 }
 
 int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
@@ -165,13 +175,18 @@ int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 	int rc;
 
 	rc = cuda_enter(s->space, &e);
-	if (rc)
-		return rc;
-	r = check_capture(s);
-	if (!r)
-		r = cuda_wait_stream(s, timeout_ns);
-	cuda_leave(&e);
-	return r == CU_NOT_READY ? -ETIMEDOUT : cuda_stream_errno(s, r);
+	if (!rc) {
+		r = check_capture(s);
+		if (!r)
+			r = cuda_settle(s, cuda_wait_stream(s, timeout_ns));
+		cuda_leave(&e);
+		if (r == CU_NOT_READY)
+			return -ETIMEDOUT;
+		rc = cuda_stream_errno(s, r);
+	}
+	if (rc && rc != -EOPNOTSUPP)
+		cuda_calls_failed(s);
+	return rc;
 }
 
 int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
@@ -186,7 +201,7 @@ int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 		return rc;
 	r = check_capture(s);
 	if (!r)
-		r = cu.stream_call(s->handle, fn, arg);
+		r = cuda_call_put(s, fn, arg);
 	cuda_leave(&e);
 	return cuda_stream_errno(s, r);
 }

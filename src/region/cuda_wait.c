@@ -96,3 +96,11 @@ cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
 
 	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? sleep_for_stream(s) : r;
 }
+
+cu_result cuda_settle(struct cuda_stream *s, cu_result r)
+{
+	/* A stream that is being captured must not be waited for, and has none of our work on it. */
+	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP)
+		cu.stream_sync(s->handle);
+	return r;
+}

@@ -90,9 +90,9 @@ struct strait_device *provider_add_device(struct provider *p)
 	dev->numa_node = -1;
 	dev->tuning = (struct device_tuning){
 		.chunk_bytes = MIB(1),
+		.pool_bytes = MIB(64),
 		.window_bytes = MIB(8),
 		.register_lanes = 1,
-		.reader_lanes = 0,
 		.small_bytes = KIB(64),
 	};
 	atomic_init(&dev->removed, false);

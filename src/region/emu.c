@@ -71,13 +71,7 @@ static int add_device(struct provider *p, uint64_t memory, bool dmabuf, bool vm_
 	dev->caps = STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS |
 		    STRAIT_DEVICE_REVOKE_NOTICE | STRAIT_DEVICE_MMIO | STRAIT_DEVICE_EMULATED |
 		    (dmabuf ? STRAIT_DEVICE_DMABUF : 0) | (vm_read ? STRAIT_DEVICE_REGISTER_FILE : 0);
-	dev->tuning = (struct device_tuning){
-		.chunk_bytes = KIB(512), /* stays in the cache between the read and the copy */
-		.window_bytes = MIB(8),
-		.register_lanes = 1,
-		.reader_lanes = 0,
-		.small_bytes = KIB(64),
-	};
+	dev->tuning.chunk_bytes = KIB(512); /* stays in the cache between the read and the copy */
 	return 0;
 }
 

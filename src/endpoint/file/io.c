@@ -39,9 +39,35 @@ static int file_fd(struct strait_endpoint *ep, enum way way)
 	return way == WAY_DIRECT ? f->fd_direct : f->fd;
 }
 
+/* The calling thread's descriptor for buffered reads. */
+static int reader_fd(struct file *f)
+{
+	unsigned int slot = os_thread_slot() % FILE_READERS;
+	int fd, none = 0;
+
+	/* The first thread, which may be the only one, needs no other. */
+	if (!slot)
+		return f->fd;
+	fd = atomic_load_explicit(&f->reader[slot], memory_order_acquire);
+	if (fd)
+		return fd > 0 ? fd : f->fd;
+	fd = os_reopen(f->fd, O_RDONLY);
+	if (!fd) { /* 0 has a meaning of its own here */
+		os_close(fd);
+		fd = -1;
+	}
+	if (!atomic_compare_exchange_strong(&f->reader[slot], &none, fd < 0 ? -1 : fd)) {
+		os_close(fd);
+		fd = none;
+	}
+	return fd > 0 ? fd : f->fd;
+}
+
 static ssize_t file_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off)
 {
-	return os_pread(file_fd(ep, way), buf, len, off);
+	struct file *f = to_file(ep);
+
+	return os_pread(way == WAY_DIRECT ? f->fd_direct : reader_fd(f), buf, len, off);
 }
 
 static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
@@ -51,7 +77,7 @@ static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t le
 
 	if (!__atomic_load_n(&f->read_nowait, __ATOMIC_RELAXED))
 		return -EOPNOTSUPP;
-	n = os_pread_cached(f->fd, buf, len, off);
+	n = os_pread_cached(reader_fd(f), buf, len, off);
 	if (n == -EOPNOTSUPP)
 		__atomic_store_n(&f->read_nowait, false, __ATOMIC_RELAXED);
 	return n;
@@ -111,6 +137,8 @@ static void file_destroy(struct strait_endpoint *ep)
 {
 	struct file *f = to_file(ep);
 
+	for (int i = 0; i < FILE_READERS; i++)
+		os_close(atomic_load_explicit(&f->reader[i], memory_order_relaxed) ? f->reader[i] : -1);
 	os_close(f->fd_lease);
 	os_close(f->fd_direct);
 	os_close(f->fd);

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the provider runs on the GPU. scripts/build-ptx turns this file into src/region/cuda_ptx.h; the
- * structs and the numbers below are those of src/region/cuda_kernel.h.
+ * structs and the numbers below are those of src/region/cuda_kernel.h. It is C as well as CUDA, so that
+ * tests/fakecuda/kernel_test.c can run it on a CPU.
  */
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+#ifdef __CUDACC__
+#define KERNEL extern "C" __global__ void __launch_bounds__(256)
+#define DEVICE static __device__
+#define ARGS const __grid_constant__
+#endif
 
 #define WARP 32u
 #define FULL 0xffffffffu
@@ -28,7 +35,7 @@ struct copy_args {
 	u32 pieces;
 };
 
-static __device__ void copy_bytes(u8 *dst, const u8 *src, u32 len, u32 lane)
+DEVICE void copy_bytes(u8 *dst, const u8 *src, u32 len, u32 lane)
 {
 #pragma unroll 1
 	for (u32 i = lane; i < len; i += WARP)
@@ -36,7 +43,7 @@ static __device__ void copy_bytes(u8 *dst, const u8 *src, u32 len, u32 lane)
 }
 
 /* 16 bytes a thread, eight loads under way before the first is stored: the source is far away. */
-static __device__ void copy_vectors(uint4 *dst, const uint4 *src, u32 n, u32 lane)
+DEVICE void copy_vectors(uint4 *dst, const uint4 *src, u32 n, u32 lane)
 {
 	u32 i = lane;
 
@@ -56,13 +63,13 @@ static __device__ void copy_vectors(uint4 *dst, const uint4 *src, u32 n, u32 lan
 }
 
 /* The word @shift bytes into the pair of words at @p, of which only those that hold wanted bytes are read. */
-static __device__ u32 load_word(const u32 *p, u32 shift)
+DEVICE u32 load_word(const u32 *p, u32 shift)
 {
 	return shift ? __funnelshift_r(p[0], p[1], 8 * shift) : p[0];
 }
 
 /* Source and destination differ in alignment: whole words of the destination, each from two of the source. */
-static __device__ void copy_words(u32 *dst, const u8 *src, u32 n, u32 lane)
+DEVICE void copy_words(u32 *dst, const u8 *src, u32 n, u32 lane)
 {
 	u32 shift = (u32)(u64)src & 3;
 	const u32 *from = (const u32 *)(src - shift);
@@ -83,7 +90,7 @@ static __device__ void copy_words(u32 *dst, const u8 *src, u32 n, u32 lane)
 		dst[i] = load_word(from + i, shift);
 }
 
-static __device__ void copy_piece(u8 *dst, const u8 *src, u32 len, u32 lane)
+DEVICE void copy_piece(u8 *dst, const u8 *src, u32 len, u32 lane)
 {
 	u32 align = ((u64)dst ^ (u64)src) & 15 ? 4 : 16;
 	u32 head = (align - (u32)(u64)dst % align) % align, body;
@@ -100,7 +107,7 @@ static __device__ void copy_piece(u8 *dst, const u8 *src, u32 len, u32 lane)
 }
 
 /* A warp for each piece. */
-extern "C" __global__ void __launch_bounds__(256) strait_copy_list(const __grid_constant__ struct copy_args a)
+KERNEL strait_copy_list(ARGS struct copy_args a)
 {
 	u32 piece = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
 	u32 lo = 0, hi = a.n, off, len;
@@ -134,13 +141,13 @@ struct compare_args {
 	u64 found; /* where each warp stores the offset of the first difference it saw */
 };
 
-static __device__ u32 first_byte(u32 differs)
+DEVICE u32 first_byte(u32 differs)
 {
 	return (__ffs((int)differs) - 1) / 8;
 }
 
 /* Offset of the first difference among the 16 bytes of a thread, 16 if there is none. */
-static __device__ u32 differ16(uint4 a, uint4 b)
+DEVICE u32 differ16(uint4 a, uint4 b)
 {
 	if (a.x != b.x)
 		return first_byte(a.x ^ b.x);
@@ -151,7 +158,7 @@ static __device__ u32 differ16(uint4 a, uint4 b)
 	return a.w != b.w ? 12 + first_byte(a.w ^ b.w) : 16;
 }
 
-static __device__ u32 differ_bytes(const u8 *a, const u8 *b, u32 n)
+DEVICE u32 differ_bytes(const u8 *a, const u8 *b, u32 n)
 {
 	u32 i = 0;
 
@@ -162,12 +169,12 @@ static __device__ u32 differ_bytes(const u8 *a, const u8 *b, u32 n)
 }
 
 /* A warp for each slice. */
-extern "C" __global__ void __launch_bounds__(256) strait_compare(const __grid_constant__ struct compare_args c)
+KERNEL strait_compare(ARGS struct compare_args c)
 {
 	u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
 	u64 at = warp * c.slice, end = at + c.slice;
 	const u8 *a = (const u8 *)c.a, *b = (const u8 *)c.b;
-	bool vectors = !((c.a | c.b) & 15);
+	u32 vectors = !((c.a | c.b) & 15);
 	u64 found = NO_DIFFERENCE;
 
 	if (at >= c.len)
@@ -211,7 +218,7 @@ struct crc_args {
 };
 
 /* a * b modulo the polynomial, both reflected as the checksum is. */
-static __device__ u32 multiply(u32 a, u32 b)
+DEVICE u32 multiply(u32 a, u32 b)
 {
 	u32 product = 0;
 
@@ -224,7 +231,7 @@ static __device__ u32 multiply(u32 a, u32 b)
 	return product;
 }
 
-static __device__ u32 append_row(const u32 (*table)[256], u32 v)
+DEVICE u32 append_row(const u32 (*table)[256], u32 v)
 {
 	return table[0][v & 255] ^ table[1][v >> 8 & 255] ^ table[2][v >> 16 & 255] ^ table[3][v >> 24];
 }
@@ -234,9 +241,9 @@ static __device__ u32 append_row(const u32 (*table)[256], u32 v)
  * row and keeps a remainder for each of their four words, as if the rest of the row were zeros; at the end
  * these are moved to their places in the last row and added up.
  */
-static __device__ u32 crc_rows(const struct crc_args &c, const u32 (*table)[256], u64 row, u64 end, u32 lane)
+DEVICE u32 crc_rows(const struct crc_args *c, const u32 (*table)[256], u64 row, u64 end, u32 lane)
 {
-	const uint4 *p = (const uint4 *)c.addr + lane;
+	const uint4 *p = (const uint4 *)c->addr + lane;
 	uint4 sum = { 0, 0, 0, 0 };
 	u32 crc;
 
@@ -249,10 +256,10 @@ static __device__ u32 crc_rows(const struct crc_args &c, const u32 (*table)[256]
 		sum.z = append_row(table, sum.z) ^ v.z;
 		sum.w = append_row(table, sum.w) ^ v.w;
 	}
-	crc = multiply(sum.x, c.word) ^ sum.y;
-	crc = multiply(crc, c.word) ^ sum.z;
-	crc = multiply(crc, c.word) ^ sum.w;
-	crc = multiply(multiply(crc, c.word), c.lane[lane]);
+	crc = multiply(sum.x, c->word) ^ sum.y;
+	crc = multiply(crc, c->word) ^ sum.z;
+	crc = multiply(crc, c->word) ^ sum.w;
+	crc = multiply(multiply(crc, c->word), c->lane[lane]);
 #pragma unroll
 	for (u32 step = WARP / 2; step; step /= 2)
 		crc ^= __shfl_xor_sync(FULL, crc, step);
@@ -260,7 +267,7 @@ static __device__ u32 crc_rows(const struct crc_args &c, const u32 (*table)[256]
 }
 
 /* A warp for each slice, a result for each block. */
-extern "C" __global__ void __launch_bounds__(256) strait_crc32c(const __grid_constant__ struct crc_args c)
+KERNEL strait_crc32c(ARGS struct crc_args c)
 {
 	__shared__ u32 table[4][256];
 	__shared__ u32 part[8];
@@ -272,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(256) strait_crc32c(const __grid_con
 		table[i / 256][i % 256] = multiply(c.row, (i % 256) << (8 * (i / 256)));
 	__syncthreads();
 	if (row < end) {
-		u32 crc = crc_rows(c, table, row, end, lane);
+		u32 crc = crc_rows(&c, table, row, end, lane);
 
 		if (!lane)
 			part[threadIdx.x / WARP] = crc;
