@@ -16,7 +16,7 @@ extern "C" {
  * @size: sizeof(struct strait_context_opts)
  * @flags: STRAIT_CONTEXT_*
  * @threads: worker threads at most, started when first needed; 0: one per CPU, at least 2, at most 12
- * @pool_bytes: pinned staging memory per device, shared by all transfers; 0: 64 MiB.
+ * @pool_bytes: pinned staging memory per device, shared by all transfers; 0: what suits the device.
  *	At least one chunk is kept whatever is asked
  * @chunk_bytes: size of one staging chunk, a power of two from 64 KiB to 64 MiB; 0: what suits the device
  * @pinned_budget: bytes of page cache that may stay registered between transfers under a read

@@ -40,8 +40,10 @@ static int use_end(struct use *u, int rc)
 STRAIT_API int strait_region_copy_in(struct strait_region *region, uint64_t offset, const void *src, size_t len)
 {
 	struct use u;
-	int rc = use_begin(&u, region, offset, len);
+	int rc;
 
+	API_CHECK(src || !len);
+	rc = use_begin(&u, region, offset, len);
 	if (rc)
 		return rc;
 	return use_end(&u, len ? region->dev->ops->copy_in(u.ls->stream, region->mem.addr + offset, src, len) : 0);
@@ -50,8 +52,10 @@ STRAIT_API int strait_region_copy_in(struct strait_region *region, uint64_t offs
 STRAIT_API int strait_region_copy_out(struct strait_region *region, uint64_t offset, void *dst, size_t len)
 {
 	struct use u;
-	int rc = use_begin(&u, region, offset, len);
+	int rc;
 
+	API_CHECK(dst || !len);
+	rc = use_begin(&u, region, offset, len);
 	if (rc)
 		return rc;
 	return use_end(&u, len ? region->dev->ops->copy_out(u.ls->stream, dst, region->mem.addr + offset, len) : 0);

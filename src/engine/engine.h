@@ -50,7 +50,7 @@ struct lane_stream {
 	struct list node;
 	uintptr_t space;
 	struct dev_stream *stream;
-	struct dev_event *events[16]; /* idle ones */
+	struct dev_event *events[64]; /* idle ones */
 	unsigned int n_events;
 };
 
@@ -83,6 +83,9 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lan
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);
+
+/* Wait for the work put on a stream so far, by an event: that is noticed sooner than an idle stream. */
+int engine_stream_finish(struct lane_stream *ls);
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
 void endpoint_unref(struct strait_endpoint *ep, unsigned int n);

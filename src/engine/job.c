@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/job.h"
 
+#include <time.h>
+
 #include "base/util.h"
 #include "os/os.h"
 
@@ -50,7 +52,7 @@ bool job_mixes(const struct job *job)
 	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged && !job->ep->facts.force_direct;
 }
 
-static bool starts_cached(struct job *job)
+bool job_starts_cached(const struct job *job)
 {
 	uint64_t len = min_u64(job->block, job->stop - job->start), bytes;
 
@@ -63,17 +65,20 @@ static void lane_run(struct job *job, bool helper)
 	int rc;
 
 	list_init(&l.copies);
+	list_init(&l.over);
 	pthread_mutex_lock(&job->lock);
 	if (job->op == STRAIT_READ && (job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) &&
-	    job->ep->facts.can_buffered && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {
+	    job->ep->facts.can_buffered && !(helper && job_mixes(job)) && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {
 		job->register_lanes++;
 		l.registers = true;
 	}
 	pthread_mutex_unlock(&job->lock);
-	if (l.registers && !helper && job_mixes(job) && starts_cached(job))
+	l.sends = !helper && l.registers && job_mixes(job);
+	l.quiet = helper && job_mixes(job);
+	if (l.sends && job_starts_cached(job))
 		job_want_helper(job);
 
-	if (!job->host) {
+	if (!job->host && !l.quiet) {
 		rc = engine_stream_get(job->dev, &job->region->mem, &l.ls);
 		if (rc) {
 			/* A helper leaves its part to the others; the first lane is the last resort. */
@@ -137,23 +142,17 @@ static void clip_to_file(struct job *job)
 	job->err = 0;
 }
 
-/* Windows that no lane has taken care of: registered for a place the job did not come to, or just done with. */
-static void free_registered(struct job *job)
-{
-	struct lane l = { .job = job, .registers = true };
-
-	lane_unregister_over(&l);
-	list_for_each_safe(it, tmp, &job->ahead)
-		lane_free_window(&l, list_entry(it, struct window, node));
-}
-
 void job_run(struct job *job, struct strait_result *result)
 {
+	pthread_condattr_t attr;
+
 	pthread_mutex_init(&job->lock, NULL);
-	pthread_cond_init(&job->changed, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&job->changed, &attr);
+	pthread_condattr_destroy(&attr);
 	list_init(&job->gate);
 	list_init(&job->ahead);
-	list_init(&job->over);
 	job->cursor = job->start;
 	job->limit = job->stop;
 	job->lanes = 1;
@@ -167,7 +166,9 @@ void job_run(struct job *job, struct strait_result *result)
 	while (job->lanes)
 		pthread_cond_wait(&job->changed, &job->lock);
 	pthread_mutex_unlock(&job->lock);
-	free_registered(job);
+	/* Registered for a place the job did not come to. */
+	list_for_each_safe(it, tmp, &job->ahead)
+		lane_free_window(&(struct lane){ .job = job }, list_entry(it, struct window, node));
 	clip_to_file(job);
 
 	result->bytes = job->limit - job->start;

@@ -10,8 +10,10 @@
  * it have been read. So a failing file leaves device memory untouched past the good bytes, however
  * far ahead other lanes have read.
  *
- * Registering a window takes a while. A lane that registers does so in front of the cursor, where the
- * others, who read, arrive when it is done, and not at the gate, where they would wait for it.
+ * Where registering and reading mix, the first lane, and no other, talks to the device. It registers in
+ * front of the cursor, where the readers arrive when it is done, and not at the gate, where they would
+ * wait for it; and it sends what they have read. A driver that registers memory makes all who call it wait,
+ * so readers do not.
  *
  * Why this cannot deadlock on the staging pool: a lane takes its window only after it has a chunk for
  * it, so the first window of the gate's line always has what it needs and moves on by itself.
@@ -79,7 +81,6 @@ struct job {
 	struct list gate;	/* windows not yet on their way to the device, in order */
 	struct list ahead;	/* windows being registered in front of the cursor, in order */
 	unsigned int n_ahead;
-	struct list over;	/* windows to be unregistered, by the lane that registers: drivers do one at a time */
 	uint64_t cursor;
 	uint64_t limit;	 /* bytes are good up to here */
 	int err;	 /* why not further, 0 for the end of the file */
@@ -101,10 +102,12 @@ struct lane {
 	bool ring_broken;
 	bool stream_broken;
 	bool registers;	      /* takes cached windows by registering them */
-	bool drain;	      /* the gate may have moved: look */
+	bool sends;	      /* the lane of a mixed job that talks to the device, for all of them */
+	bool quiet;	      /* one of the others */
 	unsigned int n_io;    /* on the ring */
 	struct list copies;   /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
+	struct list over;     /* registered windows whose copy is over */
 };
 
 /* Runs the transfer to its end, on this thread and such others as are free. */
@@ -116,6 +119,8 @@ void job_fail(struct job *job, uint64_t off, int err, int32_t device_status);
 void job_poll(struct job *job);
 void job_add_bytes(struct job *job, int route, uint64_t bytes);
 void job_want_helper(struct job *job);
+/* Is the beginning of what it reads in the page cache? */
+bool job_starts_cached(const struct job *job);
 /* May a lane register, and others read meanwhile? */
 bool job_mixes(const struct job *job);
 
@@ -129,8 +134,6 @@ void *lane_buffer(struct lane *l, const struct window *w);
 int lane_copy(struct lane *l, struct window *w);
 struct window *lane_oldest_copy(struct lane *l, bool wait, int *err);
 void lane_free_window(struct lane *l, struct window *w);
-/* Unregisters what other lanes are through with. */
-void lane_unregister_over(struct lane *l);
 uint64_t job_dev_addr(const struct job *job, uint64_t off);
 /* Takes a window back that could not be registered; false if the cursor has come to it already. */
 bool lane_give_back(struct lane *l, struct window *w);

@@ -8,8 +8,8 @@
 #include "os/os.h"
 
 #define PAGE 4096u
-#define AHEAD_WINDOWS 3 /* how far in front of the cursor windows are registered */
-#define MAX_AHEAD 3
+#define AHEAD_WINDOWS 2 /* how far in front of the cursor windows are registered */
+#define MAX_AHEAD 2
 #define POOL_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
@@ -39,13 +39,6 @@ void lane_free_window(struct lane *l, struct window *w)
 
 	if (w->event)
 		engine_event_put(l->ls, w->event);
-	w->event = NULL;
-	if (w->map && !w->kept && !l->registers) {
-		pthread_mutex_lock(&job->lock);
-		list_add_tail(&job->over, &w->node);
-		pthread_mutex_unlock(&job->lock);
-		return;
-	}
 	if (w->kept)
 		keep_put(&job->ctx->keeper, w->kept);
 	else if (w->map)
@@ -53,25 +46,6 @@ void lane_free_window(struct lane *l, struct window *w)
 	if (w->chunk)
 		pool_put(job->pool, &job->user, w->chunk);
 	free(w);
-}
-
-void lane_unregister_over(struct lane *l)
-{
-	struct job *job = l->job;
-	struct window *w;
-
-	for (;;) {
-		w = NULL;
-		pthread_mutex_lock(&job->lock);
-		if (!list_empty(&job->over)) {
-			w = list_first(&job->over, struct window, node);
-			list_del(&w->node);
-		}
-		pthread_mutex_unlock(&job->lock);
-		if (!w)
-			break;
-		lane_free_window(l, w);
-	}
 }
 
 static bool nothing_left(struct job *job)
@@ -82,6 +56,16 @@ static bool nothing_left(struct job *job)
 	done = job->cursor >= job->stop;
 	pthread_mutex_unlock(&job->lock);
 	return done;
+}
+
+static bool has_helpers(struct job *job)
+{
+	bool has;
+
+	pthread_mutex_lock(&job->lock);
+	has = job->lanes > 1;
+	pthread_mutex_unlock(&job->lock);
+	return has;
 }
 
 /* A chunk, waiting only if this lane has nothing else to see to. */
@@ -102,10 +86,8 @@ static struct chunk *get_chunk(struct lane *l)
 }
 
 /* Brings the cursor past windows that are being registered at it. Called with the job's lock held. */
-static void pass_ahead(struct lane *l)
+static void pass_ahead(struct job *job)
 {
-	struct job *job = l->job;
-
 	while (!list_empty(&job->ahead)) {
 		struct window *w = list_first(&job->ahead, struct window, node);
 
@@ -117,7 +99,6 @@ static void pass_ahead(struct lane *l)
 		job->cursor += w->len;
 		list_add_tail(&job->gate, &w->node);
 		pthread_cond_broadcast(&job->changed);
-		l->drain = true;
 	}
 }
 
@@ -175,7 +156,7 @@ static void widen(struct job *job, struct window *w)
 static struct window *reserve(struct lane *l)
 {
 	struct job *job = l->job;
-	uint64_t size = job->dev->tuning.window_bytes, off;
+	uint64_t size = job->dev->tuning.mixed_window, off;
 	struct window *w;
 
 	w = calloc(1, sizeof(*w));
@@ -229,10 +210,10 @@ struct window *lane_take_window(struct lane *l)
 
 	if (nothing_left(job))
 		return NULL;
-	if (l->registers && job_mixes(job)) {
-		lane_unregister_over(l);
-		w = reserve(l);
-		if (w)
+	if (l->sends) {
+		w = l->registers ? reserve(l) : NULL;
+		/* With readers at work its place is at the gate. */
+		if (w || has_helpers(job))
 			return w;
 	}
 	if (!job->host) {
@@ -242,7 +223,7 @@ struct window *lane_take_window(struct lane *l)
 	}
 	w = calloc(1, sizeof(*w));
 	pthread_mutex_lock(&job->lock);
-	pass_ahead(l);
+	pass_ahead(job);
 	if (!w || job->cursor >= job->stop) {
 		uint64_t at = job->cursor;
 
@@ -257,9 +238,8 @@ struct window *lane_take_window(struct lane *l)
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
 	cut(job, w);
-	/* While others read, registering at the cursor would hold them up. */
-	w->registers = l->registers && !(job_mixes(job) && job->lanes > 1);
-	if (w->registers)
+	w->registers = l->registers;
+	if (l->registers)
 		widen(job, w);
 	if (job->op == STRAIT_READ)
 		list_add_tail(&job->gate, &w->node);

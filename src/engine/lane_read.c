@@ -2,12 +2,14 @@
 #include "engine/job.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/util.h"
 #include "os/os.h"
 
 #define PAGE 4096u
-#define MAX_COPIES 16 /* per lane, so that registered windows stay few */
+#define MAX_COPIES 64 /* per lane; chunks are fewer, but registered windows need none */
+#define GATE_TICK_NS 50000u
 #define MAX_FAULTS 64 /* how often a file may be cut under one window */
 #define BOUNCE_BYTES KIB(256)
 
@@ -242,8 +244,19 @@ static bool reap_copy(struct lane *l, bool wait)
 	} else {
 		job_add_bytes(job, w->route, w->got);
 	}
-	lane_free_window(l, w);
+	if (w->map && !err && !l->sends)
+		list_add_tail(&l->over, &w->node);
+	else
+		lane_free_window(l, w);
 	return true;
+}
+
+static void unregister_over(struct lane *l)
+{
+	list_for_each_safe(it, tmp, &l->over) {
+		list_del(it);
+		lane_free_window(l, list_entry(it, struct window, node));
+	}
 }
 
 /* Send a window that passed the gate to the device, or drop it if it lies past the good bytes. */
@@ -253,6 +266,15 @@ static void pass(struct lane *l, struct window *w)
 	int rc = 0;
 
 	if (w->got && !job->host) {
+		/*
+		 * Unregistering makes the driver wait for all copies under way. So the window before goes now, when
+		 * this one is registered and its own copy is over, and before the next copy starts.
+		 */
+		if (w->map && !l->sends) {
+			while (l->n_copies)
+				reap_copy(l, true);
+			unregister_over(l);
+		}
 		rc = lane_copy(l, w);
 		if (!rc) {
 			while (l->n_copies > MAX_COPIES)
@@ -273,10 +295,14 @@ static void drain_gate(struct lane *l, struct window *w)
 	struct job *job = l->job;
 	struct list out = LIST_INIT(out);
 
-	l->drain = false;
 	pthread_mutex_lock(&job->lock);
 	if (w)
 		w->ready = true;
+	if (l->quiet) {
+		pthread_cond_broadcast(&job->changed);
+		pthread_mutex_unlock(&job->lock);
+		return;
+	}
 	while (!list_empty(&job->gate)) {
 		struct window *first = list_first(&job->gate, struct window, node);
 
@@ -452,6 +478,23 @@ static void start(struct lane *l, struct window *w)
 	window_ready(l, w);
 }
 
+/* True as long as others read, or have read: waits a moment for what they have, or for a copy that is over. */
+static bool wait_at_gate(struct lane *l)
+{
+	struct job *job = l->job;
+	uint64_t end = os_now_ns() + GATE_TICK_NS;
+	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
+	bool others;
+
+	pthread_mutex_lock(&job->lock);
+	others = job->lanes > 1;
+	if (others && (list_empty(&job->gate) || !list_first(&job->gate, struct window, node)->ready))
+		pthread_cond_timedwait(&job->changed, &job->lock, &ts);
+	others |= !list_empty(&job->gate);
+	pthread_mutex_unlock(&job->lock);
+	return others;
+}
+
 void lane_read(struct lane *l)
 {
 	struct window *w;
@@ -460,10 +503,10 @@ void lane_read(struct lane *l)
 		job_poll(l->job);
 		while (l->n_copies && reap_copy(l, false))
 			;
+		if (l->sends)
+			drain_gate(l, NULL);
 		if (l->n_io < l->job->ctx->queue_depth) {
 			w = lane_take_window(l);
-			if (l->drain)
-				drain_gate(l, NULL);
 			if (w) {
 				start(l, w);
 				continue;
@@ -471,9 +514,12 @@ void lane_read(struct lane *l)
 		}
 		if (l->n_io)
 			take_io(l, STRAIT_FOREVER);
+		else if (l->sends && wait_at_gate(l))
+			continue;
 		else if (l->n_copies)
 			reap_copy(l, true);
 		else
 			break;
 	}
+	unregister_over(l);
 }

@@ -163,7 +163,7 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 	if (n)
 		rc = ops->copy_in(ls->stream, t->region->mem.addr + t->region_offset, (char *)c->ptr + skip, (uint64_t)n);
 	if (n && !rc)
-		rc = ops->stream_wait(ls->stream, STRAIT_FOREVER);
+		rc = engine_stream_finish(ls);
 	if (rc)
 		r->device_status = ls->stream->status;
 	finish(r, STRAIT_ROUTE_STAGED, rc ? 0 : (uint64_t)n, rc);
@@ -178,7 +178,7 @@ static void write_staged(struct strait_context *ctx, const struct strait_transfe
 
 	rc = ops->copy_out(ls->stream, c->ptr, t->region->mem.addr + t->region_offset, t->length);
 	if (!rc)
-		rc = ops->stream_wait(ls->stream, STRAIT_FOREVER);
+		rc = engine_stream_finish(ls);
 	if (rc) {
 		r->device_status = ls->stream->status;
 		finish(r, STRAIT_ROUTE_STAGED, 0, rc);

@@ -7,6 +7,7 @@
 #include "engine/job.h"
 #include "os/os.h"
 
+#define DIRECT_BYTES MIB(1)
 #define ALL_ROUTES ((1u << STRAIT_ROUTE_COUNT) - 1)
 
 int transfer_check(const struct strait_context *ctx, const struct strait_transfer *t)
@@ -158,6 +159,10 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->cancel = cancel;
 	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	job->max_lanes = lanes_for(job);
+	/* Drives like more and smaller requests than copy engines do. */
+	if (t->op == STRAIT_READ && t->endpoint->facts.can_direct &&
+	    (t->endpoint->facts.force_direct || !job_starts_cached(job)))
+		job->block = min_u64(job->block, DIRECT_BYTES);
 	if (t->op == STRAIT_WRITE && t->endpoint->facts.force_direct)
 		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, 4096);
 	if (!job->host) {

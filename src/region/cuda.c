@@ -31,10 +31,10 @@ static void describe(struct cuda_device *cd)
 		str_copy(cd->model, sizeof(cd->model), "NVIDIA GPU");
 	if (!cu.device_memory(&total, cd->ordinal))
 		cd->mem_total = total;
-	str_format(cd->pci, sizeof(cd->pci), "%04x:%02x:%02x.0", (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DOMAIN),
+	str_format(cd->pci, sizeof(cd->pci), "%04x:%02x:%02x.0",
+		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DOMAIN),
 		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_BUS) & 0xff,
 		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DEVICE) & 0xff);
-	cd->processors = attribute(cd->ordinal, CU_DEV_MULTIPROCESSORS);
 	cd->dmabuf = cu.range_handle && attribute(cd->ordinal, CU_DEV_DMABUF);
 	cd->managed_cpu = attribute(cd->ordinal, CU_DEV_CONCURRENT_MANAGED);
 	cd->read_only = attribute(cd->ordinal, CU_DEV_READ_ONLY_HOST_REGISTER);
@@ -68,7 +68,8 @@ static int add_device(struct provider *p, cu_device ordinal)
 	dev->tuning = (struct device_tuning){
 		.chunk_bytes = MIB(4),
 		.pool_bytes = MIB(128),
-		.window_bytes = MIB(32),
+		.window_bytes = MIB(128),
+		.mixed_window = MIB(16),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
 		.mixed_readers = 6,
 		.small_bytes = KIB(128),
@@ -87,9 +88,10 @@ static int cuda_open(struct provider *p)
 		return rc;
 	r = cu.device_count(&n);
 	if (r || !n) {
-		str_format(p->why, sizeof(p->why),
-			   "the CUDA driver sees no GPU%s%s: check nvidia-smi, CUDA_VISIBLE_DEVICES, and the devices given to the container",
-			   r ? ": " : "", r ? cuda_error_name(r) : "");
+		str_format(
+			p->why, sizeof(p->why),
+			"the CUDA driver sees no GPU%s%s: check nvidia-smi, CUDA_VISIBLE_DEVICES, and the devices given to the container",
+			r ? ": " : "", r ? cuda_error_name(r) : "");
 		return r ? cuda_open_errno(r) : -ENODEV;
 	}
 	for (int i = 0; i < n && !rc; i++) {

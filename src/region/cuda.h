@@ -57,7 +57,6 @@ struct cuda_space {
 struct cuda_device {
 	struct strait_device *dev;
 	cu_device ordinal;
-	int processors;
 	bool dmabuf;
 	bool managed_cpu; /* the CPU may touch managed memory while the GPU works */
 	bool read_only;	  /* host memory can be registered for reading alone */
@@ -114,9 +113,10 @@ void cuda_leave(struct cuda_entry *e);
 /* The same for a context that is no space yet. */
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e);
 
-/* Inside cuda_enter(). */
+/* cuda_scratch.c. Inside cuda_enter(), but for cuda_scratch_free() in a context that is gone. */
 int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret);
 void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s);
+void cuda_scratch_free(struct cuda_space *sp, bool entered);
 
 /* cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. */
 int cuda_kernels_load(struct cuda_space *sp);

@@ -33,11 +33,8 @@ enum {
 	CU_NO_DEVICE = 100,
 	CU_INVALID_DEVICE = 101,
 	CU_INVALID_CONTEXT = 201,
-	CU_ECC_UNCORRECTABLE = 214,
-	CU_CONTAINED = 226,
 	CU_OPERATING_SYSTEM = 304,
 	CU_INVALID_HANDLE = 400,
-	CU_ILLEGAL_STATE = 401,
 	CU_NOT_FOUND = 500,
 	CU_NOT_READY = 600,
 	CU_ILLEGAL_ADDRESS = 700,
@@ -55,13 +52,10 @@ enum {
 
 /* Attributes of devices. */
 enum {
-	CU_DEV_MULTIPROCESSORS = 16,
 	CU_DEV_PCI_BUS = 33,
 	CU_DEV_PCI_DEVICE = 34,
-	CU_DEV_UNIFIED_ADDRESSING = 41,
 	CU_DEV_PCI_DOMAIN = 50,
 	CU_DEV_CONCURRENT_MANAGED = 89,
-	CU_DEV_HOST_REGISTER = 99,
 	CU_DEV_READ_ONLY_HOST_REGISTER = 113,
 	CU_DEV_RDMA_FLUSH_OPTIONS = 117,
 	CU_DEV_RDMA_WRITES_ORDERING = 118,
@@ -85,7 +79,7 @@ enum {
 	CU_PTR_MAPPING_BASE = 19,
 };
 
-enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2, CU_MEMORY_UNIFIED = 4 };
+enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
 #define CU_STREAM_NON_BLOCKING 1u
 #define CU_STREAM_LEGACY ((cu_stream)1)
@@ -110,7 +104,6 @@ enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2, CU_MEMORY_UNIFIED = 4 };
  */
 #define CUDA_CALLS(X)                                                                                                  \
 	X(init, "cuInit", 2000, false, (unsigned int flags))                                                           \
-	X(driver_version, "cuDriverGetVersion", 2020, false, (int *version))                                           \
 	X(error_name, "cuGetErrorName", 6000, false, (cu_result r, const char **name))                                 \
 	X(device_count, "cuDeviceGetCount", 2000, false, (int *n))                                                     \
 	X(device_get, "cuDeviceGet", 2000, false, (cu_device * dev, int ordinal))                                      \

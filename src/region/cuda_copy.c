@@ -76,8 +76,8 @@ static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *se
 		for (uint64_t done = 0; done < segs[i].len && !r;) {
 			uint32_t len = (uint32_t)min_u64(segs[i].len - done, SEG_BYTES);
 
-			args.seg[args.n++] = (struct cuda_copy_arg){ segs[i].dst + done, segs[i].src + done, len,
-								     args.pieces };
+			args.seg[args.n++] =
+				(struct cuda_copy_arg){ segs[i].dst + done, segs[i].src + done, len, args.pieces };
 			args.pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
 			done += len;
 			if (args.n == CUDA_COPY_SEGS) {

@@ -27,6 +27,7 @@ struct pointer {
 	void *host;
 	unsigned long long id;
 	uint32_t managed;
+	uint32_t mapped;
 	int ordinal;
 	cu_ptr start;
 	size_t size;
@@ -46,11 +47,11 @@ struct import {
 
 static int look(uint64_t addr, struct pointer *p)
 {
-	int attributes[] = { CU_PTR_CONTEXT,   CU_PTR_MEMORY_TYPE, CU_PTR_DEVICE_POINTER,
-			     CU_PTR_HOST_POINTER, CU_PTR_BUFFER_ID,   CU_PTR_IS_MANAGED,
-			     CU_PTR_DEVICE_ORDINAL, CU_PTR_RANGE_START, CU_PTR_RANGE_SIZE };
-	void *values[] = { &p->ctx, &p->type, &p->dev_addr, &p->host, &p->id, &p->managed, &p->ordinal, &p->start,
-			   &p->size };
+	int attributes[] = { CU_PTR_CONTEXT,	 CU_PTR_MEMORY_TYPE, CU_PTR_DEVICE_POINTER, CU_PTR_HOST_POINTER,
+			     CU_PTR_BUFFER_ID,	 CU_PTR_IS_MANAGED,  CU_PTR_MAPPED,	    CU_PTR_DEVICE_ORDINAL,
+			     CU_PTR_RANGE_START, CU_PTR_RANGE_SIZE };
+	void *values[] = { &p->ctx,	&p->type,   &p->dev_addr, &p->host,  &p->id,
+			   &p->managed, &p->mapped, &p->ordinal,  &p->start, &p->size };
 	cu_result r;
 
 	memset(p, 0, sizeof(*p));
@@ -58,6 +59,9 @@ static int look(uint64_t addr, struct pointer *p)
 	r = cu.ptr_attributes(ARRAY_SIZE(attributes), attributes, values, addr);
 	if (r && r != CU_INVALID_VALUE)
 		return cuda_errno(r);
+	/* An address range that is reserved is known, but there is no memory in it. */
+	if (!p->mapped && !p->ctx && !p->id && p->type != CU_MEMORY_HOST)
+		return -ENOENT;
 	return r || !p->type ? -ENOENT : 0;
 }
 

@@ -213,12 +213,6 @@ void cuda_space_ref(struct cuda_space *sp)
 	atomic_fetch_add_explicit(&sp->refs, 1, memory_order_relaxed);
 }
 
-static void scratch_free(struct cuda_scratch *s)
-{
-	os_unmap(s->ptr, CUDA_SCRATCH_BYTES);
-	free(s);
-}
-
 /* Nobody else has it any more. In a context that is gone there is nothing to give back. */
 static void space_free(struct cuda_space *sp)
 {
@@ -227,13 +221,7 @@ static void space_free(struct cuda_space *sp)
 
 	for (unsigned int i = 0; entered && i < sp->n_wait_events; i++)
 		cu.event_destroy(sp->wait_events[i]);
-	list_for_each_safe(it, tmp, &sp->scratch) {
-		struct cuda_scratch *s = list_entry(it, struct cuda_scratch, node);
-
-		if (entered)
-			cu.host_unregister(s->ptr);
-		scratch_free(s);
-	}
+	cuda_scratch_free(sp, entered);
 	if (entered) {
 		cuda_kernels_unload(sp);
 		cu.host_unregister(sp->page);
@@ -259,50 +247,4 @@ void cuda_space_put(struct cuda_space *sp)
 	pthread_mutex_unlock(&cd->lock);
 	if (last)
 		space_free(sp);
-}
-
-int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret)
-{
-	struct cuda_scratch *s = NULL;
-	cu_result r;
-	int rc;
-
-	pthread_mutex_lock(&sp->lock);
-	if (!list_empty(&sp->scratch)) {
-		s = list_first(&sp->scratch, struct cuda_scratch, node);
-		list_del(&s->node);
-	}
-	pthread_mutex_unlock(&sp->lock);
-	if (s) {
-		*ret = s;
-		return 0;
-	}
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	rc = os_map_anon(CUDA_SCRATCH_BYTES, sp->cd->dev->numa_node, &s->ptr);
-	if (rc) {
-		free(s);
-		return rc;
-	}
-	r = cu.host_register(s->ptr, CUDA_SCRATCH_BYTES, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
-	if (!r) {
-		r = cu.host_device_ptr(&s->dev_addr, s->ptr, 0);
-		if (r)
-			cu.host_unregister(s->ptr);
-	}
-	if (r) {
-		scratch_free(s);
-		return cuda_errno(r);
-	}
-	os_dont_fork(s->ptr, CUDA_SCRATCH_BYTES);
-	*ret = s;
-	return 0;
-}
-
-void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s)
-{
-	pthread_mutex_lock(&sp->lock);
-	list_add(&sp->scratch, &s->node);
-	pthread_mutex_unlock(&sp->lock);
 }

@@ -122,7 +122,10 @@ struct provider_ops {
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);
 	void (*stream_close)(struct dev_stream *s);
 	int (*stream_wait)(struct dev_stream *s, int64_t timeout_ns);
-	/* A host function. It must not call into the provider. */
+	/*
+	 * A host function. It must not call into the provider. It is called once, also when work before it
+	 * failed or the device is gone: by stream_wait or stream_close at the latest.
+	 */
 	int (*stream_call)(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 	/*
 	 * stream_wait_word: later work on @s waits until the 32-bit word at @word, in memory of
@@ -177,6 +180,7 @@ struct device_tuning {
 	uint64_t chunk_bytes; /* staging chunk */
 	uint64_t pool_bytes; /* staging memory in all */
 	uint64_t window_bytes; /* page-cache window registered at once */
+	uint64_t mixed_window; /* the same while others read */
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes; /* threads that fill staging chunks at the same time, 0: all workers */
 	uint32_t mixed_readers; /* the same beside a thread that registers */
