@@ -10,8 +10,11 @@ on the way from Strait to PyTorch: they are handed over through DLPack.
 
 STRAIT_LIBRARY names the library if the loader does not find it by itself.
 """
+import atexit
 import ctypes
+import errno
 import os
+import threading
 
 __all__ = ["StraitError", "load_file", "version"]
 
@@ -44,16 +47,13 @@ class _Result(_c.Structure):
 # DLPack's structs, version 0: what every consumer takes.
 class _DLTensor(_c.Structure):
     _fields_ = [("data", _c.c_void_p), ("device_type", _c.c_int32), ("device_id", _c.c_int32), ("ndim", _c.c_int32),
-                ("code", _c.c_uint8), ("bits", _c.c_uint8), ("lanes", _c.c_uint16),
-                ("shape", _c.POINTER(_c.c_int64)), ("strides", _c.POINTER(_c.c_int64)), ("byte_offset", _c.c_uint64)]
+                ("code", _c.c_uint8), ("bits", _c.c_uint8), ("lanes", _c.c_uint16), ("shape", _c.c_void_p),
+                ("strides", _c.c_void_p), ("byte_offset", _c.c_uint64)]
 
 
 class _DLManaged(_c.Structure):
-    pass
+    _fields_ = [("tensor", _DLTensor), ("context", _c.c_void_p), ("deleter", _c.c_void_p)]
 
-
-_Deleter = _c.CFUNCTYPE(None, _c.POINTER(_DLManaged))
-_DLManaged._fields_ = [("tensor", _DLTensor), ("context", _c.c_void_p), ("deleter", _Deleter)]
 
 # (DLPack type code, bits); types DLPack has no code for travel as bytes or words and are viewed as what they are.
 _DTYPES = {"F64": (2, 64, None), "F32": (2, 32, None), "F16": (2, 16, None), "BF16": (4, 16, None),
@@ -65,7 +65,11 @@ _DTYPES = {"F64": (2, 64, None), "F32": (2, 32, None), "F16": (2, 16, None), "BF
 
 
 def _load_library():
-    lib = _c.CDLL(os.environ.get("STRAIT_LIBRARY", "libstrait.so.0"))
+    name = os.environ.get("STRAIT_LIBRARY") or "libstrait.so.0"
+    try:
+        lib = _c.CDLL(name)
+    except OSError as error:
+        raise StraitError(errno.ENOENT, f"{error}: install Strait, or name its library in STRAIT_LIBRARY") from error
     p, u64, u32, i = _c.c_void_p, _c.c_uint64, _c.c_uint32, _c.c_int
     for name, args, res in (
             ("strait_version", [], _c.c_char_p), ("strait_context_open", [p, _c.POINTER(p)], i),
@@ -73,7 +77,7 @@ def _load_library():
             ("strait_device_why", [p, _c.c_char_p, _c.c_char_p, _c.c_size_t], i),
             ("strait_file_open", [p, _c.c_char_p, i, u32, u32, _c.POINTER(p)], i), ("strait_endpoint_close", [p], None),
             ("strait_region_alloc", [p, _c.c_size_t, _c.POINTER(p)], i), ("strait_region_close", [p], None),
-            ("strait_region_info", [p, _c.POINTER(_RegionInfo)], i),
+            ("strait_region_info", [p, _c.POINTER(_RegionInfo)], i), ("strait_region_map", [p, _c.POINTER(p)], i),
             ("strait_safetensors_open", [p, p, u64, _c.c_char_p, _c.c_size_t, _c.POINTER(p)], i),
             ("strait_safetensors_close", [p], None), ("strait_safetensors_count", [p], i),
             ("strait_safetensors_bytes", [p], u64),
@@ -84,19 +88,31 @@ def _load_library():
     return lib
 
 
+_lock = threading.Lock()
 _lib = None
-_context = None
+_context = None  # (pid, handle): a child made by fork() cannot use its parent's
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def _library():
-    """The library and one context for the life of the process, opened when first needed."""
-    global _lib, _context
-    if _context is None:
-        _lib = _load_library()
-        ctx = _c.c_void_p()
-        _check(_lib.strait_context_open(None, _c.byref(ctx)), "opening a context")
-        _context = ctx
-    return _lib, _context
+    """The library, loaded when first needed."""
+    global _lib
+    with _lock:
+        if _lib is None:
+            _lib = _load_library()
+    return _lib
+
+
+def _open_context():
+    """One context for the life of the process."""
+    global _context
+    lib = _library()
+    with _lock:
+        if _context is None or _context[0] != os.getpid():
+            ctx = _c.c_void_p()
+            _check(lib.strait_context_open(None, _c.byref(ctx)), "opening a context")
+            _context = (os.getpid(), ctx)
+        return lib, _context[1]
 
 
 def _check(rc, what, path=None):
@@ -107,94 +123,165 @@ def _check(rc, what, path=None):
 
 def version():
     """The version of the library."""
-    return _library()[0].strait_version().decode()
+    return _library().strait_version().decode()
 
 
 class _Memory:
     """A region, given back when the last tensor in it is."""
 
-    def __init__(self, lib, device, length):
+    def __init__(self, lib, device, length, on_cpu):
         self._lib, self.region = lib, _c.c_void_p()
         _check(lib.strait_region_alloc(device, length, _c.byref(self.region)), f"allocating {length} bytes")
         info = _RegionInfo(size=_c.sizeof(_RegionInfo))
         _check(lib.strait_region_info(self.region, _c.byref(info)), "region")
         self.addr = info.addr
+        if on_cpu:
+            cpu = _c.c_void_p()
+            _check(lib.strait_region_map(self.region, _c.byref(cpu)), "mapping the memory for the CPU")
+            self.addr = cpu.value
 
     def __del__(self):
         if self.region:
             self._lib.strait_region_close(self.region)
 
 
-# What each exported tensor needs to live, by the address of its managed struct.
+# What each exported tensor keeps alive, by the address of its managed struct. The structs are the C library's
+# memory, not Python's: a consumer may look at one when the interpreter is gone already.
 _alive = {}
+_leaving = False
+_libc = _c.CDLL(None)
+_libc.malloc.argtypes, _libc.malloc.restype = [_c.c_size_t], _c.c_void_p
+_libc.free.argtypes, _libc.free.restype = [_c.c_void_p], None
 
 
-@_Deleter
-def _delete(managed):
-    _alive.pop(_c.addressof(managed.contents), None)
+# Called by the consumer, on any thread: ctypes takes the interpreter's lock for it.
+@_c.CFUNCTYPE(None, _c.c_void_p)
+def _delete(address):
+    if _alive.pop(address, None) is not None:
+        _libc.free(address)
 
 
+@atexit.register
+def _leave_tensors():
+    """Tensors that outlive the interpreter must not call into it: their memory goes with the process."""
+    global _leaving
+    _leaving = True
+    for address in list(_alive):
+        _DLManaged.from_address(address).deleter = None
+    _c.pythonapi.Py_IncRef(_c.py_object(_alive))
+
+
+_UNUSED = b"dltensor"  # the consumer renames the capsules it takes over
+_USED = b"used_dltensor"
 _capsule_new = _c.pythonapi.PyCapsule_New
 _capsule_new.argtypes, _capsule_new.restype = [_c.c_void_p, _c.c_char_p, _c.c_void_p], _c.py_object
+_capsule_is = _c.pythonapi.PyCapsule_IsValid
+_capsule_is.argtypes, _capsule_is.restype = [_c.py_object, _c.c_char_p], _c.c_int
+_capsule_rename = _c.pythonapi.PyCapsule_SetName
+_capsule_rename.argtypes, _capsule_rename.restype = [_c.py_object, _c.c_char_p], _c.c_int
 
 
 def _export(memory, info, dl_device, code, bits):
-    """A DLPack capsule for one tensor in memory."""
-    shape = (_c.c_int64 * max(info.rank, 1))(*info.shape[:info.rank])
-    m = _DLManaged(_DLTensor(memory.addr + info.region_offset, dl_device[0], dl_device[1], info.rank, code, bits, 1,
-                             _c.cast(shape, _c.POINTER(_c.c_int64)), None, 0), None, _delete)
-    _alive[_c.addressof(m)] = (m, shape, memory)
-    return _capsule_new(_c.addressof(m), b"dltensor", None)
+    """A managed DLPack struct for one tensor in memory: its address."""
+    rank = info.rank
+    address = _libc.malloc(_c.sizeof(_DLManaged) + 16 * rank)
+    if not address:
+        raise MemoryError
+    shape = address + _c.sizeof(_DLManaged)
+    dims = (_c.c_int64 * (2 * rank)).from_address(shape)
+    step = 1
+    for d in reversed(range(rank)):
+        dims[d], dims[rank + d] = info.shape[d], step
+        step *= info.shape[d]
+    m = _DLManaged.from_address(address)
+    m.tensor = _DLTensor(memory.addr + info.region_offset, dl_device[0], dl_device[1], rank, code, bits, 1, shape,
+                         shape + 8 * rank, 0)
+    m.context, m.deleter = None, None if _leaving else _c.cast(_delete, _c.c_void_p).value
+    _alive[address] = memory
+    return address
+
+
+def _hand_over(address, from_dlpack):
+    """What the consumer makes of an exported tensor; one that it does not take over is given back."""
+    capsule = _capsule_new(address, _UNUSED, None)
+    try:
+        return from_dlpack(capsule)
+    finally:
+        if _capsule_is(capsule, _UNUSED):
+            _capsule_rename(capsule, _USED)
+            _delete(address)
+
+
+def _find_device(lib, ctx, device):
+    """The device's handle, and what DLPack calls it."""
+    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    name = "host" if name == "cpu" else name
+    dev = _c.c_void_p()
+    if lib.strait_device_find(ctx, name.encode(), _c.byref(dev)):
+        why = _c.create_string_buffer(512)
+        lib.strait_device_why(ctx, name.encode(), why, len(why))
+        raise StraitError(errno.ENODEV, f"no device {name}: {why.value.decode(errors='replace')}")
+    kind, _, index = name.partition(":")
+    return dev, (2, int(index or 0)) if kind == "cuda" else (1, 0)
+
+
+def _type_of(torch, info, path):
+    """DLPack's code and bits, and the PyTorch type to view the tensor as, or None."""
+    dtype, name = info.dtype.decode(), info.name.decode(errors="replace")
+    code, bits, view = _DTYPES.get(dtype, (None, None, dtype))
+    if code is None or (view and not hasattr(torch, view)):
+        raise StraitError(errno.EOPNOTSUPP, f"tensor {name!r} has type {dtype}, which this PyTorch does not have", path)
+    return code, bits, getattr(torch, view) if view else None
+
+
+def _tensor(torch, memory, info, dl_device, path):
+    code, bits, view = _type_of(torch, info, path)
+    if info.length == 0:
+        return torch.empty(tuple(info.shape[:info.rank]), dtype=view or _torch_dtype(torch, info.dtype.decode()),
+                           device=torch.device("cuda", dl_device[1]) if dl_device[0] == 2 else "cpu")
+    t = _hand_over(_export(memory, info, dl_device, code, bits), torch.utils.dlpack.from_dlpack)
+    return t.view(view) if view is not None else t
 
 
 def load_file(path, device="cuda:0", route=None, stats=None):
     """Load a safetensors file: a dict of PyTorch tensors on the device, as safetensors.torch.load_file gives.
 
-    device: a device of Strait's whose memory PyTorch can use: "cuda:0", or "host" or "emu:0" for CPU tensors.
-    route: require "pagecache" or "staged"; by default the best mixture is used.
+    device: a device of Strait's whose memory PyTorch can use: "cuda:0", or "host" ("cpu") or "emu:0" for CPU tensors.
+    route: require "pagecache", "staged" or "host"; by default the best mixture is used.
     stats: a dict to fill with bytes and bytes by route.
+
+    Raises StraitError, an OSError.
     """
     import torch
-    from torch.utils.dlpack import from_dlpack
+    import torch.utils.dlpack
 
-    lib, ctx = _library()
+    if route is not None and route not in _MASK:
+        raise StraitError(errno.EINVAL, f"there is no route {route!r}: routes are {', '.join(_MASK)}")
+    lib, ctx = _open_context()
     path = os.fspath(path)
-    dev, ep, st = _c.c_void_p(), _c.c_void_p(), _c.c_void_p()
-    if lib.strait_device_find(ctx, device.encode(), _c.byref(dev)):
-        why = _c.create_string_buffer(256)
-        lib.strait_device_why(ctx, device.encode(), why, len(why))
-        raise StraitError(19, f"no device {device}: {why.value.decode()}")
-    kind, _, index = device.partition(":")
-    dl_device = (2, int(index or 0)) if kind == "cuda" else (1, 0)
+    dev, dl_device = _find_device(lib, ctx, device)
+    ep, st = _c.c_void_p(), _c.c_void_p()
     _check(lib.strait_file_open(ctx, os.fsencode(path), os.O_RDONLY, 0, 0, _c.byref(ep)), "open", path)
     try:
-        why = _c.create_string_buffer(256)
+        why = _c.create_string_buffer(512)
         rc = lib.strait_safetensors_open(ctx, ep, 0, why, len(why), _c.byref(st))
         if rc:
-            raise StraitError(-rc, why.value.decode() or os.strerror(-rc), path)
-        memory = _Memory(lib, dev, lib.strait_safetensors_bytes(st))
+            raise StraitError(-rc, why.value.decode(errors="replace") or os.strerror(-rc), path)
+        infos = []
+        for k in range(lib.strait_safetensors_count(st)):
+            info = _TensorInfo(size=_c.sizeof(_TensorInfo))
+            _check(lib.strait_safetensors_tensor(st, k, _c.byref(info)), "tensor", path)
+            _type_of(torch, info, path)  # before anything is moved
+            infos.append(info)
+        memory = _Memory(lib, dev, lib.strait_safetensors_bytes(st), dl_device[0] == 1)
         result = _Result()
         _check(lib.strait_safetensors_load(st, memory.region, _MASK[route] if route else 0, _FOREVER,
                                            _c.byref(result)), "load", path)
         if stats is not None:
             stats.update(bytes=result.bytes, routes={r: result.route_bytes[k] for k, r in enumerate(_MASK)
                                                      if result.route_bytes[k]})
-        tensors = {}
-        for k in range(lib.strait_safetensors_count(st)):
-            info = _TensorInfo(size=_c.sizeof(_TensorInfo))
-            _check(lib.strait_safetensors_tensor(st, k, _c.byref(info)), "tensor", path)
-            dtype = info.dtype.decode()
-            if dtype not in _DTYPES:
-                raise StraitError(95, f"tensor {info.name.decode()!r} has type {dtype}, which PyTorch does not have", path)
-            code, bits, view = _DTYPES[dtype]
-            if info.length == 0:
-                tensors[info.name.decode()] = torch.empty(
-                    tuple(info.shape[:info.rank]), dtype=getattr(torch, view) if view else _torch_dtype(torch, dtype),
-                    device=torch.device("cuda", dl_device[1]) if dl_device[0] == 2 else "cpu")
-                continue
-            t = from_dlpack(_export(memory, info, dl_device, code, bits))
-            tensors[info.name.decode()] = t.view(getattr(torch, view)) if view else t
-        return tensors
+        return {info.name.decode(errors="surrogateescape"): _tensor(torch, memory, info, dl_device, path)
+                for info in infos}
     finally:
         lib.strait_safetensors_close(st)
         lib.strait_endpoint_close(ep)

@@ -49,7 +49,8 @@ bool job_mixes(const struct job *job)
 {
 	const uint32_t both = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
 
-	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged && !job->ep->facts.force_direct;
+	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged && !job->ep->facts.force_direct &&
+	       job->ep->facts.can_buffered;
 }
 
 bool job_starts_cached(const struct job *job)
@@ -68,14 +69,16 @@ static void lane_run(struct job *job, bool helper)
 	list_init(&l.over);
 	pthread_mutex_lock(&job->lock);
 	if (job->op == STRAIT_READ && (job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) &&
-	    job->ep->facts.can_buffered && !(helper && job_mixes(job)) && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {
+	    job->ep->facts.can_buffered && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {
 		job->register_lanes++;
 		l.registers = true;
 	}
 	pthread_mutex_unlock(&job->lock);
-	l.sends = !helper && l.registers && job_mixes(job);
-	l.quiet = helper && job_mixes(job);
-	if (l.sends && job_starts_cached(job))
+	if (job_mixes(job) && job->dev->tuning.one_caller) {
+		l.sends = !helper && l.registers;
+		l.quiet = helper;
+	}
+	if (!helper && l.registers && job_mixes(job) && job_starts_cached(job))
 		job_want_helper(job);
 
 	if (!job->host && !l.quiet) {

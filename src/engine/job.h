@@ -10,10 +10,10 @@
  * it have been read. So a failing file leaves device memory untouched past the good bytes, however
  * far ahead other lanes have read.
  *
- * Where registering and reading mix, the first lane, and no other, talks to the device. It registers in
- * front of the cursor, where the readers arrive when it is done, and not at the gate, where they would
- * wait for it; and it sends what they have read. A driver that registers memory makes all who call it wait,
- * so readers do not.
+ * A driver that registers memory may make all who call it wait (device_tuning.one_caller). Where registering
+ * and reading mix on such a device, the first lane, and no other, talks to it. It registers in front of the
+ * cursor, where the readers arrive when it is done, and not at the gate, where they would wait for it; and
+ * it sends what they have read.
  *
  * Why this cannot deadlock on the staging pool: a lane takes its window only after it has a chunk for
  * it, so the first window of the gate's line always has what it needs and moves on by itself.

@@ -345,6 +345,23 @@ static void take_io(struct lane *l, int64_t timeout_ns)
 	window_ready(l, tag);
 }
 
+/* True when @w is the first at the gate; false when there are others before it that this lane is to send. */
+static bool wait_turn(struct lane *l, struct window *w)
+{
+	struct job *job = l->job;
+	struct window *first;
+
+	pthread_mutex_lock(&job->lock);
+	for (;;) {
+		first = list_first(&job->gate, struct window, node);
+		if (first == w || (l->sends && first->ready))
+			break;
+		pthread_cond_wait(&job->changed, &job->lock);
+	}
+	pthread_mutex_unlock(&job->lock);
+	return first == w;
+}
+
 /* Registration failed after the window was cut: wait for its turn at the gate, then read it piece by piece. */
 static void read_in_turn(struct lane *l, struct window *w)
 {
@@ -353,10 +370,8 @@ static void read_in_turn(struct lane *l, struct window *w)
 	/* What this lane itself holds before the window must not wait for us. */
 	while (l->n_io)
 		take_io(l, STRAIT_FOREVER);
-	pthread_mutex_lock(&job->lock);
-	while (list_first(&job->gate, struct window, node) != w)
-		pthread_cond_wait(&job->changed, &job->lock);
-	pthread_mutex_unlock(&job->lock);
+	while (!wait_turn(l, w))
+		drain_gate(l, NULL);
 	if (w->off < good_limit(job))
 		read_again(l, w);
 	/* The bytes are there already: the gate only lets the next ones through. */

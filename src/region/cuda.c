@@ -72,6 +72,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 		.mixed_window = MIB(16),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
 		.mixed_readers = 6,
+		.one_caller = true,
 		.small_bytes = KIB(128),
 	};
 	return 0;

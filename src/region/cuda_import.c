@@ -57,7 +57,8 @@ static int look(uint64_t addr, struct pointer *p)
 	memset(p, 0, sizeof(*p));
 	p->ordinal = -1;
 	r = cu.ptr_attributes(ARRAY_SIZE(attributes), attributes, values, addr);
-	if (r && r != CU_INVALID_VALUE)
+	/* Where there is no context at all, no memory is the driver's. */
+	if (r && r != CU_INVALID_VALUE && cuda_errno(r) != -ENODEV)
 		return cuda_errno(r);
 	/* An address range that is reserved is known, but there is no memory in it. */
 	if (!p->mapped && !p->ctx && !p->id && p->type != CU_MEMORY_HOST)

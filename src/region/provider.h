@@ -184,6 +184,7 @@ struct device_tuning {
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes; /* threads that fill staging chunks at the same time, 0: all workers */
 	uint32_t mixed_readers; /* the same beside a thread that registers */
+	bool one_caller; /* registering makes other threads that call the driver wait */
 	uint64_t small_bytes; /* transfers up to this length take the short path */
 };
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -131,7 +132,9 @@ def usage_errors():
                  ['load', 'a', '--device'], ['load', 'a', '--json=1'], ['save', 'a'], ['save', 'a', '--size', '12Q'],
                  ['save', 'a', '--size', '-1'], ['save', 'a', '--size', '99999999T'], ['save', 'a', '--size', '1.5'],
                  ['save', 'a', '--size', '1M', '--pattern', 'plaid'], ['load', 'a', '--route', 'scenic'],
-                 ['load', 'a', '--direct', '--buffered'], ['verify', '/tmp', '--size', '0'],
+                 ['load', 'a', '--direct', '--buffered'], ['load', 'a', '--format', 'gguf'],
+                 ['load', 'a.safetensors', '--offset', '1'], ['load', 'a', '--format', 'safetensors', '--length', '1'],
+                 ['bench', 'file', 'a', '--compare', 'host,tape'], ['verify', '/tmp', '--size', '0'],
                  ['bench', 'tape', 'a'], ['bench', 'file', 'a', '--threads', '0'],
                  ['bench', 'file', 'a', '--block', ''], ['bench', 'file', 'a', '--mode', 'sideways'],
                  ['bench', 'file', 'a', '--seconds', 'nan'], ['bench', 'file', 'a', '--compare', 'tape'],
@@ -250,6 +253,84 @@ def load_what_cannot_be_loaded():
         if report('info')['kernel']['strait_module']:
             told = report('load', file, '--route', 'p2p', '--device', 'emu:0', code=4)
             expect('p2p' in told['error'] and told['hint'], told)
+
+
+def safetensors(path, tensors, metadata=None):
+    """Write a file of name -> (dtype, shape, bytes). Gives its path."""
+    header, at = {'__metadata__': metadata} if metadata else {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    return make(path, struct.pack('<Q', len(text)) + text + b''.join(data for _, _, data in tensors.values()))
+
+
+@test
+def load_safetensors():
+    tensors = {'embed': ('F32', [100, 50], os.urandom(20000)), 'odd': ('U8', [333], os.urandom(333)),
+               'scalar': ('BF16', [], os.urandom(2)), 'empty': ('I64', [0, 4], b''),
+               'line\nbreak "quoted"': ('F8_E4M3', [2, 3, 5], os.urandom(30))}
+    total = sum(len(data) for _, _, data in tensors.values())
+    with folder() as path:
+        file = safetensors(f'{path}/m.safetensors', tensors, {'by': 'a test'})
+        for args in ([], ['--verify'], ['--device', 'host', '--verify'], ['--device', 'emu:0', '--route', 'staged'],
+                     ['--direct', '--verify'], ['--no-uring', '--buffered', '--verify'],
+                     ['--format', 'safetensors', '--verify']):
+            told = report('load', file, *args)
+            expect(told['format'] == 'safetensors' and told['tensor_count'] == len(tensors), told)
+            expect(told['bytes'] == total == sum(told['routes'].values()) and told['gb_per_s'] > 0, told)
+            expect(told.get('good') is ('--verify' in args or None), told)
+            expect({t['name'] for t in told['tensors']} == set(tensors), told)
+            for t in told['tensors']:
+                dtype, shape, data = tensors[t['name']]
+                expect((t['dtype'], t['shape'], t['bytes']) == (dtype, shape, len(data)), t)
+                expect(t['crc32c'] == crc32c(data) == t.get('file_crc32c', t['crc32c']), t)
+                expect(read(file)[t['file_offset']:][:len(data)] == data, t)
+        out, err = strait('load', file, '--verify')
+        expect('embed' in out and '[100, 50]' in out and crc32c(tensors['odd'][2]) in out and not err, out + err)
+        expect('no mismatch' in out and 'line?break' in out and 'tensors  5' in out, out)
+        os.rename(file, f'{path}/model')
+        told = report('load', f'{path}/model')
+        expect('tensors' not in told and told['crc32c'] == crc32c(read(f'{path}/model')), 'by its ending')
+        expect(report('load', f'{path}/model', '--format', 'safetensors')['tensors'], 'or as told')
+        os.rename(f'{path}/model', file)
+        told = report('load', file, '--format=raw', '--offset', '1', '--verify')
+        expect(told['crc32c'] == told['file_crc32c'] == crc32c(read(file)[1:]) and told['good'], told)
+        expect('the same' in strait('load', file, '--format', 'raw', '--verify')[0], 'raw, in words')
+        none = report('load', safetensors(f'{path}/none.safetensors', {}), '--verify')
+        expect(none['tensors'] == [] and none['bytes'] == 0 and none['good'], none)
+        told = report('load', file, '--route', 'host', '--device', 'emu:0', code=4)
+        expect('host' in told['error'], told)
+        env = dict(os.environ, STRAIT_EMU_MEMORY=str(2 << 20))
+        big = safetensors(f'{path}/big.safetensors', {'a': ('U8', [3 << 20], bytes(3 << 20))})
+        expect('--format raw' in report('load', big, '--device', 'emu:0', code=1, env=env)['hint'], 'no room')
+
+
+@test
+def load_safetensors_shows_as_many_as_asked():
+    with folder() as path:
+        file = safetensors(f'{path}/m.safetensors', {f'layer.{k:02}': ('U8', [k], bytes(k)) for k in range(25)})
+        out, _ = strait('load', file)
+        expect('layer.19' in out and 'layer.20' not in out and '5 more' in out, out)
+        out, _ = strait('load', file, '--all')
+        expect('layer.24' in out and 'more' not in out, out)
+        expect(len(report('load', file)['tensors']) == 25, 'all of them in JSON')
+
+
+@test
+def load_malformed_safetensors():
+    with folder() as path:
+        good = read(safetensors(f'{path}/good', {'a': ('F32', [4], bytes(16)), 'b': ('F32', [4], bytes(16))}))
+        header = json.dumps({'a': {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 12]}}).encode()
+        for name, data, why in (('empty', b'', 'too short'), ('noise', b'\xff' * 64, 'first eight bytes'),
+                                ('cut', good[:-1], 'truncated'), ('more', good + b'x', 'belong to no tensor'),
+                                ('json', struct.pack('<Q', 3) + b'{]}', 'not JSON'),
+                                ('length', struct.pack('<Q', len(header)) + header + bytes(12), 'shape')):
+            file = make(f'{path}/{name}.safetensors', data)
+            _, err = strait('load', file, code=1)
+            expect(why in err and file in err and '--format raw' in err, f'{name}: {err}')
+            expect(why in report('load', file, code=1)['error'], name)
+            strait('load', file, '--format', 'raw')
 
 
 @test
@@ -400,9 +481,15 @@ def preloaded(code):
     if not shutil.which('cc'):
         raise Skip('no C compiler')
     with folder() as path:
-        source = make(f'{path}/shim.c', code.encode())
-        subprocess.run(['cc', '-shared', '-fPIC', '-o', f'{path}/shim.so', source], check=True)
-        yield dict(os.environ, LD_PRELOAD=f'{path}/shim.so')
+        yield dict(os.environ, LD_PRELOAD=library(f'{path}/shim.so', code))
+
+
+def library(path, code):
+    """C code as a shared library."""
+    source = make(f'{path}.c', code.encode())
+    subprocess.run(['cc', '-shared', '-fPIC', f'-I{SOURCE}/include', f'-I{SOURCE}/tools/strait', '-o', path, source],
+                   check=True)
+    return path
 
 
 DIFFERS = '''
@@ -415,6 +502,131 @@ int strait_region_compare(void *a, uint64_t ao, void *b, uint64_t bo, size_t len
 	*where = len > 12345 ? 12345 : len;
 	return 0;
 }
+'''
+
+# The file changes after it was loaded.
+CHANGES = '''
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int strait_safetensors_load(void *st, void *region, uint32_t routes, int64_t timeout, void *result)
+{
+	int (*real)(void *, void *, uint32_t, int64_t, void *) = dlsym(RTLD_NEXT, "strait_safetensors_load");
+	int rc = real(st, region, routes, timeout, result), fd = open(getenv("CHANGED"), O_RDWR);
+	struct stat s;
+
+	if (fstat(fd, &s) || pwrite(fd, "!", 1, s.st_size - 1) != 1)
+		abort();
+	close(fd);
+	return rc;
+}
+'''
+
+# A device that says it is CUDA's, the calls of its driver, and a libcufile that does what it says for memory
+# the CPU can see. REFUSE is the error it gives for a file, FAIL that of a transfer.
+CUDA_NAME = '''
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <strait/device.h>
+
+int strait_device_info(struct strait_device *dev, struct strait_device_info *info)
+{
+	int (*real)(struct strait_device *, struct strait_device_info *) = dlsym(RTLD_NEXT, "strait_device_info");
+	int rc = real(dev, info);
+
+	strcpy(info->provider, "cuda");
+	return rc;
+}
+'''
+
+FAKE_CUDA = '''
+static _Thread_local void *current;
+void *fake_current(void) { return current; }
+int cuInit(unsigned int flags) { return flags; }
+int cuDeviceGet(int *dev, int n) { *dev = n; return 0; }
+int cuDevicePrimaryCtxRetain(void **ctx, int dev) { *ctx = &current; return dev; }
+int cuDevicePrimaryCtxRelease_v2(int dev) { return dev; }
+int cuCtxSetCurrent(void *ctx) { current = ctx; return 0; }
+'''
+
+FAKE_CUFILE = '''
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "cufile.h"
+
+static struct cufile_event done[CUFILE_BATCH_MAX];
+static __thread unsigned int n_done;
+static __thread struct cufile_event mine[CUFILE_BATCH_MAX];
+static const struct cufile_status good;
+
+static int from_env(const char *name)
+{
+	return getenv(name) ? atoi(getenv(name)) : 0;
+}
+
+static ssize_t move(void *fh, void *base, size_t len, off_t off, off_t to, int write)
+{
+	void *(*current)(void) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_current");
+	int fd = (int)(long)fh - 1;
+
+	if (from_env("FAIL"))
+		return -from_env("FAIL");
+	if (!current())
+		return -5011;
+	return write ? pwrite(fd, (char *)base + to, len, off) : pread(fd, (char *)base + to, len > 8192 ? 8192 : len, off);
+}
+
+struct cufile_status cuFileDriverOpen(void) { return good; }
+struct cufile_status cuFileDriverClose(void) { return good; }
+struct cufile_status cuFileBufRegister(const void *p, size_t n, int f) { (void)p, (void)n, (void)f; return good; }
+struct cufile_status cuFileBufDeregister(const void *p) { (void)p; return good; }
+struct cufile_status cuFileHandleRegister(void **fh, struct cufile_descr *d)
+{
+	*fh = (void *)(long)(d->handle.fd + 1);
+	return (struct cufile_status){ .err = d->type == 1 ? from_env("REFUSE") : 5022 };
+}
+void cuFileHandleDeregister(void *fh) { (void)fh; }
+ssize_t cuFileRead(void *fh, void *base, size_t len, off_t off, off_t to) { return move(fh, base, len, off, to, 0); }
+ssize_t cuFileWrite(void *fh, const void *b, size_t n, off_t o, off_t to) { return move(fh, (void *)b, n, o, to, 1); }
+struct cufile_status cuFileBatchIOSetUp(void **b, unsigned int n)
+{
+	*b = done;
+	return (struct cufile_status){ .err = n > CUFILE_BATCH_MAX ? 5022 : 0 };
+}
+struct cufile_status cuFileBatchIOSubmit(void *b, unsigned int n, struct cufile_request *r, unsigned int flags)
+{
+	(void)b, (void)flags;
+	if (n_done)
+		abort(); /* one submission at a time */
+	for (; n_done < n; n_done++) {
+		struct cufile_request *q = &r[n_done];
+		ssize_t all = 0, got = 1;
+
+		for (; got > 0 && (size_t)all < q->size; all += got)
+			got = move(q->fh, q->base, q->size - all, q->file_offset + all, q->base_offset + all, q->opcode);
+		mine[n_done] = (struct cufile_event){ q->cookie, got > 0 ? CUFILE_COMPLETE : 0x40, got > 0 ? all : got };
+	}
+	return good;
+}
+struct cufile_status cuFileBatchIOGetStatus(void *b, unsigned int min, unsigned int *n, struct cufile_event *e,
+					    struct timespec *t)
+{
+	(void)b, (void)min, (void)t;
+	*n = *n > 3 ? 3 : *n;
+	n_done -= *n;
+	memcpy(e, mine + n_done, *n * sizeof(*e));
+	return good;
+}
+void cuFileBatchIODestroy(void *b) { (void)b; }
 '''
 
 NO_TMPFILE = '''
@@ -464,6 +676,69 @@ def verify_tells_a_mismatch():
         expect('12345' in out and 'mismatch' in err and 'no mismatch' not in out, out + err)
         told = report('verify', path, '--size', '1M', code=3, env=env)
         expect(not told['good'] and told['passes'][1]['first_difference'] == 12345, told)
+
+
+@test
+def load_tells_a_mismatch():
+    tensors = {f't{k}': ('U8', [100], os.urandom(99) + b'.') for k in range(30)}
+    with preloaded(CHANGES) as env, folder() as path:
+        file = safetensors(f'{path}/m.safetensors', tensors)
+        env['CHANGED'] = file
+        out, err = strait('load', file, '--verify', code=3, env=env)
+        expect(re.search(r't29 .*DIFFERS', out) and '1 of 30' in out and 'no mismatch' not in out, out)
+        expect('mismatch' in err, err)
+        safetensors(file, tensors)
+        told = report('load', file, '--verify', code=3, env=env)
+        wrong = [t['name'] for t in told['tensors'] if t['crc32c'] != t['file_crc32c']]
+        expect(not told['good'] and wrong == ['t29'], told)
+        expect(told['tensors'][29]['crc32c'] == crc32c(tensors['t29'][2]), 'what was loaded')
+
+
+@test
+def bench_says_why_it_cannot_compare():
+    with folder() as path:
+        file = make(f'{path}/f', os.urandom(1 << 20))
+        env = dict(os.environ, CUFILE_LIBRARY=f'{path}/none/libcufile.so')
+        args = ['bench', 'file', file, '--seconds', '0', '--block', '64K', '--compare']
+        out, err = strait(*args, 'cufile', env=env)
+        expect('not compared with cuFile' in out and env['CUFILE_LIBRARY'] in out and not err, out + err)
+        expect('/CUFILE' not in out and '/HOST' not in out, out)
+        told = report(*args, 'host,cufile', env=env)
+        expect([r['series'] for r in told['results']] == ['strait', 'host'], told)
+        expect(env['CUFILE_LIBRARY'] in told['compare']['cufile']['error'], told)
+        expect('ratio_to_host' in told['results'][0] and 'ratio_to_cufile' not in told['results'][0], told)
+        expect('compare' not in report(*args, 'host', env=env), 'only where it was asked for')
+
+
+@test
+def bench_compares_with_cufile():
+    with preloaded(CUDA_NAME) as env, folder() as path:
+        env.update(LD_LIBRARY_PATH=path, CUFILE_LIBRARY=library(f'{path}/libcufile.so.0', FAKE_CUFILE))
+        library(f'{path}/libcuda.so.1', FAKE_CUDA)
+        args = ['bench', 'file', f'{path}/f', '--size', '4M', '--block', '4K,64K', '--seconds', '0', '--device',
+                'emu:0', '--mode', 'read,randread,write,randwrite', '--compare', 'host,cufile']
+        for more in ([], ['--threads', '3'], ['--depth', '8', '--threads', '2'], ['--depth', '200', '--direct']):
+            told = report(*args, *more, env=env)
+            rows = told['results']
+            expect([r['series'] for r in rows] == ['strait', 'host', 'cufile'] * 8, rows)
+            expect('error' not in told['compare']['cufile'], told)
+            for row in rows:
+                expect(row['bytes'] == 4 << 20 and row['ops'] == row['bytes'] // row['block'], row)
+                expect(('ratio_to_cufile' in row) == (row['series'] == 'strait'), row)
+            expect(rows[2]['depth'] == min(rows[0]['depth'], 128), rows[2])
+        out, _ = strait(*args, '--plot', f'{path}/p.svg', env=env)
+        expect('/CUFILE' in out and 'not compared' not in out and 'cuFile' in read(f'{path}/p.svg').decode(), out)
+        for name, code in (('REFUSE', 5027), ('REFUSE', 5030), ('FAIL', 5011)):
+            for depth in ('1', '4'):
+                out, _ = strait(*args, '--depth', depth, env=dict(env, **{name: str(code)}))
+                expect(re.search(f'not compared with cuFile: .* {code}', out), out)
+                expect(code == 5011 or ('udev' in out and 'containers' in out), out)
+        told = report(*args, env=dict(env, REFUSE='5027'))
+        expect(told['compare']['cufile']['code'] == 5027 and 'udev' in told['compare']['cufile']['error'], told)
+        expect([r['series'] for r in told['results']] == ['strait', 'host'] * 8, told)
+        del env['LD_PRELOAD']
+        out, _ = strait(*args, env=env)
+        expect('not compared with cuFile' in out and 'emu:0' in out, out)
 
 
 @test

@@ -62,15 +62,25 @@ struct bench_load {
 	const struct bench_file *file;
 };
 
+/* Who moved the bytes. */
+enum bench_series {
+	BENCH_STRAIT,
+	BENCH_HOST,   /* plain pread and pwrite, for comparison */
+	BENCH_CUFILE, /* NVIDIA's library, for comparison */
+	BENCH_SERIES,
+};
+
+const char *bench_series_name(enum bench_series series);
+
 /* What it found. */
 struct bench_row {
-	bool host; /* plain pread and pwrite, for comparison */
+	enum bench_series series;
 	struct bench_load load;
 	uint64_t bytes, ops, ns;
 	double avg_us, p50_us, p99_us, max_us;
 	double cpus; /* CPU time by wall time */
 	uint64_t route_bytes[STRAIT_ROUTE_COUNT];
-	double ratio; /* to the row of plain I/O, 0 without one */
+	double ratio[BENCH_SERIES]; /* Strait's to the row of that series, 0 without one */
 };
 
 struct bench_run;
@@ -119,6 +129,9 @@ void bench_failed(struct bench_worker *w, int err, const struct strait_transfer 
 int bench_strait(const struct bench_load *load, struct target *t, struct strait_endpoint *ep,
 		 struct strait_region *region, struct bench_row *row);
 int bench_host(const struct bench_load *load, enum bench_cache cache, struct bench_row *row);
+/* The same by NVIDIA's library. False if it cannot: @c->why says why, and it is not asked again. */
+struct cufile;
+bool bench_cufile(const struct bench_load *load, struct cufile *c, enum bench_cache cache, struct bench_row *row);
 
 /* Room one slot takes in the region. */
 static inline uint64_t bench_slot(uint64_t block)
@@ -133,6 +146,7 @@ struct bench_report {
 	enum bench_cache cache;
 	const struct bench_row *row;
 	unsigned int n;
+	const struct cufile *cufile; /* NULL if it is not compared with */
 };
 
 void bench_print(const struct bench_report *r);

@@ -87,7 +87,7 @@ int bench_host(const struct bench_load *load, enum bench_cache cache, struct ben
 	plain.depth = 1;
 	err = bench_measure(&run, &plain, threads, work, &fd, row);
 	close(fd);
-	row->host = true;
+	row->series = BENCH_HOST;
 	if (err)
 		return fail(CLI_FAILED, NULL, "%s: plain I/O at %" PRIu64 " failed: %s", load->file->path,
 			    run.failed_transfer.endpoint_offset, error_text(err));

@@ -54,7 +54,9 @@ int bench_plot(const struct bench_report *r, const char *path)
 		char name[64];
 
 		snprintf(name, sizeof(name), "%s, %s", bench_mode_name(row->load.mode),
-			 row->host ? "plain I/O" : r->target->info.name);
+			 row->series == BENCH_HOST   ? "plain I/O" :
+			 row->series == BENCH_CUFILE ? "cuFile" :
+						       r->target->info.name);
 		s = series_of(p, name);
 		if (s)
 			add_point(s, row->load.block, rate_gbs(row->bytes, row->ns));

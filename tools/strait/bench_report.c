@@ -3,6 +3,7 @@
 
 #include "bench.h"
 #include "cli.h"
+#include "cufile.h"
 #include "flow.h"
 #include "size.h"
 #include "table.h"
@@ -14,20 +15,31 @@ static const char *cache_name(enum bench_cache cache)
 	return names[cache];
 }
 
+static const char *route_text(const struct bench_row *row, char *buf)
+{
+	if (row->series == BENCH_HOST)
+		return "plain I/O into host memory";
+	if (row->series == BENCH_CUFILE)
+		return "cuFile";
+	return flow_routes(row->route_bytes, buf);
+}
+
 void bench_print(const struct bench_report *r)
 {
 	char size[SIZE_TEXT], block[SIZE_TEXT], routes[96];
-	bool compared = false;
+	bool compared[BENCH_SERIES] = { false };
 	struct table t;
 
 	for (unsigned int i = 0; i < r->n; i++)
-		compared |= r->row[i].host;
+		compared[r->row[i].series] = true;
 	printf("%s (%s, %s) and %s (%s)\n", r->file->path, size_format(r->file->bytes, size), cache_name(r->cache),
 	       r->target->info.name, r->target->info.model);
 	table_begin(&t, "MODE", ">BLOCK", ">THREADS", ">DEPTH", ">GB/s", ">OPS/s", ">AVG us", ">P50 us", ">P99 us",
 		    ">MAX us", ">CPUS", NULL);
-	if (compared)
-		table_column(&t, ">RATIO");
+	if (compared[BENCH_HOST])
+		table_column(&t, ">/HOST");
+	if (compared[BENCH_CUFILE])
+		table_column(&t, ">/CUFILE");
 	table_column(&t, "ROUTE");
 	for (unsigned int i = 0; i < r->n; i++) {
 		const struct bench_row *row = &r->row[i];
@@ -43,14 +55,31 @@ void bench_print(const struct bench_report *r)
 		table_cell(&t, "%.1f", row->p99_us);
 		table_cell(&t, "%.1f", row->max_us);
 		table_cell(&t, "%.2f", row->cpus);
-		if (compared && row->ratio > 0)
-			table_cell(&t, "%.2f", row->ratio);
-		else if (compared)
-			table_cell(&t, "-");
-		table_cell(&t, "%s", row->host ? "plain I/O into host memory" : flow_routes(row->route_bytes, routes));
+		for (int s = BENCH_HOST; s < BENCH_SERIES; s++) {
+			if (compared[s] && row->ratio[s] > 0)
+				table_cell(&t, "%.2f", row->ratio[s]);
+			else if (compared[s])
+				table_cell(&t, "-");
+		}
+		table_cell(&t, "%s", route_text(row, routes));
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
+	if (r->cufile && r->cufile->why[0])
+		printf("  not compared with cuFile: %s\n", r->cufile->why);
+}
+
+static void cufile_json(const struct cufile *c, struct json *j)
+{
+	json_object(j, "compare");
+	json_object(j, "cufile");
+	json_string(j, "library", c->library);
+	if (c->why[0])
+		json_string(j, "error", c->why);
+	if (c->code)
+		json_int(j, "code", c->code);
+	json_close(j);
+	json_close(j);
 }
 
 void bench_print_json(const struct bench_report *r)
@@ -68,7 +97,7 @@ void bench_print_json(const struct bench_report *r)
 		const struct bench_row *row = &r->row[i];
 
 		json_object(&j, NULL);
-		json_string(&j, "series", row->host ? "host" : "strait");
+		json_string(&j, "series", bench_series_name(row->series));
 		json_string(&j, "mode", bench_mode_name(row->load.mode));
 		json_uint(&j, "block", row->load.block);
 		json_uint(&j, "threads", row->load.threads);
@@ -85,10 +114,15 @@ void bench_print_json(const struct bench_report *r)
 		json_number(&j, "max", row->max_us);
 		json_close(&j);
 		json_number(&j, "cpu_cores", row->cpus);
-		if (row->ratio > 0)
-			json_number(&j, "ratio_to_host", row->ratio);
+		if (row->ratio[BENCH_HOST] > 0)
+			json_number(&j, "ratio_to_host", row->ratio[BENCH_HOST]);
+		if (row->ratio[BENCH_CUFILE] > 0)
+			json_number(&j, "ratio_to_cufile", row->ratio[BENCH_CUFILE]);
 		routes_json(row->route_bytes, &j);
 		json_close(&j);
 	}
+	json_close(&j);
+	if (r->cufile)
+		cufile_json(r->cufile, &j);
 	json_finish(&j);
 }

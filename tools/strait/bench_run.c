@@ -19,6 +19,17 @@ const char *bench_mode_name(enum bench_mode mode)
 	return mode_names[mode];
 }
 
+const char *bench_series_name(enum bench_series series)
+{
+	static const char *const names[BENCH_SERIES] = {
+		[BENCH_STRAIT] = "strait",
+		[BENCH_HOST] = "host",
+		[BENCH_CUFILE] = "cufile",
+	};
+
+	return names[series];
+}
+
 int bench_mode_parse(const char *name)
 {
 	for (int i = 0; i < BENCH_MODES; i++)

@@ -8,6 +8,7 @@
 #include "args.h"
 #include "bench.h"
 #include "cli.h"
+#include "cufile.h"
 #include "pattern.h"
 #include "progress.h"
 #include "size.h"
@@ -20,7 +21,7 @@ struct bench {
 	const char *block_list, *mode_list, *plot, *compare;
 	uint32_t threads, depth;
 	double seconds;
-	bool cached, force, keep;
+	bool cached, force, keep, with[BENCH_SERIES]; /* with: series compared with */
 	struct target_opts opts;
 
 	uint64_t block[MAX_BLOCKS], largest;
@@ -36,6 +37,7 @@ struct bench {
 	struct strait_region *region;
 	struct bench_row *row;
 	unsigned int rows;
+	struct cufile cufile;
 };
 
 static int parse_blocks(struct bench *b)
@@ -82,6 +84,24 @@ static int parse_modes(struct bench *b)
 	return code;
 }
 
+static int parse_compare(struct bench *b)
+{
+	char *list = xstrdup(b->compare ? b->compare : ""), *item, *save = NULL;
+	int code = CLI_OK, s;
+
+	for (item = strtok_r(list, ",", &save); item && !code; item = strtok_r(NULL, ",", &save)) {
+		for (s = BENCH_HOST; s < BENCH_SERIES && strcmp(item, bench_series_name((enum bench_series)s)); s++)
+			;
+		if (s < BENCH_SERIES)
+			b->with[s] = true;
+		else
+			code = fail(CLI_USAGE, "say --compare host, cufile, or host,cufile",
+				    "there is no comparison with \"%s\"", item);
+	}
+	free(list);
+	return code;
+}
+
 static int parse(struct bench *b, const char *what)
 {
 	int code;
@@ -89,12 +109,12 @@ static int parse(struct bench *b, const char *what)
 	if (strcmp(what, "file"))
 		return fail(CLI_USAGE, "as in: strait bench file PATH", "there is nothing called \"%s\" to measure",
 			    what);
-	if (b->compare && strcmp(b->compare, "host"))
-		return fail(CLI_USAGE, "say --compare host", "there is no comparison with \"%s\"", b->compare);
 	if (b->cached && b->opts.direct)
 		return fail(CLI_USAGE, "leave one of them out", "--cached and --direct exclude each other");
 	b->cache = b->opts.direct ? BENCH_DIRECT : b->cached ? BENCH_CACHED : BENCH_AS_IS;
-	code = parse_blocks(b);
+	code = parse_compare(b);
+	if (!code)
+		code = parse_blocks(b);
 	return code ? code : parse_modes(b);
 }
 
@@ -124,11 +144,34 @@ static int prepare(struct bench *b)
 			return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", b->target.info.name,
 				    error_text(err));
 	}
-	b->row = xcalloc(2 * b->blocks * b->modes, sizeof(*b->row));
+	b->row = xcalloc(BENCH_SERIES * b->blocks * b->modes, sizeof(*b->row));
+	if (b->with[BENCH_CUFILE])
+		cufile_open(&b->cufile, &b->target, b->region);
 	return CLI_OK;
 }
 
-static int run_one(struct bench *b, enum bench_mode mode, uint64_t block)
+/* The same by somebody else, beside @mine. */
+static int compare_with(struct bench *b, enum bench_series series, const struct bench_load *load,
+			struct bench_row *mine)
+{
+	struct bench_row *other = &b->row[b->rows];
+	int code = bench_file_prepare(&b->file, b->cache);
+
+	if (code)
+		return code;
+	if (series == BENCH_CUFILE && !bench_cufile(load, &b->cufile, b->cache, other))
+		return CLI_OK; /* the report says why */
+	if (series == BENCH_HOST)
+		code = bench_host(load, b->cache, other);
+	if (code)
+		return code;
+	b->rows++;
+	if (other->bytes && other->ns)
+		mine->ratio[series] = rate_gbs(mine->bytes, mine->ns) / rate_gbs(other->bytes, other->ns);
+	return CLI_OK;
+}
+
+static int run_one(struct bench *b, enum bench_mode mode, uint64_t block, unsigned int number)
 {
 	struct bench_load load = {
 		.mode = mode,
@@ -142,25 +185,19 @@ static int run_one(struct bench *b, enum bench_mode mode, uint64_t block)
 	char text[SIZE_TEXT];
 	int code;
 
-	progress_text("measuring %s of %s, %u of %u", bench_mode_name(mode), size_short(block, text),
-		      b->rows / (b->compare ? 2 : 1) + 1, b->blocks * b->modes);
+	progress_text("measuring %s of %s, %u of %u", bench_mode_name(mode), size_short(block, text), number,
+		      b->blocks * b->modes);
 	code = bench_file_prepare(&b->file, b->cache);
 	if (!code)
 		code = bench_strait(&load, &b->target, b->ep, b->region, mine);
 	if (code)
 		return code;
 	b->rows++;
-	if (!b->compare)
-		return CLI_OK;
-	code = bench_file_prepare(&b->file, b->cache);
-	if (!code)
-		code = bench_host(&load, b->cache, mine + 1);
-	if (code)
-		return code;
-	b->rows++;
-	if (mine[1].bytes && mine[1].ns)
-		mine->ratio = rate_gbs(mine->bytes, mine->ns) / rate_gbs(mine[1].bytes, mine[1].ns);
-	return CLI_OK;
+	if (b->with[BENCH_HOST])
+		code = compare_with(b, BENCH_HOST, &load, mine);
+	if (!code && b->with[BENCH_CUFILE] && !b->cufile.why[0])
+		code = compare_with(b, BENCH_CUFILE, &load, mine);
+	return code;
 }
 
 static int run(struct bench *b)
@@ -169,7 +206,7 @@ static int run(struct bench *b)
 
 	for (unsigned int m = 0; m < b->modes && !code; m++)
 		for (unsigned int k = 0; k < b->blocks && !code; k++)
-			code = run_one(b, b->mode[m], b->block[k]);
+			code = run_one(b, b->mode[m], b->block[k], m * b->blocks + k + 1);
 	progress_end();
 	return code;
 }
@@ -193,7 +230,8 @@ int cmd_bench(int argc, char **argv)
 		{ "seconds", "N", OPT_SECONDS, &b.seconds,
 		  "how long each row takes; 3 by default, 0: once over the file" },
 		{ "cached", NULL, OPT_FLAG, &b.cached, "read the file into the page cache first" },
-		{ "compare", "host", OPT_TEXT, &b.compare, "also plain pread/pwrite into host memory" },
+		{ "compare", "WITH,...", OPT_TEXT, &b.compare,
+		  "host: also plain pread/pwrite into host memory; cufile: also NVIDIA's libcufile" },
 		{ "plot", "OUT.svg", OPT_TEXT, &b.plot, "draw throughput over block size" },
 		{ "force", NULL, OPT_FLAG, &b.force, "write to a file or block device that is there" },
 		{ "keep", NULL, OPT_FLAG, &b.keep, "keep a file that was made for this" },
@@ -218,12 +256,14 @@ int cmd_bench(int argc, char **argv)
 	report.cache = b.cache;
 	report.row = b.row;
 	report.n = b.rows;
+	report.cufile = b.with[BENCH_CUFILE] ? &b.cufile : NULL;
 	if (!code && b.plot)
 		code = bench_plot(&report, b.plot);
 	if (!code && cli.json)
 		bench_print_json(&report);
 	else if (!code)
 		bench_print(&report);
+	cufile_close(&b.cufile);
 	free(b.row);
 	strait_region_close(b.region);
 	strait_endpoint_close(b.ep);

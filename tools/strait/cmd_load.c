@@ -2,25 +2,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <strait/strait.h>
 
 #include "args.h"
 #include "cli.h"
 #include "flow.h"
+#include "load.h"
 #include "progress.h"
 #include "size.h"
-#include "target.h"
-
-struct load {
-	const char *path;
-	struct target_opts opts;
-	uint64_t offset, length;
-	struct target target;
-	struct strait_endpoint *ep;
-	struct flow flow;
-	uint32_t crc;
-};
 
 static int open_file(struct load *l)
 {
@@ -89,6 +80,11 @@ static void report(const struct load *l)
 		flow_json(&l->flow, &j);
 		snprintf(size, sizeof(size), "%08" PRIx32, l->crc);
 		json_string(&j, "crc32c", size);
+		if (l->verify) {
+			snprintf(size, sizeof(size), "%08" PRIx32, l->file_crc);
+			json_string(&j, "file_crc32c", size);
+			json_bool(&j, "good", l->crc == l->file_crc);
+		}
 		json_finish(&j);
 		return;
 	}
@@ -97,6 +93,46 @@ static void report(const struct load *l)
 	printf("  time     %.6f s, %s\n", (double)l->flow.ns / 1e9, rate_format(l->flow.bytes, l->flow.ns, rate));
 	printf("  route    %s\n", flow_routes(l->flow.route_bytes, routes));
 	printf("  crc32c   %08" PRIx32 "\n", l->crc);
+	if (l->verify)
+		printf("  file     %08" PRIx32 ", %s\n", l->file_crc, l->crc == l->file_crc ? "the same" : "DIFFERS");
+}
+
+static int load_plain(struct load *l)
+{
+	struct load_check check = { .fd = -1 };
+	int code = load_all(l);
+
+	if (!code && l->verify) {
+		code = load_check_open(&check, l);
+		if (!code)
+			code = load_check_range(&check, l->offset, l->length, &l->file_crc);
+		load_check_close(&check);
+	}
+	if (!code)
+		report(l);
+	if (!code && l->verify && l->crc != l->file_crc)
+		code = load_mismatch(l);
+	return code;
+}
+
+static bool is_safetensors(const struct load *l)
+{
+	static const char ending[] = ".safetensors";
+	size_t n = strlen(l->path), m = sizeof(ending) - 1;
+
+	if (l->format)
+		return !strcmp(l->format, "safetensors");
+	return n > m && !strcmp(l->path + n - m, ending);
+}
+
+static int check_options(const struct load *l, bool part)
+{
+	if (l->format && strcmp(l->format, "raw") && strcmp(l->format, "safetensors"))
+		return fail(CLI_USAGE, "formats are raw and safetensors", "there is no format \"%s\"", l->format);
+	if (is_safetensors(l) && part)
+		return fail(CLI_USAGE, "say --format raw to load a part of it as plain bytes",
+			    "the tensors of a safetensors file are loaded whole, without --offset and --length");
+	return CLI_OK;
 }
 
 int cmd_load(int argc, char **argv)
@@ -106,20 +142,23 @@ int cmd_load(int argc, char **argv)
 		TARGET_OPTS(&l.opts),
 		{ "offset", "SIZE", OPT_SIZE, &l.offset, "first byte of the file to load" },
 		{ "length", "SIZE", OPT_SIZE, &l.length, "how much; to the end of the file by default" },
+		{ "format", "F", OPT_TEXT, &l.format, "raw or safetensors; by the ending .safetensors by default" },
+		{ "verify", NULL, OPT_FLAG, &l.verify, "read the file again and compare" },
+		{ "all", NULL, OPT_FLAG, &l.all, "show every tensor, not only the first 20" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, &l.path);
 
 	if (n < 0)
 		return args_exit(n);
-	code = target_open(&l.opts, &l.target);
+	code = check_options(&l, l.offset || l.length != UINT64_MAX);
+	if (!code)
+		code = target_open(&l.opts, &l.target);
 	if (code)
 		return code;
 	code = open_file(&l);
 	if (!code)
-		code = load_all(&l);
-	if (!code)
-		report(&l);
+		code = is_safetensors(&l) ? load_tensors(&l) : load_plain(&l);
 	strait_endpoint_close(l.ep);
 	target_close(&l.target);
 	return code;

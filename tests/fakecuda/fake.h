@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef FAKECUDA_FAKE_H
+#define FAKECUDA_FAKE_H
+
+/*
+ * A CUDA driver on host memory, for tests. It has the calls of app.h, GPUs whose memory the CPU cannot touch,
+ * streams that run by themselves, and is strict: what the real driver leaves undefined is a violation here.
+ *
+ * Host memory that is registered is seen by the fake GPU at another address than by the CPU. Freed memory
+ * and destroyed handles are remembered, so that their use is noticed.
+ */
+
+#include <stdbool.h>
+
+#include "fakecuda/app.h"
+
+#pragma GCC visibility push(default)
+
+#define FAKE_CALL(name, args) cu_result name args;
+CUDA_ALL(FAKE_CALL)
+#undef FAKE_CALL
+cu_result cuGetProcAddress_v2(const char *symbol, void **fn, int version, uint64_t flags, int *status);
+
+/* How the machine is made up; before the first call. */
+struct fake_machine {
+	int devices;	    /* 1 */
+	int driver_version; /* 13000 */
+	size_t memory;	    /* of each device, 256 MiB */
+	bool no_dmabuf, no_read_only, no_wait_value, no_handle_retain, no_mapping_attributes;
+	bool unregister_waits; /* cuMemHostUnregister and cuMemFree wait for all streams of the device */
+	unsigned int copy_us;  /* how long a copy takes at least */
+};
+extern struct fake_machine fake_machine;
+
+/*
+ * Make a call fail: the @nth from now on (1 is the next) of those named @symbol, NULL for any that can,
+ * answers @result instead. A call that gives something back does so all the same. 0 turns it off.
+ */
+void fake_fail(const char *symbol, unsigned int nth, cu_result result);
+/* Calls that could have failed since then, and whether one did. */
+unsigned int fake_calls(void);
+bool fake_failed(void);
+/* The name of the call that failed. */
+const char *fake_failed_call(void);
+
+/* What is in use now. */
+struct fake_usage {
+	size_t device_bytes, registered_bytes;
+	unsigned int allocations, registrations, streams, events, modules, contexts, primary_refs, handles;
+};
+struct fake_usage fake_usage(void);
+
+/* Misuse noticed so far; each is told on stderr as well. */
+unsigned int fake_violations(void);
+/* How many contexts the calling thread has on its stack, and which capture mode it is in. */
+unsigned int fake_depth(void);
+int fake_capture_mode(void);
+/* Flags a registration of host memory was made with, -1 if there is none. */
+int fake_registered(const void *ptr);
+/* The device's SYNC_MEMOPS of an allocation, and how often writes of peers were flushed. */
+int fake_sync_memops(cu_ptr ptr);
+unsigned int fake_flushes(void);
+unsigned int fake_launches(void);
+/* Pretend a capture is under way on a stream. */
+void fake_set_capturing(cu_stream s, bool on);
+/* Read and write device memory behind the driver's back. */
+void *fake_memory(cu_ptr ptr);
+
+#pragma GCC visibility pop
+
+#endif

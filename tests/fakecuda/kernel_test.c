@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* The GPU's kernels, run on the CPU: what they compute, not how fast. */
+#include "base/crc32c.h"
+#include "functional/common.h"
+#include "region/cuda_kernel.h"
+
+#include "fakecuda/simt.h"
+
+#include "region/cuda/kernels.cu"
+
+/* The two sides' structs are the same. */
+#define SAME(a, b, member)                                                                                             \
+	_Static_assert(offsetof(struct a, member) == offsetof(struct b, member) &&                                     \
+			       sizeof(struct a) == sizeof(struct b),                                                   \
+		       #member)
+SAME(copy_args, cuda_copy_args, seg);
+SAME(copy_args, cuda_copy_args, n);
+SAME(copy_args, cuda_copy_args, pieces);
+SAME(copy_arg, cuda_copy_arg, len);
+SAME(copy_arg, cuda_copy_arg, first);
+SAME(compare_args, cuda_compare_args, slice);
+SAME(compare_args, cuda_compare_args, found);
+SAME(crc_args, cuda_crc_args, slice);
+SAME(crc_args, cuda_crc_args, crc);
+SAME(crc_args, cuda_crc_args, row);
+SAME(crc_args, cuda_crc_args, full);
+SAME(crc_args, cuda_crc_args, last);
+SAME(crc_args, cuda_crc_args, word);
+SAME(crc_args, cuda_crc_args, lane);
+_Static_assert(COPY_PIECE == CUDA_COPY_PIECE && COPY_SEGS == CUDA_COPY_SEGS && ROW == CUDA_ROW, "numbers");
+
+static void run_copy(const void *args)
+{
+	strait_copy_list(*(const struct copy_args *)args);
+}
+
+static void run_compare(const void *args)
+{
+	strait_compare(*(const struct compare_args *)args);
+}
+
+static void run_crc(const void *args)
+{
+	strait_crc32c(*(const struct crc_args *)args);
+}
+
+static uint64_t number(const void *p)
+{
+	return (uint64_t)(uintptr_t)p;
+}
+
+static void copy_round(uint64_t *state, unsigned int n, uint64_t max)
+{
+	uint64_t room = max + 64;
+	char *src = pattern_new(0, n * room, 1), *dst = calloc(n, room), *want = calloc(n, room);
+	struct copy_args a = { .n = n };
+
+	for (unsigned int i = 0; i < n; i++) {
+		uint64_t len = 1 + prng_below(state, max), from = prng_below(state, 32), to = prng_below(state, 32);
+
+		a.seg[i] = (struct copy_arg){ number(dst + i * room + to), number(src + i * room + from), (u32)len,
+					      a.pieces };
+		a.pieces += (u32)((len + COPY_PIECE - 1) / COPY_PIECE);
+		memcpy(want + i * room + to, src + i * room + from, len);
+	}
+	simt_run(a.pieces, run_copy, &a);
+	ASSERT_MEMEQ(dst, want, n * room);
+	free(src);
+	free(dst);
+	free(want);
+}
+
+TEST(copies_lists)
+{
+	uint64_t state = 1;
+
+	for (int i = 0; i < 40; i++)
+		copy_round(&state, 1 + (unsigned int)prng_below(&state, COPY_SEGS), i % 2 ? 40 : 700);
+	for (int i = 0; i < 10; i++)
+		copy_round(&state, 1 + (unsigned int)prng_below(&state, 20), 20000);
+}
+
+/* All alignments of both sides against each other, at every short length. */
+TEST(copies_at_every_alignment)
+{
+	char src[256], dst[256], want[256];
+
+	pattern(src, 0, sizeof(src), 1);
+	for (unsigned int from = 0; from < 17; from++) {
+		for (unsigned int to = 0; to < 17; to++) {
+			for (unsigned int len = 1; len < 70; len += len < 36 ? 1 : 7) {
+				memset(dst, 0, sizeof(dst));
+				memset(want, 0, sizeof(want));
+				memcpy(want + to, src + from, len);
+				for (threadIdx.x = 0; threadIdx.x < 32; threadIdx.x++)
+					copy_piece((u8 *)dst + to, (u8 *)src + from, len, threadIdx.x);
+				ASSERT_MEMEQ(dst, want, sizeof(dst));
+			}
+		}
+	}
+}
+
+TEST(compares)
+{
+	uint64_t state = 2, len = 100000, found[64];
+	char *a = malloc(len + 32), *b = malloc(len + 32);
+
+	for (int i = 0; i < 100; i++) {
+		uint64_t off_a = i % 2 ? 0 : prng_below(&state, 32), off_b = i % 2 ? 0 : prng_below(&state, 32);
+		uint64_t n = 1 + prng_below(&state, i % 4 ? 3000 : len), at = prng_below(&state, n), first = UINT64_MAX;
+		struct compare_args c = { .len = n,
+					  .slice = ROW * (1 + prng_below(&state, 8)),
+					  .found = number(found) };
+		unsigned int warps;
+
+		if (n > 60 * c.slice)
+			c.slice = ROW * 16;
+		c.a = number(a + off_a);
+		c.b = number(b + off_b);
+		pattern(a + off_a, 0, n, 3);
+		pattern(b + off_b, 0, n, 3);
+		if (i % 5)
+			b[off_b + at] ^= 0x10;
+		warps = (unsigned int)((n + c.slice - 1) / c.slice);
+		ASSERT_LE(warps, ARRAY_SIZE(found));
+		simt_run(warps, run_compare, &c);
+		for (unsigned int w = 0; w < warps && first == UINT64_MAX; w++)
+			first = found[w];
+		ASSERT_EQ(first, i % 5 ? at : UINT64_MAX);
+	}
+	free(a);
+	free(b);
+}
+
+static uint32_t zeros(uint64_t bytes)
+{
+	return crc32c_combine(0x80000000u, 0, bytes);
+}
+
+TEST(checksums)
+{
+	uint32_t result[64];
+	uint64_t state = 3;
+
+	for (int i = 0; i < 40; i++) {
+		uint64_t rows = 1 + prng_below(&state, 200), slice = 1 + prng_below(&state, 20), block = slice * 8;
+		char *data = aligned_alloc(16, rows * ROW);
+		struct crc_args c = { .addr = number(data),
+				      .rows = rows,
+				      .slice = slice,
+				      .crc = number(result),
+				      .row = zeros(ROW),
+				      .full = zeros(slice * ROW),
+				      .last = zeros(((rows - 1) % slice + 1) * ROW),
+				      .word = zeros(4) };
+		uint32_t sum = ~0u;
+		unsigned int b = 0;
+
+		for (unsigned int lane = 0; lane < WARP; lane++)
+			c.lane[lane] = zeros((WARP - 1 - lane) * 16);
+		pattern(data, 0, rows * ROW, (uint64_t)i);
+		simt_run((unsigned int)((rows + slice - 1) / slice), run_crc, &c);
+		for (uint64_t row = 0; row < rows; row += block)
+			sum = crc32c_combine(sum, result[b++], min_u64(block, rows - row) * ROW);
+		ASSERT_EQ(~sum, crc32c_update(0, data, rows * ROW));
+		free(data);
+	}
+}

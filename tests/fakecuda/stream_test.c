@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* Transfers ordered on streams, ours and the application's. */
+#include "fakecuda/common.h"
+
+struct ordered {
+	uint64_t ep_off, off, len;
+	int64_t result;
+};
+
+static struct strait_stream_transfer transfer_of(struct ordered *o, uint32_t op, uint32_t routes,
+						 struct strait_endpoint *ep, struct strait_region *r)
+{
+	return (struct strait_stream_transfer){ .size = sizeof(struct strait_stream_transfer),
+						.op = op,
+						.routes = routes,
+						.endpoint = ep,
+						.region = r,
+						.endpoint_offset = &o->ep_off,
+						.region_offset = &o->off,
+						.length = &o->len,
+						.result = &o->result };
+}
+
+static const struct stream_kind {
+	const char *name;
+	int kind; /* 0: ours; 1: the application's; 2: its default stream; 3: that of the primary context */
+	uint32_t routes;
+	bool waits; /* giving registered memory back waits for all streams */
+} kinds[] = {
+	{ "own", 0, 0, false },
+	{ "application", 1, 0, false },
+	{ "application-staged", 1, ROUTE(STAGED), false },
+	{ "application-staged-waits", 1, ROUTE(STAGED), true },
+	{ "application-pagecache", 1, ROUTE(PAGECACHE), false },
+	{ "default", 2, 0, false },
+	{ "primary-default", 3, 0, false },
+};
+
+TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
+{
+	enum { N = 6 };
+	static struct ordered o[N];
+	struct strait_endpoint *ep;
+	struct strait_context *ctx;
+	struct strait_region *r;
+	struct strait_stream *s;
+	cu_stream native = NULL;
+	char *seen[N], *want = pattern_new(0, MIB(40), 1);
+	const char *path = make_file("data", MIB(40), 1);
+	cu_context mine;
+	cu_ptr ptr;
+
+	fake_machine.unregister_waits = v->waits;
+	CU(cuInit(0));
+	if (v->kind == 3) {
+		CU(cuDevicePrimaryCtxRetain(&mine, 0));
+		CU(cuCtxPushCurrent_v2(mine));
+	} else {
+		CU(cuCtxCreate_v2(&mine, 0, 0));
+	}
+	ctx = context_new(NULL);
+	ep = file_new(ctx, path, O_RDONLY, 0);
+	CU(cuMemAlloc_v2(&ptr, MIB(20)));
+	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, MIB(20), &r));
+	if (v->kind == 1)
+		CU(cuStreamCreate(&native, 0));
+	if (v->kind)
+		ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), native, &s));
+	else
+		ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
+	for (unsigned int i = 0; i < N; i++) {
+		struct strait_stream_transfer t = transfer_of(&o[i], STRAIT_READ, v->routes, ep, r);
+
+		o[i] = (struct ordered){ MIB(3) * i + 17, 4096, i % 2 ? MIB(17) : 5000, 1 };
+		CU(cuMemHostAlloc((void **)&seen[i], MIB(17), CU_HOST_PORTABLE | CU_HOST_DEVICEMAP));
+		ASSERT_OK(strait_stream_transfer(s, &t));
+		if (v->kind)
+			CU(cuMemcpyDtoHAsync_v2(seen[i], ptr + 4096, o[i].len, native));
+	}
+	ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
+	for (int i = 0; i < N; i++) {
+		ASSERT_EQ(o[i].result, o[i].len);
+		if (v->kind)
+			ASSERT_MEMEQ(seen[i], want + o[i].ep_off, o[i].len);
+		CU(cuMemFreeHost(seen[i]));
+	}
+	region_expect(r, 4096, want + o[N - 1].ep_off, o[N - 1].len);
+	strait_stream_close(s);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	ASSERT_EQ(fake_depth(), 1);
+	expect_clean();
+	free(want);
+}
+
+TEST(orders_writes)
+{
+	struct ordered o = { 100, 4096, MIB(9), 1 };
+	const char *path = make_file("data", MIB(16), 1);
+	char *want = pattern_new(0, MIB(10), 2);
+	struct strait_stream_transfer t;
+	struct strait_context *ctx;
+	struct strait_stream *s;
+	cu_stream native;
+	cu_context mine;
+	cu_ptr ptr;
+
+	CU(cuInit(0));
+	CU(cuCtxCreate_v2(&mine, 0, 0));
+	ctx = context_new(NULL);
+	t = transfer_of(&o, STRAIT_WRITE, 0, file_new(ctx, path, O_RDWR, 0), NULL);
+	CU(cuMemAlloc_v2(&ptr, MIB(10)));
+	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, MIB(10), &t.region));
+	CU(cuStreamCreate(&native, 1));
+	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), native, &s));
+	CU(cuMemcpyHtoDAsync_v2(ptr, want, MIB(10), native));
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	CU(cuMemsetD8Async(ptr, 0, MIB(10), native));
+	CU(cuStreamSynchronize(native));
+	ASSERT_EQ(o.result, MIB(9));
+	file_expect(path, 100, want + 4096, MIB(9));
+	strait_stream_close(s);
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	expect_clean();
+	free(want);
+}
+
+TEST(refuses_streams_of_other_devices)
+{
+	struct strait_context *ctx;
+	struct strait_stream *s;
+	cu_stream native;
+	cu_context mine;
+
+	fake_machine.devices = 2;
+	CU(cuInit(0));
+	CU(cuCtxCreate_v2(&mine, 0, 1));
+	CU(cuStreamCreate(&native, 0));
+	ctx = context_new(NULL);
+	ASSERT_EQ(strait_stream_import(device_named(ctx, "cuda:0"), native, &s), -EINVAL);
+	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:1"), native, &s));
+	strait_stream_close(s);
+	/* The current context is another device's: the default stream is that of the device's own. */
+	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), NULL, &s));
+	ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
+	strait_stream_close(s);
+	strait_context_close(ctx);
+	CU(cuStreamDestroy_v2(native));
+	CU(cuCtxDestroy_v2(mine));
+	expect_clean();
+	expect_usage(&(struct fake_usage){ 0 });
+}
+
+TEST(refuses_captured_streams)
+{
+	struct ordered o = { 0, 0, 100, 77 };
+	struct strait_stream_transfer t;
+	struct strait_context *ctx;
+	struct strait_stream *s;
+	cu_stream native;
+	cu_context mine;
+
+	CU(cuInit(0));
+	CU(cuCtxCreate_v2(&mine, 0, 0));
+	CU(cuStreamCreate(&native, 0));
+	ctx = context_new(NULL);
+	t = transfer_of(&o, STRAIT_READ, 0, file_new(ctx, make_file("data", 100, 1), O_RDONLY, 0),
+			region_new(device_named(ctx, "cuda:0"), 100));
+	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), native, &s));
+	fake_set_capturing(native, true);
+	ASSERT_EQ(strait_stream_transfer(s, &t), -EOPNOTSUPP);
+	ASSERT_EQ(strait_stream_wait(s, STRAIT_FOREVER), -EOPNOTSUPP);
+	fake_set_capturing(native, false);
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
+	ASSERT_EQ(o.result, 100);
+	strait_stream_close(s);
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	expect_clean();
+}
+
+static void count(void *arg)
+{
+	__atomic_add_fetch((int *)arg, 1, __ATOMIC_RELAXED);
+}
+
+static void stall(void *arg)
+{
+	(void)arg;
+	sleep_ms(50);
+}
+
+/* A function behind work that fails is called all the same, and a transfer there ends with the failure. */
+TEST(ends_what_a_failed_stream_did_not_start)
+{
+	struct ordered o = { 0, 0, 100, 77 };
+	struct strait_stream_transfer t;
+	struct strait_context *ctx;
+	struct strait_region *r, *theirs;
+	struct strait_stream *s;
+	cu_stream native;
+	cu_context mine;
+	int calls = 0;
+	cu_ptr ptr;
+
+	CU(cuInit(0));
+	CU(cuCtxCreate_v2(&mine, 0, 0));
+	CU(cuMemAlloc_v2(&ptr, MIB(1)));
+	CU(cuStreamCreate(&native, 0));
+	ctx = context_new(NULL);
+	r = region_new(device_named(ctx, "cuda:0"), 100);
+	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, 4096, &theirs));
+	t = transfer_of(&o, STRAIT_READ, 0, file_new(ctx, make_file("data", 100, 1), O_RDONLY, 0), theirs);
+	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), native, &s));
+	/* The application gives memory back too early: its copy fails, and the context with it. */
+	CU(cuLaunchHostFunc(native, stall, NULL));
+	CU(cuMemcpyAsync(ptr + 8192, ptr, 4096, native));
+	ASSERT_OK(strait_stream_call(s, count, &calls));
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	ASSERT_OK(strait_stream_call(s, count, &calls));
+	CU(cuMemFree_v2(ptr));
+	ASSERT_EQ(strait_stream_wait(s, STRAIT_FOREVER), -EIO);
+	ASSERT_EQ(calls, 2);
+	strait_stream_close(s);
+	ASSERT_LT(o.result, 0);
+	/* Other contexts are not concerned. */
+	ASSERT_OK(strait_region_fill(r, 0, 1, 100));
+	strait_region_close(r);
+	strait_region_close(theirs);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	CU(cuCtxDestroy_v2(mine));
+	/* Its own mistake only. */
+	ASSERT_EQ(fake_violations(), 1);
+	expect_usage(&(struct fake_usage){ 0 });
+}
+
+TEST(ends_what_a_reset_stream_did_not_start)
+{
+	struct ordered o = { 0, 0, 100, 77 };
+	struct strait_stream_transfer t;
+	struct strait_context *ctx;
+	struct strait_stream *s;
+	int calls = 0;
+
+	CU(cuInit(0));
+	ctx = context_new(NULL);
+	t = transfer_of(&o, STRAIT_READ, 0, file_new(ctx, make_file("data", 100, 1), O_RDONLY, 0),
+			region_new(device_named(ctx, "cuda:0"), 100));
+	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
+	ASSERT_OK(strait_stream_call(s, stall, NULL));
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	ASSERT_OK(strait_stream_call(s, count, &calls));
+	CU(cuDevicePrimaryCtxReset_v2(0));
+	strait_stream_close(s);
+	ASSERT_EQ(calls, 1);
+	ASSERT_LT(o.result, 0);
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	expect_clean();
+}
+
+/* An error of the GPU has its own number beside the errno. */
+TEST(tells_the_code_of_the_gpu)
+{
+	struct strait_result res;
+	struct strait_endpoint *ep;
+	struct strait_context *ctx;
+	struct strait_region *r;
+	cu_stream native;
+	cu_context mine;
+	cu_ptr ptr, other;
+
+	CU(cuInit(0));
+	CU(cuCtxCreate_v2(&mine, 0, 0));
+	CU(cuMemAlloc_v2(&ptr, MIB(4)));
+	CU(cuMemAlloc_v2(&other, MIB(1)));
+	CU(cuStreamCreate(&native, 0));
+	ctx = context_new(NULL);
+	ep = file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, 0);
+	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, MIB(4), &r));
+	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(4)), MIB(4));
+	CU(cuLaunchHostFunc(native, stall, NULL));
+	CU(cuMemcpyAsync(other + 8192, other, 4096, native));
+	CU(cuMemFree_v2(other));
+	ASSERT_EQ(cuStreamSynchronize(native), CU_ILLEGAL_ADDRESS);
+	for (int i = 0; i < 2; i++) {
+		res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(4));
+		ASSERT_EQ(res.status, -EIO);
+		ASSERT_EQ(res.bytes, 0);
+		/* The second time there is not even a stream to have one. */
+		ASSERT_EQ(res.device_status, i ? 0 : CU_ILLEGAL_ADDRESS);
+	}
+	ASSERT_EQ(strait_region_fill(r, 0, 1, 10), -EIO);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	CU(cuCtxDestroy_v2(mine));
+	expect_usage(&(struct fake_usage){ 0 });
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/* Page cache that is registered: for one transfer, or longer under a promise or a read lease. */
+#include "common.h"
+
+#include <signal.h>
+#include <time.h>
+
+#define LEN (MIB(24) + 100)
+
+static struct strait_context *ctx;
+static struct strait_region *r;
+static const char *path;
+static unsigned char *want;
+
+static void begin(uint64_t budget)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .pinned_budget = budget };
+
+	ctx = context_new(&opts);
+	r = region_new(device_named(ctx, "emu"), LEN);
+	path = strdup(make_file("file", LEN, 1));
+	want = pattern_new(0, LEN, 1);
+}
+
+static void end(void)
+{
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free((char *)path);
+	free(want);
+	ASSERT_EQ(stats_of(NULL).kept_bytes, 0);
+}
+
+static void read_all(struct strait_endpoint *ep)
+{
+	struct strait_result res;
+
+	ASSERT_OK(strait_region_fill(r, 0, 0, LEN));
+	res = move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, LEN);
+	ASSERT_EQ(res.status, 0);
+	ASSERT_EQ(res.bytes, LEN);
+	ASSERT_EQ(res.routes, ROUTE(PAGECACHE));
+	region_expect(r, 0, want, LEN);
+}
+
+TEST(registered_for_one_transfer)
+{
+	struct strait_endpoint *ep;
+	struct strait_stats s;
+
+	begin(0);
+	ep = file_new(ctx, path, O_RDONLY, 0);
+	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
+	for (int i = 0; i < 3; i++) {
+		read_all(ep);
+		s = stats_of(ctx);
+		ASSERT_EQ(s.kept_bytes, 0);
+		ASSERT_EQ(s.registration_hits, 0);
+		ASSERT_GE(s.registrations, (uint64_t)(i + 1) * (LEN / MIB(8)));
+	}
+	strait_endpoint_close(ep);
+	end();
+}
+
+TEST(kept_under_a_promise)
+{
+	struct strait_endpoint *ep, *other;
+	struct strait_stats first, second;
+
+	begin(0);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ASSERT_TRUE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
+	read_all(ep);
+	first = stats_of(ctx);
+	ASSERT_GE(first.kept_bytes, LEN);
+	ASSERT_LT(first.kept_bytes, LEN + 4096);
+	ASSERT_EQ(first.registration_hits, 0);
+	read_all(ep);
+	second = stats_of(ctx);
+	ASSERT_EQ(second.registrations, first.registrations);
+	ASSERT_EQ(second.registration_hits, first.registrations);
+	ASSERT_EQ(second.kept_bytes, first.kept_bytes);
+	/* The promise is one endpoint's, not the file's. */
+	other = file_new(ctx, path, O_RDONLY, 0);
+	read_all(other);
+	ASSERT_EQ(stats_of(ctx).registration_hits, second.registration_hits);
+	strait_endpoint_close(other);
+	/* Unaligned pieces of kept windows. */
+	for (uint64_t off = 3; off < LEN; off += MIB(3) + 11) {
+		uint64_t n = min_u64(MIB(9), LEN - off);
+
+		ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, off, r, 0, n).bytes, n);
+		region_expect(r, 0, want + off, n);
+	}
+	strait_endpoint_close(ep);
+	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	end();
+}
+
+/* What stays registered never exceeds the budget; the oldest goes first. */
+TEST(within_the_budget)
+{
+	struct strait_endpoint *ep;
+	uint64_t state = 1;
+
+	begin(MIB(17));
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	for (int i = 0; i < 60; i++) {
+		uint64_t off = prng_below(&state, LEN), n = min_u64(1 + prng_below(&state, MIB(12)), LEN - off);
+
+		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, ep, off, r, 0, n).bytes, n);
+		ASSERT_LE(stats_of(ctx).kept_bytes, MIB(17));
+		region_expect(r, 0, want + off, n);
+	}
+	ASSERT_GT(stats_of(ctx).kept_bytes, 0);
+	ASSERT_GT(stats_of(ctx).registration_hits, 0);
+	/* The last window read is still there, the others made room for it. */
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, 4096).bytes, 4096);
+	state = stats_of(ctx).registrations;
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, MIB(1), r, 0, 4096).bytes, 4096);
+	ASSERT_EQ(stats_of(ctx).registrations, state);
+	strait_endpoint_close(ep);
+	end();
+}
+
+TEST(a_budget_too_small_for_any)
+{
+	struct strait_endpoint *ep;
+
+	begin(MIB(1));
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	read_all(ep);
+	read_all(ep);
+	/* Only the short window at the end of the file fits. */
+	ASSERT_LE(stats_of(ctx).kept_bytes, MIB(1));
+	strait_endpoint_close(ep);
+	end();
+}
+
+static void *read_pieces(void *arg)
+{
+	uint64_t state = (uint64_t)(uintptr_t)&state;
+	struct strait_region *mine = region_new(device_named(ctx, "emu"), MIB(3));
+
+	for (int i = 0; i < 100; i++) {
+		uint64_t off = prng_below(&state, LEN), n = min_u64(1 + prng_below(&state, MIB(3)), LEN - off);
+
+		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, arg, off, mine, 0, n).bytes, n);
+		region_expect(mine, 0, want + off, n);
+		ASSERT_LE(stats_of(ctx).kept_bytes, MIB(20));
+	}
+	strait_region_close(mine);
+	return NULL;
+}
+
+TEST(many_threads_share_kept_windows)
+{
+	struct strait_endpoint *ep[2];
+	pthread_t t[8];
+
+	begin(MIB(20));
+	for (int i = 0; i < 2; i++)
+		ep[i] = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	for (int i = 0; i < 8; i++)
+		thread_start(&t[i], read_pieces, ep[i % 2]);
+	for (int i = 0; i < 8; i++)
+		thread_join(t[i]);
+	strait_endpoint_close(ep[0]);
+	strait_endpoint_close(ep[1]);
+	end();
+}
+
+static struct strait_endpoint *leased(uint32_t flags)
+{
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_LEASE | flags);
+
+	if (!(file_info(ep).caps & STRAIT_FILE_UNCHANGED))
+		SKIP("this file system gives no read leases");
+	return ep;
+}
+
+/* In a process of its own: opens the file for writing, which must not take long, and changes it. */
+static void write_other_bytes(void *arg)
+{
+	int fd = open(path, O_WRONLY);
+
+	(void)arg;
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(pwrite(fd, "changed", 7, 1000), 7);
+	close(fd);
+}
+
+static void cut_it(void *arg)
+{
+	(void)arg;
+	ASSERT_EQ(truncate(path, 5000), 0);
+}
+
+static uint64_t lease_break_ns(void)
+{
+	FILE *f = fopen("/proc/sys/fs/lease-break-time", "re");
+	unsigned int s = 45;
+
+	if (f) {
+		if (fscanf(f, "%u", &s) != 1)
+			s = 45;
+		fclose(f);
+	}
+	return s * 1000000000ull;
+}
+
+TEST(kept_under_a_lease_until_somebody_writes)
+{
+	struct strait_endpoint *ep;
+	struct strait_stats s;
+	uint64_t t;
+
+	begin(0);
+	ep = leased(0);
+	read_all(ep);
+	read_all(ep);
+	s = stats_of(ctx);
+	ASSERT_GE(s.kept_bytes, LEN);
+	ASSERT_GT(s.registration_hits, 0);
+	t = os_now_ns();
+	in_child(write_other_bytes, NULL);
+	/* The writer did not have to wait until the kernel lost patience. */
+	ASSERT_LT(os_now_ns() - t, lease_break_ns() / 2);
+	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
+	memcpy(want + 1000, "changed", 7);
+	read_all(ep);
+	read_all(ep);
+	/* From then on nothing is kept. */
+	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(ctx).registration_hits, s.registration_hits);
+	strait_endpoint_close(ep);
+	end();
+}
+
+/* With a promise on top of the wish for a lease a writer need not wait at all. */
+TEST(a_lease_and_a_promise)
+{
+	struct strait_endpoint *ep;
+	uint64_t t;
+
+	begin(0);
+	ep = leased(STRAIT_FILE_UNCHANGING);
+	read_all(ep);
+	ASSERT_GE(stats_of(ctx).kept_bytes, LEN);
+	t = os_now_ns();
+	in_child(write_other_bytes, NULL);
+	ASSERT_LT(os_now_ns() - t, lease_break_ns() / 2);
+	strait_endpoint_close(ep);
+	end();
+}
+
+static void *read_on(void *arg)
+{
+	struct strait_region *mine = region_new(device_named(ctx, "emu"), LEN);
+
+	for (int i = 0; i < 20; i++)
+		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, arg, 0, mine, 0, LEN).status, 0);
+	strait_region_close(mine);
+	return NULL;
+}
+
+/* Broken in the middle of transfers that use the windows. */
+TEST(a_lease_broken_while_reading)
+{
+	struct strait_endpoint *ep;
+	pthread_t t[2];
+
+	for (int round = 0; round < 3; round++) {
+		begin(0);
+		ep = leased(0);
+		for (int i = 0; i < 2; i++)
+			thread_start(&t[i], read_on, ep);
+		sleep_ms(20);
+		in_child(round == 1 ? cut_it : write_other_bytes, NULL);
+		for (int i = 0; i < 2; i++)
+			thread_join(t[i]);
+		if (round == 1) {
+			ASSERT_EQ(move(STRAIT_READ, 0, ep, 0, r, 0, LEN).bytes, 5000);
+		} else {
+			memcpy(want + 1000, "changed", 7);
+			read_all(ep);
+		}
+		strait_endpoint_close(ep);
+		end();
+	}
+}
+
+/* A file that is open for writing has no lease: it is read all the same. */
+TEST(no_lease_to_be_had)
+{
+	struct strait_endpoint *ep;
+	int fd;
+
+	begin(0);
+	fd = open(path, O_RDWR);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_LEASE);
+	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
+	read_all(ep);
+	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	strait_endpoint_close(ep);
+	close(fd);
+	ep = file_new(ctx, path, O_RDWR, STRAIT_FILE_LEASE);
+	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
+	read_all(ep);
+	strait_endpoint_close(ep);
+	end();
+}
+
+/* Many leases, given back in any order, and broken by writers at the same time. */
+TEST(many_leases)
+{
+	enum { N = 40 };
+	struct strait_endpoint *ep[N];
+	char name[N][32];
+
+	begin(0);
+	strait_endpoint_close(leased(0));
+	for (int i = 0; i < N; i++) {
+		snprintf(name[i], sizeof(name[i]), "lease%d", i);
+		ep[i] = file_new(ctx, make_file(name[i], 5000, 1), O_RDONLY, STRAIT_FILE_LEASE);
+		ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep[i], 0, r, 0, 5000).bytes, 5000);
+	}
+	ASSERT_EQ(stats_of(ctx).kept_bytes, N * 8192);
+	for (int i = 0; i < N; i += 2) {
+		const char *p = test_path(name[i]);
+		int fd;
+
+		/* Not waited for: the next one may come meanwhile. */
+		ASSERT_EQ(open(p, O_WRONLY | O_NONBLOCK), -1);
+		ASSERT_EQ(errno, EWOULDBLOCK);
+		if (i % 4 == 0)
+			strait_endpoint_close(ep[i]);
+		do
+			fd = open(p, O_WRONLY | O_NONBLOCK);
+		while (fd < 0 && errno == EWOULDBLOCK);
+		ASSERT_GE(fd, 0);
+		close(fd);
+	}
+	ASSERT_EQ(stats_of(ctx).kept_bytes, N / 2 * 8192);
+	for (int i = 0; i < N; i++)
+		if (i % 4)
+			strait_endpoint_close(ep[i]);
+	end();
+}
+
+/* The signal a broken lease sends is no business of the application's. */
+TEST(the_application_gets_no_signal)
+{
+	struct strait_endpoint *ep;
+	sigset_t pending;
+
+	begin(0);
+	ep = leased(0);
+	signal(SIGIO, SIG_DFL);
+	in_child(write_other_bytes, NULL);
+	sleep_ms(20);
+	sigpending(&pending);
+	ASSERT_FALSE(sigismember(&pending, SIGIO));
+	strait_endpoint_close(ep);
+	end();
+}

@@ -1,0 +1,666 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues: every transfer once, in any order, whatever its size. */
+#include "common.h"
+
+#include <semaphore.h>
+#include <time.h>
+
+static struct strait_queue *queue_new(struct strait_context *ctx, uint32_t entries)
+{
+	struct strait_queue_opts opts = { .size = sizeof(opts), .entries = entries };
+	struct strait_queue *q;
+
+	ASSERT_OK(strait_queue_open(ctx, entries ? &opts : NULL, &q));
+	return q;
+}
+
+static uint64_t now(void)
+{
+	return os_now_ns();
+}
+
+/* Calls of one kind wait at a gate until it is opened. */
+static enum os_call gate_call;
+static atomic_bool gate_shut;
+static atomic_uint at_gate;
+
+static bool gate(enum os_call call, int64_t *ret)
+{
+	(void)ret;
+	if (call == gate_call && atomic_load(&gate_shut)) {
+		atomic_fetch_add(&at_gate, 1);
+		while (atomic_load(&gate_shut))
+			sleep_ms(1);
+	}
+	return false;
+}
+
+static void shut_gate(enum os_call call)
+{
+	gate_call = call;
+	atomic_store(&at_gate, 0);
+	atomic_store(&gate_shut, true);
+	os_inject = gate;
+}
+
+static void wait_at_gate(unsigned int n)
+{
+	while (atomic_load(&at_gate) < n)
+		sleep_ms(1);
+}
+
+static const struct mode small_modes[] = {
+	{ "emu", "emu:0", 0, 0, 0 },
+	{ "emu-staged", "emu:0", ROUTE(STAGED), 0, 0 },
+	{ "emu-pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
+	{ "emu-direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },
+	{ "emu-threads", "emu:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
+	{ "emu-unchanging", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "host", "host", 0, 0, 0 },
+};
+
+/* The whole file in small pieces of odd lengths, in no order. */
+TEST_VARIANTS(many_small_transfers, struct mode, small_modes)
+{
+	enum { N = 10000 };
+	const uint64_t piece = 417, len = N * piece;
+	const char *path = make_file("many", len, 1), *copy = make_file("copy", len, 2);
+	unsigned char *want = pattern_new(0, len, 1);
+	struct strait_context *ctx = context_for(v);
+	struct strait_region *r = region_new(device_named(ctx, v->device), len);
+	struct strait_endpoint *in = file_new(ctx, path, O_RDONLY, v->file), *out = file_new(ctx, copy, O_RDWR, 0);
+	struct strait_queue *q = queue_new(ctx, 0);
+	unsigned int order[N], n = v->routes == ROUTE(PAGECACHE) ? N / 10 : N;
+	static unsigned char seen[N];
+	uint64_t state = 5;
+
+	for (unsigned int i = 0; i < n; i++)
+		order[i] = i;
+	for (unsigned int i = n - 1; i; i--) {
+		unsigned int k = (unsigned int)prng_below(&state, i + 1), tmp = order[i];
+
+		order[i] = order[k];
+		order[k] = tmp;
+	}
+	evict(path, 0, len / 3);
+	for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
+		unsigned int sent = 0, got = 0;
+
+		if (op == STRAIT_WRITE && v->routes == ROUTE(PAGECACHE))
+			break;
+		memset(seen, 0, sizeof(seen));
+		while (got < n) {
+			struct strait_transfer t[64];
+			struct strait_result res[100];
+			unsigned int k = 0;
+			int rc;
+
+			for (; k < 1 + prng_below(&state, 64) && sent + k < n; k++)
+				t[k] = (struct strait_transfer){ .op = op,
+								 .routes = op == STRAIT_READ ? v->routes : 0,
+								 .endpoint = op == STRAIT_READ ? in : out,
+								 .region = r,
+								 .endpoint_offset = order[sent + k] * piece,
+								 .region_offset = order[sent + k] * piece,
+								 .length = piece,
+								 .user_data = order[sent + k] };
+			rc = strait_queue_submit(q, t, k);
+			if (!rc)
+				sent += k;
+			else
+				ASSERT_EQ(rc, -EAGAIN);
+			rc = (int)ASSERT_OK(strait_queue_wait(q, rc ? 50 : 0, 100, STRAIT_FOREVER, res));
+			for (int i = 0; i < rc; i++) {
+				ASSERT_LT(res[i].user_data, n);
+				ASSERT_EQ(seen[res[i].user_data]++, 0);
+				ASSERT_EQ(res[i].status, 0);
+				ASSERT_EQ(res[i].bytes, piece);
+				ASSERT_NE(res[i].routes, 0);
+				if (op == STRAIT_READ && v->routes)
+					ASSERT_EQ(res[i].routes, v->routes);
+			}
+			got += (unsigned int)rc;
+		}
+		ASSERT_EQ(sent, n);
+		ASSERT_EQ(strait_queue_wait(q, 1, 1, STRAIT_FOREVER, (struct strait_result[1]){ { 0 } }), 0);
+		region_expect(r, 0, want, n * piece);
+	}
+	if (n == N)
+		file_expect(copy, 0, want, len);
+	if (strcmp(v->device, "host") && n == N) {
+		struct strait_stats s = stats_of(ctx);
+
+		ASSERT_EQ(s.gathered, 2 * N);
+		ASSERT_LT(s.gathers, s.gathered / 4);
+		ASSERT_EQ(s.transfers, 2 * N);
+	}
+	strait_queue_close(q);
+	strait_endpoint_close(in);
+	strait_endpoint_close(out);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free(want);
+}
+
+/* Long and short, in and out, on two devices and the host, by several queues at once. */
+TEST(a_mixture_of_everything)
+{
+	enum { QUEUES = 3, N = 120 };
+	const uint64_t len = MIB(6);
+	const char *path = make_file("in", len, 1);
+	unsigned char *want = pattern_new(0, len, 1);
+	static const char *const names[] = { "emu:0", "emu:1", "host" };
+	struct strait_queue *q[QUEUES];
+	struct strait_region *r[3], *src;
+	struct strait_endpoint *in, *out;
+	struct strait_context *ctx;
+	uint64_t state = 1, bytes = 0;
+
+	setenv("STRAIT_EMU_DEVICES", "2", 1);
+	ctx = context_new(NULL);
+	in = file_new(ctx, path, O_RDONLY, 0);
+	out = file_new(ctx, make_file("out", 0, 0), O_RDWR, 0);
+	for (int i = 0; i < 3; i++)
+		r[i] = region_new(device_named(ctx, names[i]), QUEUES * N * MIB(1));
+	src = region_new(device_named(ctx, "emu:0"), len);
+	region_put_bytes(src, 0, want, len);
+	for (int i = 0; i < QUEUES; i++)
+		q[i] = queue_new(ctx, N);
+	for (uint64_t k = 0; k < QUEUES * N; k++) {
+		uint64_t at = prng_below(&state, len - MIB(1)), n = prng_below(&state, k % 3 ? KIB(70) : MIB(1));
+		struct strait_transfer t = { .endpoint = in, .region = r[prng_below(&state, 3)], .endpoint_offset = at,
+					     .region_offset = k * MIB(1), .length = n, .user_data = k };
+
+		if (k % 5 == 0)
+			/* Where it goes in the file depends on its number alone, so nothing overlaps. */
+			t = (struct strait_transfer){ .op = STRAIT_WRITE, .endpoint = out, .region = src,
+						      .endpoint_offset = k * MIB(1), .region_offset = at,
+						      .length = n, .user_data = k };
+		if (k % 7 == 0)
+			evict(path, at, n + 1);
+		ASSERT_OK(strait_queue_submit(q[k % QUEUES], &t, 1));
+		bytes += n;
+	}
+	for (int i = 0; i < QUEUES; i++) {
+		struct strait_result res[N];
+
+		ASSERT_EQ(strait_queue_wait(q[i], N, N, STRAIT_FOREVER, res), N);
+		for (int k = 0; k < N; k++) {
+			ASSERT_EQ(res[k].status, 0);
+			bytes -= res[k].bytes;
+		}
+	}
+	ASSERT_EQ(bytes, 0);
+	state = 1;
+	for (uint64_t k = 0; k < QUEUES * N; k++) {
+		uint64_t at = prng_below(&state, len - MIB(1)), n = prng_below(&state, k % 3 ? KIB(70) : MIB(1));
+		struct strait_region *to = r[prng_below(&state, 3)];
+
+		if (k % 5)
+			region_expect(to, k * MIB(1), want + at, n);
+		else
+			file_expect(test_path("out"), k * MIB(1), want + at, n);
+	}
+	for (int i = 0; i < QUEUES; i++)
+		strait_queue_close(q[i]);
+	for (int i = 0; i < 3; i++)
+		strait_region_close(r[i]);
+	strait_region_close(src);
+	strait_endpoint_close(in);
+	strait_endpoint_close(out);
+	strait_context_close(ctx);
+	free(want);
+}
+
+/* A short transfer whose direct read, rounded outwards, does not fit one chunk. */
+TEST(small_ones_as_long_as_a_chunk)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .chunk_bytes = KIB(64), .pool_bytes = KIB(64) };
+	struct strait_context *ctx = context_new(&opts);
+	const uint64_t len = MIB(2);
+	const char *path = make_file("file", len, 1);
+	unsigned char *want = pattern_new(0, len, 1);
+	struct strait_region *r = region_new(device_named(ctx, "emu"), len);
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDWR, STRAIT_FILE_DIRECT);
+	struct strait_queue *q = queue_new(ctx, 0);
+	struct strait_result res[32];
+
+	for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
+		for (uint64_t i = 0; i < 16; i++) {
+			struct strait_transfer t = { .op = op, .endpoint = ep, .region = r,
+						     .endpoint_offset = i * KIB(65) + i + 1,
+						     .region_offset = i * KIB(65) + i + 1, .length = KIB(64) - (i & 3) };
+
+			ASSERT_OK(strait_queue_submit(q, &t, 1));
+		}
+		ASSERT_EQ(strait_queue_wait(q, 16, 32, STRAIT_FOREVER, res), 16);
+		for (int i = 0; i < 16; i++)
+			ASSERT_EQ(res[i].status, 0);
+		for (uint64_t i = 0; i < 16; i++)
+			region_expect(r, i * KIB(65) + i + 1, want + i * KIB(65) + i + 1, KIB(64) - (i & 3));
+	}
+	file_expect(path, 0, want, len);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free(want);
+}
+
+struct rig {
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct strait_region *r, *src; /* what is read to, and what is written from */
+	struct strait_endpoint *ep;
+	struct strait_queue *q;
+	unsigned char *want;
+};
+
+#define LEN MIB(16)
+
+static void rig_open(struct rig *g, uint32_t threads, uint32_t entries)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = threads };
+
+	g->ctx = context_new(&opts);
+	g->dev = device_named(g->ctx, "emu");
+	g->r = region_new(g->dev, LEN);
+	g->src = region_new(g->dev, LEN);
+	g->ep = file_new(g->ctx, make_file("file", LEN, 1), O_RDWR, 0);
+	g->want = pattern_new(0, LEN, 1);
+	region_put_bytes(g->src, 0, g->want, LEN);
+	g->q = queue_new(g->ctx, entries);
+}
+
+static void rig_close(struct rig *g)
+{
+	strait_queue_close(g->q);
+	strait_endpoint_close(g->ep);
+	strait_region_close(g->r);
+	strait_region_close(g->src);
+	strait_context_close(g->ctx);
+	free(g->want);
+}
+
+static struct strait_transfer request(struct rig *g, uint32_t op, uint64_t off, uint64_t len, uint64_t user_data)
+{
+	return (struct strait_transfer){ .op = op, .endpoint = g->ep, .region = op == STRAIT_READ ? g->r : g->src,
+					 .endpoint_offset = off, .region_offset = off, .length = len, .user_data = user_data };
+}
+
+static void submit(struct rig *g, uint32_t op, uint64_t off, uint64_t len, uint64_t user_data)
+{
+	struct strait_transfer t = request(g, op, off, len, user_data);
+
+	ASSERT_OK(strait_queue_submit(g->q, &t, 1));
+}
+
+/* A long transfer that does not get on holds up neither short ones nor another long one. */
+TEST(one_does_not_wait_for_another)
+{
+	struct strait_result res;
+	struct rig g;
+
+	rig_open(&g, 4, 0);
+	shut_gate(OS_PWRITE);
+	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	wait_at_gate(1);
+	submit(&g, STRAIT_READ, 0, 100, 2);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+	ASSERT_EQ(res.user_data, 2);
+	submit(&g, STRAIT_READ, 0, MIB(4), 3);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+	ASSERT_EQ(res.user_data, 3);
+	ASSERT_EQ(res.bytes, MIB(4));
+	submit(&g, STRAIT_WRITE, 0, MIB(4), 4);
+	wait_at_gate(2);
+	submit(&g, STRAIT_READ, 0, 100, 5);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+	ASSERT_EQ(res.user_data, 5);
+	atomic_store(&gate_shut, false);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+	os_inject = NULL;
+	rig_close(&g);
+}
+
+TEST(waiting)
+{
+	struct strait_result res[8];
+	struct rig g;
+	uint64_t t;
+
+	rig_open(&g, 0, 0);
+	/* Nothing in flight: nothing to wait for. */
+	ASSERT_EQ(strait_queue_wait(g.q, 0, 8, STRAIT_FOREVER, res), 0);
+	ASSERT_EQ(strait_queue_wait(g.q, 8, 8, STRAIT_FOREVER, res), 0);
+	ASSERT_EQ(strait_queue_wait(g.q, 0, 0, 0, NULL), 0);
+	ASSERT_EQ(strait_queue_wait(g.q, 2, 1, 0, res), -EINVAL);
+	ASSERT_EQ(strait_queue_wait(g.q, 0, 1, -1, res), -EINVAL);
+	ASSERT_EQ(strait_queue_wait(g.q, 0, 1, 0, NULL), -EINVAL);
+	ASSERT_EQ(strait_queue_wait(NULL, 0, 1, 0, res), -EINVAL);
+
+	shut_gate(OS_PWRITE);
+	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	wait_at_gate(1);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 8, 0, res), 0);
+	t = now();
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 8, 20000000, res), 0);
+	ASSERT_GE(now() - t, 20000000);
+	/* Fewer than asked for come back when the time is up, and stay good. */
+	submit(&g, STRAIT_READ, 0, 10, 2);
+	submit(&g, STRAIT_READ, 10, 10, 3);
+	ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
+	submit(&g, STRAIT_READ, 0, 10, 4);
+	while (!strait_queue_wait(g.q, 0, 8, 0, res))
+		;
+	ASSERT_EQ(res[0].user_data, 4);
+	t = now();
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 1000, res), 0);
+	ASSERT_GE(now() - t, 1000);
+	atomic_store(&gate_shut, false);
+	/* More than there are: all of them. */
+	ASSERT_EQ(strait_queue_wait(g.q, 8, 8, STRAIT_FOREVER, res), 1);
+	ASSERT_EQ(res[0].user_data, 1);
+	ASSERT_EQ(res[0].bytes, LEN);
+	os_inject = NULL;
+	/* No more than there is room for. */
+	for (uint64_t i = 0; i < 8; i++)
+		submit(&g, STRAIT_READ, i * 10, 10, i);
+	ASSERT_EQ(strait_queue_wait(g.q, 5, 5, STRAIT_FOREVER, res), 5);
+	ASSERT_EQ(strait_queue_wait(g.q, 3, 8, STRAIT_FOREVER, res), 3);
+	rig_close(&g);
+}
+
+TEST(all_or_nothing)
+{
+	struct strait_transfer t[4];
+	struct strait_region *gone;
+	struct strait_stats before;
+	struct strait_result res[4];
+	struct rig g, other;
+
+	rig_open(&g, 0, 4);
+	rig_open(&other, 0, 4);
+	gone = region_new(g.dev, 4096);
+	ASSERT_OK(strait_region_revoke(gone));
+	before = stats_of(g.ctx);
+	for (int bad = 0; bad < 9; bad++) {
+		int rc = -EINVAL;
+
+		for (uint64_t i = 0; i < 4; i++)
+			t[i] = request(&g, STRAIT_READ, i * 100, 100, i);
+		switch (bad) {
+		case 0: t[3].region_offset = LEN - 99; break;
+		case 1: t[2].op = 2; break;
+		case 2: t[1].flags = 1; break;
+		case 3: t[3].endpoint = NULL; break;
+		case 4: t[3].region = NULL; break;
+		case 5: t[2].region = other.r; break;
+		case 6: t[1].endpoint = other.ep; break;
+		case 7: t[3].endpoint_offset = UINT64_MAX; break;
+		case 8: t[3].region = gone; rc = -ENODEV; break;
+		}
+		ASSERT_EQ(strait_queue_submit(g.q, t, 4), rc);
+		ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, res), 0);
+	}
+	ASSERT_EQ(stats_of(g.ctx).transfers, before.transfers);
+	/* The room they would have taken is there, and nothing holds the region. */
+	for (uint64_t i = 0; i < 4; i++)
+		t[i] = request(&g, STRAIT_READ, i * 100, 100, i);
+	ASSERT_OK(strait_queue_submit(g.q, t, 4));
+	ASSERT_EQ(strait_queue_submit(g.q, t, 1), -EAGAIN);
+	ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
+	ASSERT_EQ(strait_queue_submit(g.q, t, 3), -EAGAIN);
+	t[0] = request(&g, STRAIT_READ, 1000, 100, 0);
+	t[1] = request(&g, STRAIT_READ, 2000, 100, 1);
+	ASSERT_OK(strait_queue_submit(g.q, t, 2));
+	ASSERT_EQ(strait_queue_submit(g.q, t, 0), 0);
+	ASSERT_EQ(strait_queue_submit(g.q, NULL, 1), -EINVAL);
+	ASSERT_EQ(strait_queue_submit(g.q, NULL, 0), 0);
+	ASSERT_EQ(strait_queue_wait(g.q, 4, 4, STRAIT_FOREVER, res), 4);
+	strait_region_close(gone);
+	rig_close(&g);
+	rig_close(&other);
+}
+
+/* What is wrong with one transfer is in its result. */
+TEST(errors_come_as_results)
+{
+	struct strait_endpoint *writable;
+	struct strait_result res[6];
+	struct strait_transfer t[6];
+	struct rig g;
+
+	rig_open(&g, 0, 0);
+	writable = file_new(g.ctx, test_path("file"), O_WRONLY, 0);
+	for (uint64_t i = 0; i < 6; i++)
+		t[i] = request(&g, STRAIT_READ, i * MIB(1), i % 2 ? 100 : MIB(1), i);
+	t[0].endpoint = t[1].endpoint = writable;
+	t[2].routes = t[3].routes = ROUTE(P2P);
+	ASSERT_OK(strait_queue_submit(g.q, t, 6));
+	ASSERT_EQ(strait_queue_wait(g.q, 6, 6, STRAIT_FOREVER, res), 6);
+	for (int i = 0; i < 6; i++) {
+		int want = res[i].user_data < 2 ? -EBADF : res[i].user_data < 4 ? -EOPNOTSUPP : 0;
+
+		ASSERT_EQ(res[i].status, want);
+		if (want)
+			ASSERT_EQ(res[i].bytes, 0);
+	}
+	strait_endpoint_close(writable);
+	rig_close(&g);
+}
+
+TEST(canceling)
+{
+	struct strait_stats before;
+	struct strait_result res[8];
+	struct rig g;
+	int n;
+
+	rig_open(&g, 1, 8);
+	before = stats_of(g.ctx);
+	shut_gate(OS_PWRITE);
+	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	wait_at_gate(1);
+	/* The one thread is busy: these have not started. */
+	submit(&g, STRAIT_READ, 0, LEN, 2);
+	submit(&g, STRAIT_READ, 0, 10, 3);
+	submit(&g, STRAIT_READ, 0, 10, 2);
+	ASSERT_EQ(strait_queue_cancel(g.q, 9), -ENOENT);
+	ASSERT_EQ(strait_queue_cancel(g.q, 2), 2);
+	ASSERT_EQ(strait_queue_cancel(g.q, 2), -ENOENT);
+	n = strait_queue_wait(g.q, 2, 8, STRAIT_FOREVER, res);
+	ASSERT_EQ(n, 2);
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(res[i].user_data, 2);
+		ASSERT_EQ(res[i].status, -ECANCELED);
+		ASSERT_EQ(res[i].bytes, 0);
+	}
+	/* This one is under way: it stops at the next piece. */
+	ASSERT_EQ(strait_queue_cancel(g.q, 1), 1);
+	atomic_store(&gate_shut, false);
+	ASSERT_EQ(strait_queue_wait(g.q, 2, 8, STRAIT_FOREVER, res), 2);
+	for (int i = 0; i < 2; i++) {
+		if (res[i].user_data == 3) {
+			ASSERT_EQ(res[i].status, 0);
+			continue;
+		}
+		ASSERT_EQ(res[i].user_data, 1);
+		ASSERT_EQ(res[i].status, -ECANCELED);
+		ASSERT_LT(res[i].bytes, LEN);
+	}
+	os_inject = NULL;
+	ASSERT_EQ(strait_queue_cancel(g.q, 1), -ENOENT);
+	ASSERT_EQ(strait_queue_cancel(NULL, 1), -EINVAL);
+	ASSERT_EQ(stats_of(g.ctx).canceled - before.canceled, 3);
+	ASSERT_EQ(stats_of(g.ctx).errors - before.errors, 3);
+	rig_close(&g);
+}
+
+/* A read that is canceled leaves a prefix, and what is behind it untouched. */
+TEST(canceling_a_slow_read)
+{
+	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(64) };
+	struct strait_emu_model fast = { .size = sizeof(fast) };
+	struct strait_result res;
+	struct rig g;
+
+	rig_open(&g, 2, 8);
+	for (uint32_t routes = 0; routes <= ROUTE(STAGED); routes += ROUTE(PAGECACHE)) {
+		struct strait_transfer t = request(&g, STRAIT_READ, 0, LEN, 7);
+
+		t.routes = routes;
+		ASSERT_OK(strait_region_fill(g.r, 0, 0x3c, LEN));
+		ASSERT_OK(strait_emu_set_model(g.dev, &slow));
+		ASSERT_OK(strait_queue_submit(g.q, &t, 1));
+		sleep_ms(10);
+		ASSERT_EQ(strait_queue_cancel(g.q, 7), 1);
+		ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+		ASSERT_OK(strait_emu_set_model(g.dev, &fast));
+		/* All may have been on its way when the wish came. */
+		ASSERT_EQ(res.status, res.bytes == LEN ? 0 : -ECANCELED);
+		region_expect(g.r, 0, g.want, res.bytes);
+		region_expect_byte(g.r, res.bytes, 0x3c, LEN - res.bytes);
+	}
+	rig_close(&g);
+}
+
+TEST(closing_with_work_in_flight)
+{
+	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(128), .latency_ns = 1000000 };
+	struct rig g;
+
+	for (int round = 0; round < 5; round++) {
+		rig_open(&g, 0, 64);
+		ASSERT_OK(strait_emu_set_model(g.dev, &slow));
+		for (uint64_t i = 0; i < 48; i++)
+			submit(&g, i % 3 == 0, i * KIB(256), i % 4 ? 1000 : KIB(256), i);
+		if (round % 2)
+			strait_queue_wait(g.q, 1, 4, STRAIT_FOREVER, (struct strait_result[4]){ { 0 } });
+		/* Handles go in any order: what is in flight holds what it needs. */
+		strait_endpoint_close(g.ep);
+		if (round > 2) {
+			strait_context_close(g.ctx);
+			strait_region_close(g.r);
+			strait_region_close(g.src);
+			strait_queue_close(g.q);
+		} else {
+			strait_queue_close(g.q);
+			strait_region_close(g.r);
+			strait_region_close(g.src);
+			strait_context_close(g.ctx);
+		}
+		free(g.want);
+	}
+	strait_queue_close(NULL);
+	ASSERT_EQ(stats_of(NULL).pool_bytes, 0);
+}
+
+static char cut_path[4200];
+static atomic_bool cut_armed;
+
+/* The file is cut at the last moment: when its pages are about to be copied. */
+static bool cut_before_copy(enum os_call call, int64_t *ret)
+{
+	(void)ret;
+	if (call == OS_VM_READ && atomic_exchange(&cut_armed, false))
+		ASSERT_EQ(truncate(cut_path, 0), 0);
+	return false;
+}
+
+/* A promise that is broken for one file is no other transfer's failure. */
+TEST(one_broken_promise_among_many)
+{
+	struct strait_result res[40];
+	struct strait_endpoint *broken, *good;
+	unsigned char *want;
+	struct rig g;
+
+	rig_open(&g, 1, 64);
+	broken = file_new(g.ctx, make_file("broken", KIB(256), 2), O_RDONLY, STRAIT_FILE_UNCHANGING);
+	good = file_new(g.ctx, make_file("good", KIB(256), 3), O_RDONLY, STRAIT_FILE_UNCHANGING);
+	snprintf(cut_path, sizeof(cut_path), "%s", test_path("broken"));
+	want = pattern_new(0, KIB(256), 3);
+	for (int round = 0; round < 2; round++) {
+		struct strait_transfer t[40];
+
+		for (uint64_t i = 0; i < 40; i++) {
+			t[i] = request(&g, STRAIT_READ, i * 4096, 4096, i);
+			t[i].endpoint = i % 4 == 0 ? broken : i % 4 == 1 ? good : g.ep;
+		}
+		ASSERT_OK(strait_region_fill(g.r, 0, 0x55, 40 * 4096));
+		atomic_store(&cut_armed, round == 1);
+		os_inject = cut_before_copy;
+		ASSERT_OK(strait_queue_submit(g.q, t, 40));
+		ASSERT_EQ(strait_queue_wait(g.q, 40, 40, STRAIT_FOREVER, res), 40);
+		ASSERT_FALSE(atomic_load(&cut_armed));
+		for (int i = 0; i < 40; i++) {
+			uint64_t k = res[i].user_data;
+
+			ASSERT_EQ(res[i].status, 0);
+			if (k % 4 == 0 && round) {
+				ASSERT_EQ(res[i].bytes, 0);
+				region_expect_byte(g.r, k * 4096, 0x55, 4096);
+				continue;
+			}
+			ASSERT_EQ(res[i].bytes, 4096);
+			if (k % 4)
+				region_expect(g.r, k * 4096, (k % 4 > 1 ? g.want : want) + k * 4096, 4096);
+		}
+	}
+	os_inject = NULL;
+	free(want);
+	strait_endpoint_close(broken);
+	strait_endpoint_close(good);
+	rig_close(&g);
+}
+
+struct worker {
+	struct rig *g;
+	atomic_uint *done, *next;
+};
+
+static void *submit_and_fetch(void *arg)
+{
+	struct worker *w = arg;
+	uint64_t me = atomic_fetch_add(w->next, 1), state = me;
+
+	for (uint64_t i = 0; i < 200; i++) {
+		/* Each transfer has a place of its own. */
+		uint64_t len = prng_below(&state, i % 8 ? 5000 : LEN / 1600);
+		struct strait_transfer t = request(w->g, STRAIT_READ, (me * 200 + i) * (LEN / 1600), len, 1);
+		struct strait_result res[4];
+		int n;
+
+		while ((n = strait_queue_submit(w->g->q, &t, 1)) == -EAGAIN)
+			atomic_fetch_add(w->done, (unsigned int)strait_queue_wait(w->g->q, 1, 4, STRAIT_FOREVER, res));
+		ASSERT_EQ(n, 0);
+		if (i % 3 == 0)
+			atomic_fetch_add(w->done, (unsigned int)strait_queue_wait(w->g->q, 0, 4, 1000, res));
+	}
+	return NULL;
+}
+
+TEST(many_threads_on_one_queue)
+{
+	atomic_uint done = 0, next = 0;
+	struct rig g;
+	struct worker w = { &g, &done, &next };
+	pthread_t t[8];
+	struct strait_result res[16];
+	int n;
+
+	rig_open(&g, 0, 16);
+	for (int i = 0; i < 8; i++)
+		thread_start(&t[i], submit_and_fetch, &w);
+	for (int i = 0; i < 8; i++)
+		thread_join(t[i]);
+	while ((n = (int)ASSERT_OK(strait_queue_wait(g.q, 16, 16, STRAIT_FOREVER, res))))
+		done += (unsigned int)n;
+	ASSERT_EQ(done, 8 * 200);
+	ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));
+	ASSERT_EQ(strait_read(g.ep, 0, g.r, 0, LEN), (ssize_t)LEN);
+	region_expect(g.r, 0, g.want, LEN);
+	rig_close(&g);
+}

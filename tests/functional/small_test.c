@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* The short path: the calling thread does it all. */
+#include "common.h"
+
+static const struct mode modes[] = {
+	{ "emu", "emu:0", 0, 0, 0 },
+	{ "emu-direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },
+	{ "emu-staged", "emu:0", ROUTE(STAGED), 0, 0 },
+	{ "host", "host", 0, 0, 0 },
+	{ "host-direct", "host", 0, STRAIT_FILE_DIRECT, 0 },
+};
+
+TEST_VARIANTS(no_thread_is_started, struct mode, modes)
+{
+	struct strait_context *ctx = context_for(v);
+	const char *path = make_file("file", MIB(1), 1);
+	unsigned char *want = pattern_new(0, MIB(1), 1);
+	struct strait_region *r = region_new(device_named(ctx, v->device), MIB(1));
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDWR, v->file);
+	uint64_t state = 4, n = 0;
+
+	for (int i = 0; i < 60; i++) {
+		uint64_t len = 1 + prng_below(&state, KIB(64)), off = prng_below(&state, MIB(1) - len);
+
+		if (i % 8 == 0)
+			evict(path, 0, 0);
+		ASSERT_EQ(move(STRAIT_READ, v->routes, ep, off, r, off, len).bytes, len);
+		region_expect(r, off, want + off, len);
+		ASSERT_EQ(move(STRAIT_WRITE, v->routes, ep, off, r, off, len).bytes, len);
+		n += 2;
+		ASSERT_EQ(stats_of(ctx).small, n);
+		ASSERT_EQ(stats_of(ctx).transfers, n);
+	}
+	ASSERT_EQ(threads_now(), 1);
+	file_expect(path, 0, want, MIB(1));
+	/* Long ones are not counted, nor are those that move nothing. */
+	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, MIB(1)).bytes, MIB(1));
+	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, 0).bytes, 0);
+	ASSERT_EQ(stats_of(ctx).small, n);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free(want);
+}
+
+/* A context that is not used has no threads and no pinned memory. */
+TEST(opening_starts_nothing)
+{
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_region *r = region_new(device_named(ctx, "emu"), MIB(1));
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDWR, 0);
+	struct strait_queue *q;
+	struct strait_stream *s;
+
+	ASSERT_OK(strait_queue_open(ctx, NULL, &q));
+	ASSERT_OK(strait_stream_open(device_named(ctx, "emu"), &s));
+	ASSERT_EQ(threads_now(), 1);
+	ASSERT_EQ(stats_of(ctx).pool_bytes, 0);
+	strait_stream_close(s);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	ASSERT_EQ(threads_now(), 1);
+}
+
+/* Threads end with the context. */
+TEST(threads_go_with_the_context)
+{
+	for (int i = 0; i < 3; i++) {
+		struct strait_context_opts opts = { .size = sizeof(opts), .threads = 4 };
+		struct strait_context *ctx = context_new(&opts);
+		struct strait_region *r = region_new(device_named(ctx, "emu"), MIB(64));
+		struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(64), 1), O_RDONLY, STRAIT_FILE_LEASE);
+
+		ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(64)), (ssize_t)MIB(64));
+		ASSERT_LE(threads_now(), 1 + 4 + 1); /* the workers, and the one that watches leases */
+		strait_context_close(ctx);
+		strait_region_close(r);
+		strait_endpoint_close(ep);
+		ASSERT_EQ(threads_now(), 1);
+	}
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: MIT */
+/* Transfers ordered on a stream. */
+#include "common.h"
+
+#define LEN MIB(8)
+
+static const struct mode modes[] = {
+	{ "emu", "emu:0", 0, 0, 0 },
+	{ "emu-pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
+	{ "emu-direct", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, 0 },
+	{ "host", "host", 0, 0, 0 },
+};
+
+struct rig {
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct strait_region *r;
+	struct strait_endpoint *ep;
+	struct strait_stream *s;
+	unsigned char *want;
+	uint32_t routes;
+};
+
+static void rig_open(struct rig *g, const struct mode *m)
+{
+	g->ctx = context_for(m);
+	g->dev = device_named(g->ctx, m->device);
+	g->r = region_new(g->dev, LEN);
+	g->ep = file_new(g->ctx, make_file("file", LEN, 1), O_RDWR, m->file);
+	g->want = pattern_new(0, LEN, 1);
+	g->routes = m->routes;
+	ASSERT_OK(strait_stream_open(g->dev, &g->s));
+}
+
+static void rig_close(struct rig *g)
+{
+	strait_stream_close(g->s);
+	strait_endpoint_close(g->ep);
+	strait_region_close(g->r);
+	strait_context_close(g->ctx);
+	free(g->want);
+}
+
+/* A transfer's parameters and its result, as they lie in memory. */
+struct params {
+	uint64_t off, region_off, len;
+	int64_t result;
+};
+
+static void put(struct rig *g, uint32_t op, struct params *p)
+{
+	struct strait_stream_transfer t = { .size = sizeof(t),
+					    .op = op,
+					    .routes = op == STRAIT_READ ? g->routes : 0,
+					    .endpoint = g->ep,
+					    .region = g->r,
+					    .endpoint_offset = &p->off,
+					    .region_offset = &p->region_off,
+					    .length = &p->len,
+					    .result = &p->result };
+
+	ASSERT_OK(strait_stream_transfer(g->s, &t));
+}
+
+/* What stands on the stream until it is let go. */
+static atomic_bool blocked;
+
+static void block(void *arg)
+{
+	(void)arg;
+	while (atomic_load(&blocked))
+		sleep_ms(1);
+}
+
+struct check {
+	struct params *p;
+	const unsigned char *mem, *want;
+	uint64_t len;
+	int64_t result;
+	bool bytes, ran;
+};
+
+/* Runs on the stream: looks at what work before it left. */
+static void look(void *arg)
+{
+	struct check *c = arg;
+
+	c->result = c->p->result;
+	c->bytes = !memcmp(c->mem, c->want, c->len);
+	c->ran = true;
+}
+
+static void set_params(void *arg)
+{
+	struct params *p = arg;
+
+	p->off = 12345;
+	p->region_off = 77;
+	p->len = MIB(1) + 1;
+}
+
+/* Parameters are read when the stream reaches the transfer; work behind it sees result and bytes. */
+TEST_VARIANTS(parameters_come_late, struct mode, modes)
+{
+	struct params p = { .off = UINT64_MAX, .region_off = UINT64_MAX, .len = UINT64_MAX, .result = 99 };
+	struct check before, after;
+	struct rig g;
+	void *mem;
+
+	rig_open(&g, v);
+	ASSERT_OK(strait_region_map(g.r, &mem));
+	before = (struct check){ .p = &p, .mem = (unsigned char *)mem + 77, .want = g.want + 12345, .len = MIB(1) + 1 };
+	after = before;
+	atomic_store(&blocked, true);
+	ASSERT_OK(strait_stream_call(g.s, block, NULL));
+	ASSERT_OK(strait_stream_call(g.s, set_params, &p));
+	ASSERT_OK(strait_stream_call(g.s, look, &before));
+	put(&g, STRAIT_READ, &p);
+	ASSERT_OK(strait_stream_call(g.s, look, &after));
+	ASSERT_EQ(strait_stream_wait(g.s, 0), -ETIMEDOUT);
+	ASSERT_EQ(strait_stream_wait(g.s, 5000000), -ETIMEDOUT);
+	ASSERT_FALSE(before.ran);
+	ASSERT_EQ(p.result, 99);
+	atomic_store(&blocked, false);
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	ASSERT_EQ(strait_stream_wait(g.s, 0), 0);
+	ASSERT_TRUE(before.ran && after.ran);
+	ASSERT_EQ(before.result, 99);
+	ASSERT_FALSE(before.bytes);
+	ASSERT_EQ(after.result, (int64_t)MIB(1) + 1);
+	ASSERT_TRUE(after.bytes);
+	ASSERT_EQ(stats_of(g.ctx).stream, 1);
+	rig_close(&g);
+}
+
+struct step {
+	unsigned char *mem;
+	uint64_t i;
+	atomic_uint *next, *wrong;
+};
+
+/* Each step finds the bytes its transfer brought, changes them, and the next transfer takes those away. */
+static void change(void *arg)
+{
+	struct step *s = arg;
+
+	if (atomic_fetch_add(s->next, 1) != s->i)
+		atomic_fetch_add(s->wrong, 1);
+	for (uint64_t k = 0; k < 4096; k++)
+		s->mem[k] = (unsigned char)(s->mem[k] + 1);
+}
+
+TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
+{
+	enum { N = 60 };
+	struct params in[N], out[N];
+	struct step steps[N];
+	atomic_uint next = 0, wrong = 0;
+	struct rig g;
+	void *mem;
+
+	rig_open(&g, v);
+	ASSERT_OK(strait_region_map(g.r, &mem));
+	/* Page 0 of the file goes round and round, one more in each byte each time. */
+	for (unsigned int i = 0; i < N; i++) {
+		uint64_t at = (i % 8) * 4096;
+
+		in[i] = (struct params){ 0, at, 4096, 0 };
+		out[i] = (struct params){ 0, at, 4096, 0 };
+		steps[i] = (struct step){ (unsigned char *)mem + at, i, &next, &wrong };
+		put(&g, STRAIT_READ, &in[i]);
+		ASSERT_OK(strait_stream_call(g.s, change, &steps[i]));
+		put(&g, STRAIT_WRITE, &out[i]);
+	}
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	ASSERT_EQ(wrong, 0);
+	for (unsigned int i = 0; i < N; i++) {
+		ASSERT_EQ(in[i].result, 4096);
+		ASSERT_EQ(out[i].result, 4096);
+	}
+	for (unsigned int i = 0; i < 4096; i++)
+		g.want[i] = (unsigned char)(g.want[i] + N);
+	file_expect(test_path("file"), 0, g.want, LEN);
+	ASSERT_EQ(stats_of(g.ctx).stream, 2 * N);
+	rig_close(&g);
+}
+
+/* A transfer that fails stores its error, and the stream goes on. */
+TEST_VARIANTS(errors_are_stored, struct mode, modes)
+{
+	struct params good = { 0, 0, LEN, 0 }, range = { 0, 1, LEN, 0 }, overflow = { UINT64_MAX, 0, 1, 0 },
+		      end = { LEN, 0, 10, 0 }, small_range = { 0, LEN, 1, 0 }, nothing = { 0, LEN, 0, 1 };
+	struct rig g;
+
+	rig_open(&g, v);
+	put(&g, STRAIT_READ, &range);
+	put(&g, STRAIT_READ, &overflow);
+	put(&g, STRAIT_READ, &small_range);
+	put(&g, STRAIT_READ, &end);
+	put(&g, STRAIT_READ, &nothing);
+	put(&g, STRAIT_READ, &good);
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	ASSERT_EQ(range.result, -EINVAL);
+	ASSERT_EQ(overflow.result, -EINVAL);
+	ASSERT_EQ(small_range.result, -EINVAL);
+	ASSERT_EQ(end.result, 0);
+	ASSERT_EQ(nothing.result, 0);
+	ASSERT_EQ(good.result, (int64_t)LEN);
+	region_expect(g.r, 0, g.want, LEN);
+	if (!strcmp(v->device, "emu:0")) {
+		/* A device error of a transfer is the transfer's alone. */
+		emu_inject_copy_error(g.dev, 0, -EIO);
+		range = (struct params){ 0, 0, 4096, 0 };
+		put(&g, STRAIT_READ, &range);
+		put(&g, STRAIT_READ, &good);
+		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+		ASSERT_EQ(range.result, -EIO);
+		ASSERT_EQ(good.result, (int64_t)LEN);
+	}
+	rig_close(&g);
+}
+
+TEST(malformed_requests)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params p = { 0, 0, 10, 0 };
+	struct strait_stream_transfer t, good;
+	struct strait_endpoint *writable;
+	struct strait_region *host, *gone;
+	struct strait_stream *other;
+	struct rig g, g2;
+	struct {
+		struct strait_stream_transfer t;
+		char tail[8];
+	} longer;
+
+	rig_open(&g, &m);
+	rig_open(&g2, &m);
+	host = region_new(device_named(g.ctx, "host"), 100);
+	gone = region_new(g.dev, 100);
+	ASSERT_OK(strait_region_revoke(gone));
+	writable = file_new(g.ctx, test_path("file"), O_WRONLY, 0);
+	good = (struct strait_stream_transfer){ .size = sizeof(t), .endpoint = g.ep, .region = g.r,
+						.endpoint_offset = &p.off, .region_offset = &p.region_off,
+						.length = &p.len };
+#define REFUSED(code, change)                                                                                          \
+	do {                                                                                                           \
+		t = good;                                                                                              \
+		change;                                                                                                \
+		ASSERT_EQ(strait_stream_transfer(g.s, &t), code);                                                      \
+	} while (0)
+	REFUSED(-EINVAL, t.size = sizeof(t) - 1);
+	REFUSED(-EINVAL, t.op = 2);
+	REFUSED(-EINVAL, t.routes = 1u << 9);
+	REFUSED(-EINVAL, t.endpoint = NULL);
+	REFUSED(-EINVAL, t.region = NULL);
+	REFUSED(-EINVAL, t.endpoint_offset = NULL);
+	REFUSED(-EINVAL, t.region_offset = NULL);
+	REFUSED(-EINVAL, t.length = NULL);
+	REFUSED(-EINVAL, t.endpoint = g2.ep);
+	REFUSED(-EXDEV, t.region = g2.r);
+	REFUSED(-EXDEV, t.region = host);
+	REFUSED(-ENODEV, t.region = gone);
+	REFUSED(-EOPNOTSUPP, t.routes = ROUTE(P2P));
+	REFUSED(-EOPNOTSUPP, t.routes = ROUTE(HOST));
+	REFUSED(-EBADF, t.endpoint = writable);
+	REFUSED(0, t.result = NULL);
+	longer.t = good;
+	longer.t.size = sizeof(longer);
+	memset(longer.tail, 0, sizeof(longer.tail));
+	ASSERT_OK(strait_stream_transfer(g.s, &longer.t));
+	longer.tail[3] = 1;
+	ASSERT_EQ(strait_stream_transfer(g.s, &longer.t), -E2BIG);
+	ASSERT_EQ(strait_stream_transfer(g.s, NULL), -EINVAL);
+	ASSERT_EQ(strait_stream_transfer(NULL, &t), -EINVAL);
+	ASSERT_EQ(strait_stream_call(g.s, NULL, NULL), -EINVAL);
+	ASSERT_EQ(strait_stream_call(NULL, block, NULL), -EINVAL);
+	ASSERT_EQ(strait_stream_wait(NULL, 0), -EINVAL);
+	ASSERT_EQ(strait_stream_wait(g.s, -1), -EINVAL);
+	ASSERT_EQ(strait_stream_open(NULL, &other), -EINVAL);
+	ASSERT_EQ(strait_stream_open(g.dev, NULL), -EINVAL);
+	ASSERT_EQ(strait_stream_import(g.dev, NULL, NULL), -EINVAL);
+	strait_stream_close(NULL);
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	ASSERT_EQ(stats_of(g.ctx).stream, 2);
+	strait_region_close(host);
+	strait_region_close(gone);
+	strait_endpoint_close(writable);
+	rig_close(&g);
+	rig_close(&g2);
+}
+
+static void *close_region(void *arg)
+{
+	strait_region_close(arg);
+	return NULL;
+}
+
+/* Memory is not given back while a transfer that was put on a stream may still write it. */
+TEST(a_region_closed_while_its_transfer_waits)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params p = { 0, 0, LEN, 99 };
+	struct rig g;
+	pthread_t t;
+
+	rig_open(&g, &m);
+	atomic_store(&blocked, true);
+	ASSERT_OK(strait_stream_call(g.s, block, NULL));
+	put(&g, STRAIT_READ, &p);
+	strait_endpoint_close(g.ep);
+	thread_start(&t, close_region, g.r);
+	sleep_ms(30);
+	ASSERT_EQ(pthread_tryjoin_np(t, NULL), EBUSY);
+	atomic_store(&blocked, false);
+	thread_join(t);
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	/* It came to its turn after the region was revoked. */
+	ASSERT_EQ(p.result, -ENODEV);
+	strait_stream_close(g.s);
+	strait_context_close(g.ctx);
+	free(g.want);
+}
+
+TEST(closing_a_stream_waits_for_its_work)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params p[20];
+	struct rig g;
+
+	rig_open(&g, &m);
+	for (int i = 0; i < 20; i++) {
+		p[i] = (struct params){ 0, 0, LEN, 99 };
+		put(&g, STRAIT_READ, &p[i]);
+	}
+	strait_stream_close(g.s);
+	for (int i = 0; i < 20; i++)
+		ASSERT_EQ(p[i].result, (int64_t)LEN);
+	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
+	put(&g, STRAIT_READ, &p[0]);
+	rig_close(&g);
+	ASSERT_EQ(p[0].result, (int64_t)LEN);
+}
+
+/* Streams do not wait for each other, and their number is not bounded by that of threads. */
+TEST(many_streams)
+{
+	enum { STREAMS = 24, EACH = 30 };
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	static struct params p[STREAMS][EACH];
+	struct strait_stream *s[STREAMS], *stuck;
+	uint64_t state = 3;
+	struct rig g;
+
+	rig_open(&g, &m);
+	stuck = g.s;
+	atomic_store(&blocked, true);
+	ASSERT_OK(strait_stream_call(stuck, block, NULL));
+	for (int i = 0; i < STREAMS; i++)
+		ASSERT_OK(strait_stream_open(g.dev, &s[i]));
+	for (uint64_t k = 0; k < EACH; k++)
+		for (uint64_t i = 0; i < STREAMS; i++) {
+			uint64_t at = i * (LEN / STREAMS);
+
+			p[i][k] = (struct params){ at, at, 1 + prng_below(&state, LEN / STREAMS), 99 };
+			g.s = s[i];
+			put(&g, STRAIT_READ, &p[i][k]);
+		}
+	for (int i = 0; i < STREAMS; i++) {
+		ASSERT_OK(strait_stream_wait(s[i], STRAIT_FOREVER));
+		for (int k = 0; k < EACH; k++)
+			ASSERT_EQ(p[i][k].result, (int64_t)p[i][k].len);
+		region_expect(g.r, p[i][0].region_off, g.want + p[i][0].off, p[i][0].len);
+	}
+	ASSERT_EQ(strait_stream_wait(stuck, 0), -ETIMEDOUT);
+	atomic_store(&blocked, false);
+	for (int i = 0; i < STREAMS; i++)
+		strait_stream_close(s[i]);
+	g.s = stuck;
+	rig_close(&g);
+}
+
+static void *remove_device(void *arg)
+{
+	ASSERT_OK(strait_emu_remove(arg));
+	return NULL;
+}
+
+/* When the device is pulled out what waits on a stream ends all the same. */
+TEST(a_device_removed_under_a_stream)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params p[10], late = { 0, 0, 10, 0 };
+	struct strait_stream_transfer t;
+	struct strait_stream *s;
+	struct rig g;
+	pthread_t th;
+
+	rig_open(&g, &m);
+	atomic_store(&blocked, true);
+	ASSERT_OK(strait_stream_call(g.s, block, NULL));
+	for (int i = 0; i < 10; i++) {
+		p[i] = (struct params){ 0, 0, i % 2 ? 100 : LEN, 99 };
+		put(&g, i % 3 ? STRAIT_READ : STRAIT_WRITE, &p[i]);
+	}
+	thread_start(&th, remove_device, g.dev);
+	while (strait_region_check(g.r) != -ENODEV)
+		sleep_ms(1);
+	t = (struct strait_stream_transfer){ .size = sizeof(t), .endpoint = g.ep, .region = g.r,
+					     .endpoint_offset = &late.off, .region_offset = &late.region_off,
+					     .length = &late.len };
+	ASSERT_EQ(strait_stream_transfer(g.s, &t), -ENODEV);
+	ASSERT_EQ(strait_stream_call(g.s, block, NULL), -ENODEV);
+	ASSERT_EQ(strait_stream_open(g.dev, &s), -ENODEV);
+	atomic_store(&blocked, false);
+	strait_stream_wait(g.s, STRAIT_FOREVER);
+	thread_join(th);
+	for (int i = 0; i < 10; i++)
+		ASSERT_EQ(p[i].result, -ENODEV);
+	rig_close(&g);
+}
+
+/* The numbers of transfers on a stream start again some day: the comparison goes round with them. */
+TEST(numbers_go_round)
+{
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "emu");
+	const struct provider_ops *ops = dev->ops;
+	_Atomic uint32_t word = UINT32_MAX - 1;
+	struct dev_stream *s;
+
+	ASSERT_OK(ops->stream_open(dev, NULL, &s));
+	ASSERT_OK(ops->stream_wait_word(s, &word, (uint64_t)(uintptr_t)&word, UINT32_MAX - 1));
+	ASSERT_EQ(ops->stream_wait(s, 0), 0);
+	for (uint32_t n = UINT32_MAX; n != 3; n++) {
+		ASSERT_OK(ops->stream_wait_word(s, &word, (uint64_t)(uintptr_t)&word, n));
+		ASSERT_EQ(ops->stream_wait(s, 0), -ETIMEDOUT);
+		ops->word_post(dev, &word, n);
+		ASSERT_OK(ops->stream_wait(s, STRAIT_FOREVER));
+	}
+	ops->stream_close(s);
+	strait_context_close(ctx);
+}
+
+/* No thread for the word: the call fails, and what the caller gave it is not touched any more. */
+TEST(a_transfer_that_could_not_be_put_on)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct rig g;
+	unsigned int failed = 0;
+
+	rig_open(&g, &m);
+	for (unsigned int nth = 1; nth < 6; nth++) {
+		struct params *p = malloc(sizeof(*p));
+		struct strait_stream_transfer t = { .size = sizeof(t), .endpoint = g.ep, .region = g.r,
+						    .endpoint_offset = &p->off, .region_offset = &p->region_off,
+						    .length = &p->len, .result = &p->result };
+		int rc;
+
+		*p = (struct params){ 0, 0, 4096, 99 };
+		inject(OS_THREAD, nth, 0, -EAGAIN);
+		rc = strait_stream_transfer(g.s, &t);
+		if (!rc) {
+			ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+			ASSERT_EQ(p->result, 4096);
+		} else {
+			ASSERT_EQ(rc, -EAGAIN);
+			failed++;
+		}
+		free(p);
+		inject_off();
+		/* Order is as good as before. */
+		p = &(struct params){ 0, 0, LEN, 99 };
+		put(&g, STRAIT_READ, p);
+		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+		ASSERT_EQ(p->result, (int64_t)LEN);
+		if (rc)
+			/* All threads there are go with the context. */
+			rig_close(&g), rig_open(&g, &m);
+	}
+	ASSERT_GE(failed, 2);
+	rig_close(&g);
+}
