@@ -9,6 +9,7 @@
 #define DEFAULT_DEPTH 16
 #define MAX_DEPTH 1024
 #define DEFAULT_THREADS 12
+#define WORD_BYTES 4096u
 
 static int check_opts(const struct strait_context_opts *o)
 {
@@ -41,6 +42,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 	de->pool.stat_waits = &ctx->stats.pool_waits;
 	pthread_mutex_init(&de->lock, NULL);
 	list_init(&de->streams);
+	list_init(&de->words);
 	dev->engine = de;
 	return 0;
 }
@@ -62,6 +64,13 @@ static void close_device(struct strait_device *dev)
 		return;
 	list_for_each_safe(it, tmp, &de->streams)
 		free_stream(dev, list_entry(it, struct lane_stream, node));
+	list_for_each_safe(it, tmp, &de->words) {
+		struct stream_word *w = list_entry(it, struct stream_word, node);
+
+		dev->ops->host_unregister(dev, &w->reg);
+		os_unmap((void *)w->word, WORD_BYTES);
+		free(w);
+	}
 	pool_fini(&de->pool);
 	pthread_mutex_destroy(&de->lock);
 	free(de);
@@ -246,6 +255,51 @@ void engine_event_put(struct lane_stream *ls, struct dev_event *e)
 		ls->events[ls->n_events++] = e;
 	else
 		e->dev->ops->event_close(e);
+}
+
+int engine_word_get(struct strait_device *dev, struct stream_word **ret)
+{
+	struct device_engine *de = device_engine(dev);
+	struct stream_word *w = NULL;
+	void *page;
+	int rc;
+
+	pthread_mutex_lock(&de->lock);
+	if (!list_empty(&de->words)) {
+		w = list_first(&de->words, struct stream_word, node);
+		list_del(&w->node);
+	}
+	pthread_mutex_unlock(&de->lock);
+	if (!w) {
+		w = calloc(1, sizeof(*w));
+		if (!w)
+			return -ENOMEM;
+		list_init(&w->node);
+		rc = os_map_anon(WORD_BYTES, dev->numa_node, &page);
+		if (rc)
+			goto free_word;
+		rc = dev->ops->host_register(dev, page, WORD_BYTES, 0, &w->reg);
+		if (rc)
+			goto unmap;
+		w->word = page;
+	}
+	atomic_store_explicit(w->word, 0, memory_order_relaxed);
+	*ret = w;
+	return 0;
+unmap:
+	os_unmap(page, WORD_BYTES);
+free_word:
+	free(w);
+	return rc;
+}
+
+void engine_word_put(struct strait_device *dev, struct stream_word *w)
+{
+	struct device_engine *de = device_engine(dev);
+
+	pthread_mutex_lock(&de->lock);
+	list_add(&de->words, &w->node);
+	pthread_mutex_unlock(&de->lock);
 }
 
 int engine_stream_finish(struct lane_stream *ls)

@@ -25,6 +25,17 @@ struct device_engine {
 	struct pool pool;
 	pthread_mutex_t lock;
 	struct list streams; /* idle struct lane_stream */
+	struct list words;   /* idle struct stream_word */
+};
+
+/*
+ * A word that a stream waits for. Kept as long as the context: giving registered memory back can make a
+ * driver wait for streams that have nothing to do with it.
+ */
+struct stream_word {
+	struct list node;
+	_Atomic uint32_t *word;
+	struct host_reg reg;
 };
 
 struct strait_context {
@@ -84,6 +95,8 @@ void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool b
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);
 
+int engine_word_get(struct strait_device *dev, struct stream_word **ret);
+void engine_word_put(struct strait_device *dev, struct stream_word *w);
 /* Wait for the work put on a stream so far, by an event: that is noticed sooner than an idle stream. */
 int engine_stream_finish(struct lane_stream *ls);
 

@@ -66,7 +66,6 @@ static void lane_run(struct job *job, bool helper)
 	int rc;
 
 	list_init(&l.copies);
-	list_init(&l.over);
 	pthread_mutex_lock(&job->lock);
 	if (job->op == STRAIT_READ && (job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) &&
 	    job->ep->facts.can_buffered && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {

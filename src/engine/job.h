@@ -107,7 +107,6 @@ struct lane {
 	unsigned int n_io;    /* on the ring */
 	struct list copies;   /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
-	struct list over;     /* registered windows whose copy is over */
 };
 
 /* Runs the transfer to its end, on this thread and such others as are free. */

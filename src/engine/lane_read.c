@@ -244,19 +244,8 @@ static bool reap_copy(struct lane *l, bool wait)
 	} else {
 		job_add_bytes(job, w->route, w->got);
 	}
-	if (w->map && !err && !l->sends)
-		list_add_tail(&l->over, &w->node);
-	else
-		lane_free_window(l, w);
+	lane_free_window(l, w);
 	return true;
-}
-
-static void unregister_over(struct lane *l)
-{
-	list_for_each_safe(it, tmp, &l->over) {
-		list_del(it);
-		lane_free_window(l, list_entry(it, struct window, node));
-	}
 }
 
 /* Send a window that passed the gate to the device, or drop it if it lies past the good bytes. */
@@ -266,15 +255,6 @@ static void pass(struct lane *l, struct window *w)
 	int rc = 0;
 
 	if (w->got && !job->host) {
-		/*
-		 * Unregistering makes the driver wait for all copies under way. So the window before goes now, when
-		 * this one is registered and its own copy is over, and before the next copy starts.
-		 */
-		if (w->map && !l->sends) {
-			while (l->n_copies)
-				reap_copy(l, true);
-			unregister_over(l);
-		}
 		rc = lane_copy(l, w);
 		if (!rc) {
 			while (l->n_copies > MAX_COPIES)
@@ -536,5 +516,4 @@ void lane_read(struct lane *l)
 		else
 			break;
 	}
-	unregister_over(l);
 }

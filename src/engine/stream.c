@@ -12,8 +12,6 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define WORD_BYTES 4096u
-
 struct strait_stream {
 	struct strait_context *ctx;
 	struct strait_device *dev;
@@ -22,8 +20,7 @@ struct strait_stream {
 	pthread_cond_t idle;
 	unsigned int flying;  /* transfers not yet finished */
 	uint32_t sequence;
-	_Atomic uint32_t *word;
-	struct host_reg reg;
+	struct stream_word *word;
 };
 
 struct ordered {
@@ -42,7 +39,6 @@ struct strait_context *stream_context(const struct strait_stream *s)
 int stream_open(struct strait_device *dev, bool import, void *native, struct strait_stream **ret)
 {
 	struct strait_stream *s;
-	void *page;
 	int rc;
 
 	if (!(dev->caps & STRAIT_DEVICE_STREAMS))
@@ -52,28 +48,22 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 		return -ENOMEM;
 	s->dev = dev;
 	s->ctx = device_context(dev);
-	rc = os_map_anon(WORD_BYTES, dev->numa_node, &page);
+	rc = engine_word_get(dev, &s->word);
 	if (rc)
 		goto free_stream;
-	rc = dev->ops->host_register(dev, page, WORD_BYTES, 0, &s->reg);
-	if (rc)
-		goto unmap;
-	s->word = page;
 	if (import)
 		rc = dev->ops->stream_import(dev, native, &s->stream);
 	else
 		rc = dev->ops->stream_open(dev, NULL, &s->stream);
 	if (rc)
-		goto unregister;
+		goto put_word;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
 	engine_ref(s->ctx);
 	*ret = s;
 	return 0;
-unregister:
-	dev->ops->host_unregister(dev, &s->reg);
-unmap:
-	os_unmap(page, WORD_BYTES);
+put_word:
+	engine_word_put(dev, s->word);
 free_stream:
 	free(s);
 	return rc;
@@ -93,8 +83,7 @@ void stream_close(struct strait_stream *s)
 		pthread_cond_wait(&s->idle, &s->lock);
 	pthread_mutex_unlock(&s->lock);
 	s->dev->ops->stream_close(s->stream);
-	s->dev->ops->host_unregister(s->dev, &s->reg);
-	os_unmap((void *)s->word, WORD_BYTES);
+	engine_word_put(s->dev, s->word);
 	pthread_cond_destroy(&s->idle);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -162,7 +151,7 @@ static void ordered_run(struct task *task)
 	stat_add(&s->ctx->stats.stream, 1);
 	if (o->t.result)
 		*o->t.result = rc ? rc : (int64_t)r.bytes;
-	s->dev->ops->word_post(s->dev, s->word, o->sequence);
+	s->dev->ops->word_post(s->dev, s->word->word, o->sequence);
 	ordered_free(o);
 }
 
@@ -224,7 +213,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 		ordered_free(o);
 		return rc;
 	}
-	rc = s->dev->ops->stream_wait_word(s->stream, s->word, s->reg.dev_addr, o->sequence);
+	rc = s->dev->ops->stream_wait_word(s->stream, s->word->word, s->word->reg.dev_addr, o->sequence);
 	/* The function is on the stream for good, and finds that there is nothing to do. */
 	if (rc)
 		o->abandoned = true;

@@ -114,6 +114,8 @@ static void cuda_close(struct provider *p)
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
 		struct cuda_device *cd = cuda_device(dev);
 
+		if (cd->windows)
+			cuda_space_put(cd->windows);
 		if (cd->primary)
 			cuda_space_put(cd->primary);
 		pthread_mutex_destroy(&cd->lock);

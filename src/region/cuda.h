@@ -41,6 +41,7 @@ struct cuda_space {
 	struct cuda_device *cd;
 	cu_context ctx;
 	bool primary; /* the device's own context, retained */
+	bool own;     /* made by the provider, see cuda_space_windows() */
 	atomic_uint refs;
 	atomic_bool dead;	 /* the context was destroyed or reset; once is for good */
 	void *page;		 /* registered in the context: known to the driver as long as that lives */
@@ -67,6 +68,7 @@ struct cuda_device {
 	pthread_mutex_t lock;
 	struct list spaces;
 	struct cuda_space *primary; /* NULL until needed; kept from then on */
+	struct cuda_space *windows; /* likewise */
 };
 
 struct cuda_stream {
@@ -95,6 +97,13 @@ static inline struct cuda_stream *cuda_stream(struct dev_stream *s)
 
 /* cuda_space.c. A reference on the space of a context of the device; NULL is its primary one. */
 int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **ret);
+/*
+ * A reference on a space of the provider's own, where windows of files are registered. cuMemHostUnregister()
+ * waits for all work of the context it is called in, and makes every thread that calls the driver there wait as
+ * well: in a context of the application's that would be the application's work, which may itself wait for a
+ * transfer. In a context where nothing runs it waits for nothing.
+ */
+int cuda_space_windows(struct cuda_device *cd, struct cuda_space **ret);
 /* -ENODEV when the device was reset: memory registered with it is registered no more. */
 int cuda_primary_check(struct cuda_device *cd);
 void cuda_space_ref(struct cuda_space *sp);

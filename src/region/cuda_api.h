@@ -113,6 +113,8 @@ enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 	X(primary_retain, "cuDevicePrimaryCtxRetain", 7000, false, (cu_context * ctx, cu_device dev))                  \
 	X(primary_release, "cuDevicePrimaryCtxRelease", 11000, false, (cu_device dev))                                 \
 	X(primary_state, "cuDevicePrimaryCtxGetState", 7000, false, (cu_device dev, unsigned int *flags, int *active)) \
+	X(ctx_create, "cuCtxCreate", 3020, true, (cu_context * ctx, unsigned int flags, cu_device dev))                \
+	X(ctx_destroy, "cuCtxDestroy", 4000, true, (cu_context ctx))                                                   \
 	X(ctx_push, "cuCtxPushCurrent", 4000, false, (cu_context ctx))                                                 \
 	X(ctx_pop, "cuCtxPopCurrent", 4000, false, (cu_context * ctx))                                                 \
 	X(ctx_current, "cuCtxGetCurrent", 4000, false, (cu_context * ctx))                                             \

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Host memory for the GPU. It is registered in the device's primary context and made known to all, so
- * that streams of the application's contexts can use it too.
+ * Host memory for the GPU. What stays registered is registered in the device's primary context, windows of
+ * files, which come and go, in one of the provider's own; all of it is made known to all contexts, so that
+ * streams of the application's can use it too.
  */
 #include "base/util.h"
 #include "os/os.h"
 #include "region/cuda.h"
 
-static int reg_new(struct strait_device *dev, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
+/* Takes the reference on @sp. */
+static int reg_new(struct cuda_space *sp, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
 {
-	struct cuda_space *sp;
 	struct cuda_entry e;
 	cu_ptr addr = 0;
 	cu_result r;
 	int rc;
 
-	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
-	if (rc)
-		return rc;
 	rc = cuda_enter(sp, &e);
 	if (rc)
 		goto put_space;
@@ -41,6 +39,7 @@ put_space:
 int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
 {
 	bool read_only = flags & HOST_REG_READ_ONLY;
+	struct cuda_space *sp;
 	int rc;
 
 	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len)
@@ -55,11 +54,16 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 		rc = os_populate_read(ptr, len);
 		if (rc && rc != -EOPNOTSUPP)
 			return rc;
+		rc = cuda_space_windows(cuda_device(dev), &sp);
+	} else {
+		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
 	}
+	if (rc)
+		return rc;
 	/* A mere wish where the memory is writable. */
 	if (!cuda_device(dev)->read_only)
 		read_only = false;
-	return reg_new(dev, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+	return reg_new(sp, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
 }
 
 void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg)
@@ -79,7 +83,11 @@ void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg)
 
 int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
+	struct cuda_space *sp;
+	int rc;
+
 	if (!mmio || !len)
 		return -EINVAL;
-	return reg_new(dev, mmio, len, CU_HOST_IOMEMORY, ret);
+	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	return rc ? rc : reg_new(sp, mmio, len, CU_HOST_IOMEMORY, ret);
 }

@@ -208,6 +208,44 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 	return rc;
 }
 
+/* With the device's lock held. */
+static int make_windows(struct cuda_device *cd)
+{
+	cu_context ctx, popped;
+	cu_result r;
+	int rc;
+
+	if (!cu.ctx_create || !cu.ctx_destroy)
+		return -EOPNOTSUPP;
+	r = cu.ctx_create(&ctx, 0, cd->ordinal);
+	if (r)
+		return cuda_errno(r);
+	cu.ctx_pop(&popped); /* making it made it current */
+	rc = space_new(cd, ctx, false, &cd->windows);
+	if (rc)
+		cu.ctx_destroy(ctx);
+	else
+		cd->windows->own = true;
+	return rc;
+}
+
+int cuda_space_windows(struct cuda_device *cd, struct cuda_space **ret)
+{
+	int rc = 0;
+
+	if (cuda_gone(cd))
+		return -ENODEV;
+	pthread_mutex_lock(&cd->lock);
+	if (!cd->windows)
+		rc = make_windows(cd);
+	if (!rc) {
+		cuda_space_ref(cd->windows);
+		*ret = cd->windows;
+	}
+	pthread_mutex_unlock(&cd->lock);
+	return rc;
+}
+
 void cuda_space_ref(struct cuda_space *sp)
 {
 	atomic_fetch_add_explicit(&sp->refs, 1, memory_order_relaxed);
@@ -231,6 +269,8 @@ static void space_free(struct cuda_space *sp)
 	/* A reset does not release it. */
 	if (sp->primary)
 		cu.primary_release(sp->cd->ordinal);
+	if (sp->own)
+		cu.ctx_destroy(sp->ctx);
 	pthread_mutex_destroy(&sp->lock);
 	free(sp);
 }

@@ -27,7 +27,7 @@ struct fake_machine {
 	int driver_version; /* 13000 */
 	size_t memory;	    /* of each device, 256 MiB */
 	bool no_dmabuf, no_read_only, no_wait_value, no_handle_retain, no_mapping_attributes;
-	bool unregister_waits; /* cuMemHostUnregister and cuMemFree wait for all streams of the device */
+	bool unregister_waits; /* cuMemHostUnregister waits for the streams of its context, cuMemFree for all of the device */
 	unsigned int copy_us;  /* how long a copy takes at least */
 };
 extern struct fake_machine fake_machine;

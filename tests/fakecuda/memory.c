@@ -347,7 +347,7 @@ cu_result cuMemHostUnregister(void *ptr)
 		r = CU_NOT_REGISTERED;
 	} else {
 		if (fake_machine.unregister_waits)
-			streams_wait(NULL, m->device);
+			streams_wait(ctx, m->device);
 		memory_free(m);
 	}
 	pthread_mutex_unlock(&fake_lock);

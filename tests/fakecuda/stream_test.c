@@ -32,6 +32,7 @@ static const struct stream_kind {
 	{ "application-staged", 1, ROUTE(STAGED), false },
 	{ "application-staged-waits", 1, ROUTE(STAGED), true },
 	{ "application-pagecache", 1, ROUTE(PAGECACHE), false },
+	{ "application-pagecache-waits", 1, ROUTE(PAGECACHE), true },
 	{ "default", 2, 0, false },
 	{ "primary-default", 3, 0, false },
 };

@@ -48,8 +48,12 @@ TEST(context_options)
 	strait_context_close(ctx);
 	strait_context_close(NULL);
 	/* The limits themselves. */
-	o = (struct strait_context_opts){ .size = sizeof(o), .threads = 64, .queue_depth = 1024, .chunk_bytes = MIB(64),
-					  .log_level = STRAIT_LOG_DEBUG, .flags = STRAIT_CONTEXT_NO_URING };
+	o = (struct strait_context_opts){ .size = sizeof(o),
+					  .threads = 64,
+					  .queue_depth = 1024,
+					  .chunk_bytes = MIB(64),
+					  .log_level = STRAIT_LOG_DEBUG,
+					  .flags = STRAIT_CONTEXT_NO_URING };
 	ASSERT_OK(strait_context_open(&o, &ctx));
 	strait_context_close(ctx);
 }
@@ -275,7 +279,8 @@ TEST_VARIANTS(what_a_device_does_to_bytes, struct mode, devices_)
 	struct strait_context *ctx = context_new(NULL);
 	struct strait_device *dev = device_named(ctx, v->device);
 	struct strait_region *a = region_new(dev, len), *b = region_new(dev, len);
-	struct strait_region *elsewhere = region_new(device_named(ctx, strcmp(v->device, "host") ? "host" : "emu"), 100);
+	struct strait_region *elsewhere =
+		region_new(device_named(ctx, strcmp(v->device, "host") ? "host" : "emu"), 100);
 	unsigned char *data = pattern_new(0, len, 1), *zeros = calloc(1, len);
 	uint32_t crc = 0, part = 0;
 	uint64_t where = 7;
@@ -410,7 +415,8 @@ TEST(malformed_transfers)
 	ASSERT_EQ(strait_file_open(ctx, "/", O_RDONLY, 0, 0, NULL), -EINVAL);
 	ASSERT_EQ(strait_file_import(NULL, 0, 0, &ep), -EINVAL);
 	ASSERT_EQ(strait_file_import(ctx, 0, 0, NULL), -EINVAL);
-	ASSERT_EQ(strait_file_info(NULL, &(struct strait_file_info){ .size = sizeof(struct strait_file_info) }), -EINVAL);
+	ASSERT_EQ(strait_file_info(NULL, &(struct strait_file_info){ .size = sizeof(struct strait_file_info) }),
+		  -EINVAL);
 	ASSERT_EQ(strait_file_info(ep, NULL), -EINVAL);
 	ASSERT_EQ(strait_file_info(ep, &(struct strait_file_info){ .size = 9 }), -EINVAL);
 	ASSERT_EQ(strait_endpoint_sync(NULL), -EINVAL);

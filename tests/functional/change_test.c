@@ -49,7 +49,8 @@ static void append(struct changer *c, uint64_t *state)
 	if (at >= c->len)
 		ASSERT_EQ(ftruncate(c->fd, 0), 0);
 	else
-		ASSERT_GT(pwrite(c->fd, c->data + at, min_u64(1 + prng_below(state, 99999), c->len - at), (off_t)at), 0);
+		ASSERT_GT(pwrite(c->fd, c->data + at, min_u64(1 + prng_below(state, 99999), c->len - at), (off_t)at),
+			  0);
 }
 
 /*
@@ -62,7 +63,8 @@ static void check(struct strait_region *r, const struct strait_result *res, cons
 	ASSERT_OK(strait_region_copy_out(r, 0, buf, len));
 	for (uint64_t i = 0; i < res->bytes; i++)
 		if (buf[i] != want[off + i] && !(zeros && buf[i] == 0))
-			FAIL("byte %llu of %llu is 0x%02x", (unsigned long long)i, (unsigned long long)res->bytes, buf[i]);
+			FAIL("byte %llu of %llu is 0x%02x", (unsigned long long)i, (unsigned long long)res->bytes,
+			     buf[i]);
 }
 
 static void run(const struct mode *m, void (*change)(struct changer *c, uint64_t *state), bool zeros, int rounds)

@@ -207,6 +207,15 @@ struct strait_endpoint *file_new(struct strait_context *ctx, const char *path, i
 	return ep;
 }
 
+struct strait_queue *queue_new(struct strait_context *ctx, uint32_t entries)
+{
+	struct strait_queue_opts opts = { .size = sizeof(opts), .entries = entries };
+	struct strait_queue *q;
+
+	ASSERT_OK(strait_queue_open(ctx, entries ? &opts : NULL, &q));
+	return q;
+}
+
 struct strait_file_info file_info(struct strait_endpoint *ep)
 {
 	struct strait_file_info info = { .size = sizeof(info) };
@@ -448,8 +457,9 @@ static void make_fs(const char *fs, const char *image)
 	const char *options = !strcmp(fs, "ext4") ? "-q -F -O ^has_journal -E lazy_itable_init=0" : "-q -f";
 	char cmd[4600];
 
-	snprintf(cmd, sizeof(cmd), "PATH=$PATH:/sbin:/usr/sbin; command -v mkfs.%s >/dev/null || exit 99; mkfs.%s %s '%s'", fs,
-		 fs, options, image);
+	snprintf(cmd, sizeof(cmd),
+		 "PATH=$PATH:/sbin:/usr/sbin; command -v mkfs.%s >/dev/null || exit 99; mkfs.%s %s '%s'", fs, fs,
+		 options, image);
 	switch (WEXITSTATUS(system(cmd))) {
 	case 0:
 		return;

@@ -80,6 +80,8 @@ struct strait_context *context_for(const struct mode *m);
 struct strait_device *device_named(struct strait_context *ctx, const char *name);
 struct strait_region *region_new(struct strait_device *dev, size_t len);
 struct strait_endpoint *file_new(struct strait_context *ctx, const char *path, int oflags, uint32_t flags);
+/* With @entries of them, 0 for the default. */
+struct strait_queue *queue_new(struct strait_context *ctx, uint32_t entries);
 struct strait_file_info file_info(struct strait_endpoint *ep);
 struct strait_stats stats_of(struct strait_context *ctx);
 

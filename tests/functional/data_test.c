@@ -81,7 +81,8 @@ TEST_VARIANTS(reads_of_every_size, struct mode, read_modes)
 			/* Some of it cached, some not. */
 			if (k % 3 == 0)
 				evict(g.path, k == 3 ? MIB(1) : 0, k == 3 ? MIB(1) : 0);
-			check_read(&g, odd_offset(&state, len - sizes[i]), odd_offset(&state, len - sizes[i]), sizes[i]);
+			check_read(&g, odd_offset(&state, len - sizes[i]), odd_offset(&state, len - sizes[i]),
+				   sizes[i]);
 		}
 	}
 	rig_close(&g);
@@ -199,8 +200,8 @@ TEST_VARIANTS(writes_of_every_size, struct mode, write_modes)
 	rig_open(&g, v, len, O_RDWR);
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
 		for (int k = 0; k < 6; k++)
-			check_write(&g, odd_offset(&state, len - sizes[i]), odd_offset(&state, len - sizes[i]), sizes[i],
-				    100 + i * 8 + (uint64_t)k);
+			check_write(&g, odd_offset(&state, len - sizes[i]), odd_offset(&state, len - sizes[i]),
+				    sizes[i], 100 + i * 8 + (uint64_t)k);
 	rig_close(&g);
 }
 

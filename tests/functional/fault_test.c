@@ -92,8 +92,9 @@ struct rig {
 
 static void rig_open(struct rig *g, const struct mode *m)
 {
-	struct strait_context_opts opts = { .size = sizeof(opts), .chunk_bytes = CHUNK, .pool_bytes = 4 * CHUNK,
-					    .threads = 2, .queue_depth = 4 };
+	struct strait_context_opts opts = {
+		.size = sizeof(opts), .chunk_bytes = CHUNK, .pool_bytes = 4 * CHUNK, .threads = 2, .queue_depth = 4
+	};
 
 	g->ctx = context_new(&opts);
 	g->dev = device_named(g->ctx, m->device);
@@ -121,11 +122,21 @@ static bool attempt(struct rig *g, uint32_t op, enum how how, uint64_t len, stru
 {
 	uint64_t off = OFF, region_off = 0;
 	int64_t result = 1;
-	struct strait_transfer t = { .op = op, .routes = op == STRAIT_READ ? g->routes : 0, .endpoint = g->ep,
-				     .region = g->r, .endpoint_offset = off, .length = len };
-	struct strait_stream_transfer st = { .size = sizeof(st), .op = op, .routes = t.routes, .endpoint = g->ep,
-					     .region = g->r, .endpoint_offset = &off, .region_offset = &region_off,
-					     .length = &len, .result = &result };
+	struct strait_transfer t = { .op = op,
+				     .routes = op == STRAIT_READ ? g->routes : 0,
+				     .endpoint = g->ep,
+				     .region = g->r,
+				     .endpoint_offset = off,
+				     .length = len };
+	struct strait_stream_transfer st = { .size = sizeof(st),
+					     .op = op,
+					     .routes = t.routes,
+					     .endpoint = g->ep,
+					     .region = g->r,
+					     .endpoint_offset = &off,
+					     .region_offset = &region_off,
+					     .length = &len,
+					     .result = &result };
 	int rc;
 
 	switch (how) {

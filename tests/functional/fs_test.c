@@ -63,7 +63,8 @@ TEST_VARIANTS(round_trips, struct fs, file_systems)
 		uint64_t state = i;
 
 		for (int k = 0; k < 6; k++) {
-			uint64_t off = k < 2 ? 0 : prng_below(&state, len), n = k < 2 ? len + 10 : prng_below(&state, len);
+			uint64_t off = k < 2 ? 0 : prng_below(&state, len),
+				 n = k < 2 ? len + 10 : prng_below(&state, len);
 
 			if (k % 2)
 				evict(path, 0, k % 4 == 1 ? 0 : len / 2);

@@ -44,7 +44,9 @@ static int use_all(const char *path, uint32_t flags, bool must)
 			ASSERT_EQ(rc, 0);
 		for (int k = 0; !rc && k < (d ? 1 : 3); k++) {
 			for (uint64_t len = 1000; len <= LEN; len += LEN - 1000) {
-				struct strait_transfer t = { .routes = masks[k], .endpoint = ep, .region = r, .length = len };
+				struct strait_transfer t = {
+					.routes = masks[k], .endpoint = ep, .region = r, .length = len
+				};
 				struct strait_result res;
 
 				strait_transfer_run(&t, STRAIT_FOREVER, &res);
@@ -101,8 +103,7 @@ static void forbid(const int *calls, int error)
 	code[prog.len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
 	for (; *calls >= 0; calls++) {
 		code[prog.len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)*calls, 0, 1);
-		code[prog.len++] =
-			(struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error);
+		code[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error);
 	}
 	code[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
@@ -171,8 +172,10 @@ static const struct sandbox {
 	{ "no-cachestat-nor-mincore", { __NR_cachestat, __NR_mincore, -1 }, ENOSYS, true },
 	{ "no-vm-read", { __NR_process_vm_readv, -1 }, EPERM, false },
 	{ "no-statx", { __NR_statx, -1 }, ENOSYS, true },
-	{ "nothing-modern", { __NR_io_uring_setup, __NR_cachestat, __NR_process_vm_readv, __NR_statx, __NR_preadv2, -1 },
-	  ENOSYS, false },
+	{ "nothing-modern",
+	  { __NR_io_uring_setup, __NR_cachestat, __NR_process_vm_readv, __NR_statx, __NR_preadv2, -1 },
+	  ENOSYS,
+	  false },
 };
 
 TEST_VARIANTS(a_sandbox, struct sandbox, sandboxes)

@@ -35,12 +35,8 @@ static const struct variant {
 	uint64_t pool;
 	unsigned int delay_register, delay_read;
 } variants[] = {
-	{ "quick", 3, 0, 0, 0 },
-	{ "slow-registering", 3, 0, 20, 0 },
-	{ "slow-reading", 3, 0, 0, 1 },
-	{ "one-chunk", 3, 1, 5, 0 },
-	{ "one-thread", 1, 0, 0, 0 },
-	{ "both-slow", 4, MIB(2), 5, 1 },
+	{ "quick", 3, 0, 0, 0 },     { "slow-registering", 3, 0, 20, 0 }, { "slow-reading", 3, 0, 0, 1 },
+	{ "one-chunk", 3, 1, 5, 0 }, { "one-thread", 1, 0, 0, 0 },	  { "both-slow", 4, MIB(2), 5, 1 },
 };
 
 struct rig {

@@ -338,6 +338,7 @@ static void use_without_proc(void *arg)
 	append_ro = open(g.path, O_RDONLY | O_APPEND);
 	direct = open(g.path, O_RDWR | O_DIRECT);
 	path = open(g.path, O_PATH);
+	private_mounts();
 	ASSERT_EQ(umount2("/proc", MNT_DETACH), 0);
 	ASSERT_NE(access("/proc/self/fd", F_OK), 0);
 
@@ -378,7 +379,10 @@ static void use_without_proc(void *arg)
 /* Where there is no /proc, what cannot be opened again is used as it is, or refused. */
 TEST(without_proc)
 {
-	private_mounts();
 	/* In a child, because this process looks for leaks at its end, for which it needs /proc. */
-	in_child(use_without_proc, NULL);
+	int status = child_wait(child_start(use_without_proc, NULL));
+
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		SKIP("a mount namespace of one's own is not allowed");
+	ASSERT_EQ(status, 0);
 }

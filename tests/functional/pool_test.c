@@ -26,7 +26,8 @@ static void *all_kinds(void *arg)
 	out = file_new(s->ctx, test_path(name), O_RDWR | O_CREAT, me % 3 ? 0 : STRAIT_FILE_DIRECT);
 	in = file_new(s->ctx, s->path, O_RDONLY, me % 4 == 1 ? STRAIT_FILE_DIRECT : 0);
 	for (unsigned int i = 0; i < (test_slow() > 4 ? 5 : 12); i++) {
-		uint64_t off = prng_below(&state, LEN), n = min_u64(1 + prng_below(&state, i % 3 ? 9999 : LEN), LEN - off);
+		uint64_t off = prng_below(&state, LEN),
+			 n = min_u64(1 + prng_below(&state, i % 3 ? 9999 : LEN), LEN - off);
 		uint32_t mask = masks[prng_below(&state, 4)];
 
 		ASSERT_EQ(move(STRAIT_READ, mask, in, off, r, off, n).bytes, n);
@@ -57,8 +58,9 @@ static const struct size {
 TEST_VARIANTS_TIMEOUT(many_transfers_share_a_pool, struct size, pools, 120)
 {
 	enum { THREADS = 64 };
-	struct strait_context_opts opts = { .size = sizeof(opts), .pool_bytes = v->pool, .chunk_bytes = v->chunk,
-					    .flags = v->flags, .threads = 4 };
+	struct strait_context_opts opts = {
+		.size = sizeof(opts), .pool_bytes = v->pool, .chunk_bytes = v->chunk, .flags = v->flags, .threads = 4
+	};
 	struct share s = { .ctx = context_new(&opts), .pool = v->pool ? max_u64(v->pool, v->chunk) : GIB(1) };
 	pthread_t t[THREADS];
 
@@ -88,8 +90,9 @@ static const struct size few_chunks[] = {
 TEST_VARIANTS(memory_is_bounded, struct size, few_chunks)
 {
 	const uint64_t len = GIB(1);
-	struct strait_context_opts opts = { .size = sizeof(opts), .pool_bytes = v->pool, .chunk_bytes = v->chunk,
-					    .flags = v->flags };
+	struct strait_context_opts opts = {
+		.size = sizeof(opts), .pool_bytes = v->pool, .chunk_bytes = v->chunk, .flags = v->flags
+	};
 	struct strait_context *ctx = context_new(&opts);
 	struct strait_region *r = region_new(device_named(ctx, "emu"), MIB(8));
 	const char *path = test_path("sparse");

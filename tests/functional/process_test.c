@@ -41,8 +41,13 @@ static void works(void)
 	uint64_t off = 0, len = LEN;
 	int64_t result = 0;
 	struct strait_transfer t = { .endpoint = ep, .region = r, .length = LEN };
-	struct strait_stream_transfer st = { .size = sizeof(st), .endpoint = ep, .region = r, .endpoint_offset = &off,
-					     .region_offset = &off, .length = &len, .result = &result };
+	struct strait_stream_transfer st = { .size = sizeof(st),
+					     .endpoint = ep,
+					     .region = r,
+					     .endpoint_offset = &off,
+					     .region_offset = &off,
+					     .length = &len,
+					     .result = &result };
 	struct strait_result res;
 
 	ASSERT_OK(strait_region_fill(r, 0, 0, LEN));

@@ -104,7 +104,9 @@ static void *use_queue(void *arg)
 		struct strait_result res[8];
 
 		for (uint64_t i = 0; i < 8; i++)
-			t[i] = (struct strait_transfer){ .routes = g->routes, .endpoint = g->ep, .region = g->r,
+			t[i] = (struct strait_transfer){ .routes = g->routes,
+							 .endpoint = g->ep,
+							 .region = g->r,
 							 .region_offset = at + i * (LEN / 8),
 							 .length = i % 4 ? 4000 : LEN / 8 };
 		rc = strait_queue_submit(q, t, 8);
@@ -140,9 +142,14 @@ static void *use_stream(void *arg)
 		int rc = 0, n;
 
 		for (n = 0; n < 4 && !rc; n++) {
-			struct strait_stream_transfer t = { .size = sizeof(t), .routes = g->routes, .endpoint = g->ep,
-							    .region = g->r, .endpoint_offset = &off, .region_offset = &at,
-							    .length = &len, .result = &result[n] };
+			struct strait_stream_transfer t = { .size = sizeof(t),
+							    .routes = g->routes,
+							    .endpoint = g->ep,
+							    .region = g->r,
+							    .endpoint_offset = &off,
+							    .region_offset = &at,
+							    .length = &len,
+							    .result = &result[n] };
 
 			rc = strait_stream_transfer(s, &t);
 		}

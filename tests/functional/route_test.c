@@ -33,8 +33,9 @@ static void end(void)
 static struct strait_route_report query(uint32_t op, uint32_t routes, struct strait_region *r, uint64_t off,
 					uint64_t len)
 {
-	struct strait_transfer t = { .op = op, .routes = routes, .endpoint = ep, .region = r, .endpoint_offset = off,
-				     .length = len };
+	struct strait_transfer t = {
+		.op = op, .routes = routes, .endpoint = ep, .region = r, .endpoint_offset = off, .length = len
+	};
 	struct strait_route_report rep = { .size = sizeof(rep) };
 
 	ASSERT_OK(strait_route_query(&t, &rep));

@@ -118,22 +118,28 @@ static const struct broken {
 	{ "type", "{\"a\":{\"dtype\":\"Q7\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "unknown type 'Q7'" },
 	{ "field", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "lacks" },
 	{ "length", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, "type and shape make 2" },
-	{ "overflow", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,1]}}", 1, "overflows" },
-	{ "number", "{\"a\":{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,1]}}", 1, "too large" },
+	{ "overflow", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,1]}}", 1,
+	  "overflows" },
+	{ "number", "{\"a\":{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,1]}}", 1,
+	  "too large" },
 	{ "negative", "{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1, "whole number" },
 	{ "fraction", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1.5],\"data_offsets\":[0,1]}}", 1, "whole number" },
 	{ "backwards", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1, "damaged" },
 	{ "truncated", "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]}}", 5, "truncated" },
 	{ "three", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}}", 1, "more than two" },
-	{ "rank", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "8 dimensions" },
-	{ "overlap", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-		     "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3, "overlap" },
+	{ "rank", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
+	  "8 dimensions" },
+	{ "overlap",
+	  "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+	  "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}",
+	  3, "overlap" },
 	{ "gap", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "belong to no tensor" },
 	{ "tail", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 2, "belong to no tensor" },
 	{ "escape", "{\"a\\q\":1}", 0, "escape is unknown" },
 	{ "surrogate", "{\"a\\ud800\":1}", 0, "surrogate" },
 	{ "nul", "{\"a\\u0000\":1}", 0, "NUL" },
-	{ "deep", "{\"a\":{\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}", 0, "nested" },
+	{ "deep", "{\"a\":{\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}",
+	  0, "nested" },
 	{ "metadata", "{\"__metadata__\":{\"a\":1}}", 0, "string is expected" },
 };
 
@@ -180,8 +186,9 @@ TEST(refuses_what_is_no_safetensors_file)
 /* Headers with bytes changed at random: never a crash, and what is accepted lies inside the file. */
 TEST(survives_damaged_headers)
 {
-	static const char header[] = "{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F16\",\"shape\":[2,3],"
-				     "\"data_offsets\":[0,12]},\"b\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[12,16]}}";
+	static const char header[] =
+		"{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F16\",\"shape\":[2,3],"
+		"\"data_offsets\":[0,12]},\"b\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[12,16]}}";
 	struct strait_context *ctx = context_new(NULL);
 	struct strait_device *host = device_named(ctx, "host");
 	uint64_t seed = 99;

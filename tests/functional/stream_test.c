@@ -240,8 +240,11 @@ TEST(malformed_requests)
 	gone = region_new(g.dev, 100);
 	ASSERT_OK(strait_region_revoke(gone));
 	writable = file_new(g.ctx, test_path("file"), O_WRONLY, 0);
-	good = (struct strait_stream_transfer){ .size = sizeof(t), .endpoint = g.ep, .region = g.r,
-						.endpoint_offset = &p.off, .region_offset = &p.region_off,
+	good = (struct strait_stream_transfer){ .size = sizeof(t),
+						.endpoint = g.ep,
+						.region = g.r,
+						.endpoint_offset = &p.off,
+						.region_offset = &p.region_off,
 						.length = &p.len };
 #define REFUSED(code, change)                                                                                          \
 	do {                                                                                                           \
@@ -406,8 +409,11 @@ TEST(a_device_removed_under_a_stream)
 	thread_start(&th, remove_device, g.dev);
 	while (strait_region_check(g.r) != -ENODEV)
 		sleep_ms(1);
-	t = (struct strait_stream_transfer){ .size = sizeof(t), .endpoint = g.ep, .region = g.r,
-					     .endpoint_offset = &late.off, .region_offset = &late.region_off,
+	t = (struct strait_stream_transfer){ .size = sizeof(t),
+					     .endpoint = g.ep,
+					     .region = g.r,
+					     .endpoint_offset = &late.off,
+					     .region_offset = &late.region_off,
 					     .length = &late.len };
 	ASSERT_EQ(strait_stream_transfer(g.s, &t), -ENODEV);
 	ASSERT_EQ(strait_stream_call(g.s, block, NULL), -ENODEV);
@@ -452,9 +458,13 @@ TEST(a_transfer_that_could_not_be_put_on)
 	rig_open(&g, &m);
 	for (unsigned int nth = 1; nth < 6; nth++) {
 		struct params *p = malloc(sizeof(*p));
-		struct strait_stream_transfer t = { .size = sizeof(t), .endpoint = g.ep, .region = g.r,
-						    .endpoint_offset = &p->off, .region_offset = &p->region_off,
-						    .length = &p->len, .result = &p->result };
+		struct strait_stream_transfer t = { .size = sizeof(t),
+						    .endpoint = g.ep,
+						    .region = g.r,
+						    .endpoint_offset = &p->off,
+						    .region_offset = &p->region_off,
+						    .length = &p->len,
+						    .result = &p->result };
 		int rc;
 
 		*p = (struct params){ 0, 0, 4096, 99 };

@@ -76,9 +76,13 @@ static void batch(struct mine *m)
 	uint64_t slot = m->len / N;
 
 	for (unsigned int i = 0; i < n; i++)
-		t[i] = (struct strait_transfer){ .routes = any_mask(m, d), .endpoint = m->w->in[any(m, 4)], .region = m->r[d],
-						 .endpoint_offset = any(m, m->len - slot), .region_offset = i * slot,
-						 .length = any(m, any(m, 4) ? min_u64(slot, 4000) : slot), .user_data = i };
+		t[i] = (struct strait_transfer){ .routes = any_mask(m, d),
+						 .endpoint = m->w->in[any(m, 4)],
+						 .region = m->r[d],
+						 .endpoint_offset = any(m, m->len - slot),
+						 .region_offset = i * slot,
+						 .length = any(m, any(m, 4) ? min_u64(slot, 4000) : slot),
+						 .user_data = i };
 	ASSERT_OK(strait_queue_submit(m->q, t, n));
 	if (!any(m, 8))
 		strait_queue_cancel(m->q, any(m, n));
@@ -102,10 +106,14 @@ static void ordered(struct mine *m)
 	int64_t result[N];
 
 	for (int i = 0; i < N; i++) {
-		struct strait_stream_transfer t = { .size = sizeof(t), .routes = any_mask(m, d),
-						    .endpoint = m->w->in[any(m, 4)], .region = m->r[d],
-						    .endpoint_offset = &off[i], .region_offset = &off[i],
-						    .length = &len[i], .result = &result[i] };
+		struct strait_stream_transfer t = { .size = sizeof(t),
+						    .routes = any_mask(m, d),
+						    .endpoint = m->w->in[any(m, 4)],
+						    .region = m->r[d],
+						    .endpoint_offset = &off[i],
+						    .region_offset = &off[i],
+						    .length = &len[i],
+						    .result = &result[i] };
 
 		any_range(m, &off[i], &len[i]);
 		ASSERT_OK(strait_stream_transfer(m->st[d], &t));
@@ -172,11 +180,20 @@ static void *work(void *arg)
 	open_mine(&m, atomic_fetch_add(&m.w->next, 1));
 	for (unsigned int i = 0; i < m.w->s->rounds; i++) {
 		switch (any(&m, 10)) {
-		case 0 ... 3: read_one(&m); break;
-		case 4 ... 5: write_one(&m); break;
-		case 6 ... 7: batch(&m); break;
-		case 8: ordered(&m); break;
-		default: come_and_go(&m);
+		case 0 ... 3:
+			read_one(&m);
+			break;
+		case 4 ... 5:
+			write_one(&m);
+			break;
+		case 6 ... 7:
+			batch(&m);
+			break;
+		case 8:
+			ordered(&m);
+			break;
+		default:
+			come_and_go(&m);
 		}
 		if (!any(&m, 16))
 			evict(m.w->in_path, any(&m, m.len), any(&m, m.len) + 1);
@@ -188,8 +205,12 @@ static void *work(void *arg)
 void stress_run(const struct stress *s)
 {
 	static const uint32_t flags[] = { 0, STRAIT_FILE_DIRECT, STRAIT_FILE_UNCHANGING, STRAIT_FILE_LEASE };
-	struct strait_context_opts opts = { .size = sizeof(opts), .flags = s->context, .pool_bytes = s->pool,
-					    .chunk_bytes = s->chunk, .pinned_budget = s->file_bytes * 2, .threads = 6 };
+	struct strait_context_opts opts = { .size = sizeof(opts),
+					    .flags = s->context,
+					    .pool_bytes = s->pool,
+					    .chunk_bytes = s->chunk,
+					    .pinned_budget = s->file_bytes * 2,
+					    .threads = 6 };
 	struct world w = { .s = s };
 	pthread_t *t = calloc(s->threads, sizeof(*t));
 

@@ -7,8 +7,10 @@ static const struct variant {
 	struct stress s;
 } variants[] = {
 	{ "defaults", { .threads = 64, .rounds = 25, .file_bytes = MIB(1) + 77, .seed = 1 } },
-	{ "tiny-pool", { .threads = 64, .rounds = 12, .file_bytes = KIB(700), .seed = 2, .pool = 1, .chunk = KIB(64) } },
-	{ "no-uring", { .threads = 16, .rounds = 25, .file_bytes = MIB(2), .seed = 3, .context = STRAIT_CONTEXT_NO_URING } },
+	{ "tiny-pool",
+	  { .threads = 64, .rounds = 12, .file_bytes = KIB(700), .seed = 2, .pool = 1, .chunk = KIB(64) } },
+	{ "no-uring",
+	  { .threads = 16, .rounds = 25, .file_bytes = MIB(2), .seed = 3, .context = STRAIT_CONTEXT_NO_URING } },
 };
 
 TEST_VARIANTS_TIMEOUT(many_threads, struct variant, variants, 120)
