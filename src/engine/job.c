@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/job.h"
 
-#include <time.h>
-
 #include "base/util.h"
 #include "os/os.h"
 
@@ -73,14 +71,10 @@ static void lane_run(struct job *job, bool helper)
 		l.registers = true;
 	}
 	pthread_mutex_unlock(&job->lock);
-	if (job_mixes(job) && job->dev->tuning.one_caller) {
-		l.sends = !helper && l.registers;
-		l.quiet = helper;
-	}
 	if (!helper && l.registers && job_mixes(job) && job_starts_cached(job))
 		job_want_helper(job);
 
-	if (!job->host && !l.quiet) {
+	if (!job->host) {
 		rc = engine_stream_get(job->dev, &job->region->mem, &l.ls);
 		if (rc) {
 			/* A helper leaves its part to the others; the first lane is the last resort. */
@@ -146,15 +140,9 @@ static void clip_to_file(struct job *job)
 
 void job_run(struct job *job, struct strait_result *result)
 {
-	pthread_condattr_t attr;
-
 	pthread_mutex_init(&job->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&job->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&job->changed, NULL);
 	list_init(&job->gate);
-	list_init(&job->ahead);
 	job->cursor = job->start;
 	job->limit = job->stop;
 	job->lanes = 1;
@@ -168,9 +156,6 @@ void job_run(struct job *job, struct strait_result *result)
 	while (job->lanes)
 		pthread_cond_wait(&job->changed, &job->lock);
 	pthread_mutex_unlock(&job->lock);
-	/* Registered for a place the job did not come to. */
-	list_for_each_safe(it, tmp, &job->ahead)
-		lane_free_window(&(struct lane){ .job = job }, list_entry(it, struct window, node));
 	clip_to_file(job);
 
 	result->bytes = job->limit - job->start;

@@ -10,11 +10,6 @@
  * it have been read. So a failing file leaves device memory untouched past the good bytes, however
  * far ahead other lanes have read.
  *
- * A driver that registers memory may make all who call it wait (device_tuning.one_caller). Where registering
- * and reading mix on such a device, the first lane, and no other, talks to it. It registers in front of the
- * cursor, where the readers arrive when it is done, and not at the gate, where they would wait for it; and
- * it sends what they have read.
- *
  * Why this cannot deadlock on the staging pool: a lane takes its window only after it has a chunk for
  * it, so the first window of the gate's line always has what it needs and moves on by itself.
  */
@@ -26,7 +21,7 @@
 #define JOB_LANES 32
 
 struct window {
-	struct list node; /* job.ahead, job.gate, lane.copies */
+	struct list node; /* job.gate, then lane.copies */
 	uint64_t off;	  /* in the endpoint */
 	uint64_t len;
 	uint64_t got;	  /* bytes read */
@@ -35,8 +30,6 @@ struct window {
 	bool ready;	  /* read; waits for those before it */
 	bool direct;
 	bool cached;	  /* all of it was in the page cache when asked */
-	bool ahead;	  /* on job.ahead: the cursor has not come to it */
-	bool registers;	  /* cut for a lane that registers */
 	int route;
 	struct chunk *chunk;
 	uint64_t skip;	  /* where in the chunk, or mapping, the window starts */
@@ -79,8 +72,6 @@ struct job {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* the gate moved, or a lane ended */
 	struct list gate;	/* windows not yet on their way to the device, in order */
-	struct list ahead;	/* windows being registered in front of the cursor, in order */
-	unsigned int n_ahead;
 	uint64_t cursor;
 	uint64_t limit;	 /* bytes are good up to here */
 	int err;	 /* why not further, 0 for the end of the file */
@@ -102,8 +93,6 @@ struct lane {
 	bool ring_broken;
 	bool stream_broken;
 	bool registers;	      /* takes cached windows by registering them */
-	bool sends;	      /* the lane of a mixed job that talks to the device, for all of them */
-	bool quiet;	      /* one of the others */
 	unsigned int n_io;    /* on the ring */
 	struct list copies;   /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
@@ -134,7 +123,5 @@ int lane_copy(struct lane *l, struct window *w);
 struct window *lane_oldest_copy(struct lane *l, bool wait, int *err);
 void lane_free_window(struct lane *l, struct window *w);
 uint64_t job_dev_addr(const struct job *job, uint64_t off);
-/* Takes a window back that could not be registered; false if the cursor has come to it already. */
-bool lane_give_back(struct lane *l, struct window *w);
 
 #endif

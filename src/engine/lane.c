@@ -8,8 +8,6 @@
 #include "os/os.h"
 
 #define PAGE 4096u
-#define AHEAD_WINDOWS 2 /* how far in front of the cursor windows are registered */
-#define MAX_AHEAD 2
 #define POOL_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
@@ -58,16 +56,6 @@ static bool nothing_left(struct job *job)
 	return done;
 }
 
-static bool has_helpers(struct job *job)
-{
-	bool has;
-
-	pthread_mutex_lock(&job->lock);
-	has = job->lanes > 1;
-	pthread_mutex_unlock(&job->lock);
-	return has;
-}
-
 /* A chunk, waiting only if this lane has nothing else to see to. */
 static struct chunk *get_chunk(struct lane *l)
 {
@@ -85,30 +73,11 @@ static struct chunk *get_chunk(struct lane *l)
 	}
 }
 
-/* Brings the cursor past windows that are being registered at it. Called with the job's lock held. */
-static void pass_ahead(struct job *job)
-{
-	while (!list_empty(&job->ahead)) {
-		struct window *w = list_first(&job->ahead, struct window, node);
-
-		if (w->off != job->cursor)
-			break;
-		list_del(&w->node);
-		w->ahead = false;
-		job->n_ahead--;
-		job->cursor += w->len;
-		list_add_tail(&job->gate, &w->node);
-		pthread_cond_broadcast(&job->changed);
-	}
-}
-
 /* Cuts the next window off the job's range. Called with the job's lock held, when there is a next one. */
 static void cut(struct job *job, struct window *w)
 {
 	uint64_t end = align_down(job->cursor, job->block) + job->block;
 
-	if (!list_empty(&job->ahead))
-		end = min_u64(end, list_first(&job->ahead, struct window, node)->off);
 	w->off = job->cursor;
 	w->len = min_u64(end, job->stop) - w->off;
 	if (job->op == STRAIT_WRITE && job->walign) {
@@ -143,62 +112,11 @@ static void widen(struct job *job, struct window *w)
 	if (job->ep->facts.force_direct)
 		return;
 	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
-	if (!list_empty(&job->ahead))
-		end = min_u64(end, list_first(&job->ahead, struct window, node)->off);
 	if (end <= w->off || !all_cached(job, w->off, end))
 		return;
 	w->cached = true;
 	w->len = max_u64(w->len, end - w->off);
 	job->cursor = w->off + w->len;
-}
-
-/* A window in front of the cursor for a lane that registers, while others read up to it. NULL if it does not pay. */
-static struct window *reserve(struct lane *l)
-{
-	struct job *job = l->job;
-	uint64_t size = job->dev->tuning.mixed_window, off;
-	struct window *w;
-
-	w = calloc(1, sizeof(*w));
-	if (!w)
-		return NULL;
-	pthread_mutex_lock(&job->lock);
-	off = align_up(job->cursor + AHEAD_WINDOWS * size, size);
-	if (!list_empty(&job->ahead)) {
-		struct window *last = list_entry(job->ahead.prev, struct window, node);
-
-		off = max_u64(off, last->off + last->len);
-	}
-	if (job->lanes < 2 || job->n_ahead >= MAX_AHEAD || job->cursor >= job->stop || off + size > job->stop ||
-	    off + size > job->ep_len || !all_cached(job, off, off + size)) {
-		pthread_mutex_unlock(&job->lock);
-		free(w);
-		return NULL;
-	}
-	w->off = off;
-	w->len = size;
-	w->cached = w->ahead = w->registers = true;
-	list_add_tail(&job->ahead, &w->node);
-	job->n_ahead++;
-	pthread_mutex_unlock(&job->lock);
-	return w;
-}
-
-bool lane_give_back(struct lane *l, struct window *w)
-{
-	struct job *job = l->job;
-	bool mine;
-
-	pthread_mutex_lock(&job->lock);
-	mine = w->ahead;
-	if (mine) {
-		list_del(&w->node);
-		job->n_ahead--;
-	}
-	pthread_mutex_unlock(&job->lock);
-	if (mine)
-		lane_free_window(l, w);
-	return mine;
 }
 
 /* The next window, with a chunk unless it needs none. NULL: none left, or no chunk while this lane has work. */
@@ -210,12 +128,6 @@ struct window *lane_take_window(struct lane *l)
 
 	if (nothing_left(job))
 		return NULL;
-	if (l->sends) {
-		w = l->registers ? reserve(l) : NULL;
-		/* With readers at work its place is at the gate. */
-		if (w || has_helpers(job))
-			return w;
-	}
 	if (!job->host) {
 		c = get_chunk(l);
 		if (!c)
@@ -223,7 +135,6 @@ struct window *lane_take_window(struct lane *l)
 	}
 	w = calloc(1, sizeof(*w));
 	pthread_mutex_lock(&job->lock);
-	pass_ahead(job);
 	if (!w || job->cursor >= job->stop) {
 		uint64_t at = job->cursor;
 
@@ -238,7 +149,6 @@ struct window *lane_take_window(struct lane *l)
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
 	cut(job, w);
-	w->registers = l->registers;
 	if (l->registers)
 		widen(job, w);
 	if (job->op == STRAIT_READ)

@@ -2,14 +2,12 @@
 #include "engine/job.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/util.h"
 #include "os/os.h"
 
 #define PAGE 4096u
 #define MAX_COPIES 64 /* per lane; chunks are fewer, but registered windows need none */
-#define GATE_TICK_NS 50000u
 #define MAX_FAULTS 64 /* how often a file may be cut under one window */
 #define BOUNCE_BYTES KIB(256)
 
@@ -269,20 +267,14 @@ static void pass(struct lane *l, struct window *w)
 	lane_free_window(l, w);
 }
 
-/* Send all windows that have been read and have none before them that has not; @w has been, just now. */
-static void drain_gate(struct lane *l, struct window *w)
+/* The window has been read: send it and all behind it that only waited for it. */
+static void window_ready(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
 	struct list out = LIST_INIT(out);
 
 	pthread_mutex_lock(&job->lock);
-	if (w)
-		w->ready = true;
-	if (l->quiet) {
-		pthread_cond_broadcast(&job->changed);
-		pthread_mutex_unlock(&job->lock);
-		return;
-	}
+	w->ready = true;
 	while (!list_empty(&job->gate)) {
 		struct window *first = list_first(&job->gate, struct window, node);
 
@@ -308,11 +300,6 @@ static void drain_gate(struct lane *l, struct window *w)
 	}
 }
 
-static void window_ready(struct lane *l, struct window *w)
-{
-	drain_gate(l, w);
-}
-
 static void take_io(struct lane *l, int64_t timeout_ns)
 {
 	void *tag;
@@ -325,23 +312,6 @@ static void take_io(struct lane *l, int64_t timeout_ns)
 	window_ready(l, tag);
 }
 
-/* True when @w is the first at the gate; false when there are others before it that this lane is to send. */
-static bool wait_turn(struct lane *l, struct window *w)
-{
-	struct job *job = l->job;
-	struct window *first;
-
-	pthread_mutex_lock(&job->lock);
-	for (;;) {
-		first = list_first(&job->gate, struct window, node);
-		if (first == w || (l->sends && first->ready))
-			break;
-		pthread_cond_wait(&job->changed, &job->lock);
-	}
-	pthread_mutex_unlock(&job->lock);
-	return first == w;
-}
-
 /* Registration failed after the window was cut: wait for its turn at the gate, then read it piece by piece. */
 static void read_in_turn(struct lane *l, struct window *w)
 {
@@ -350,8 +320,10 @@ static void read_in_turn(struct lane *l, struct window *w)
 	/* What this lane itself holds before the window must not wait for us. */
 	while (l->n_io)
 		take_io(l, STRAIT_FOREVER);
-	while (!wait_turn(l, w))
-		drain_gate(l, NULL);
+	pthread_mutex_lock(&job->lock);
+	while (list_first(&job->gate, struct window, node) != w)
+		pthread_cond_wait(&job->changed, &job->lock);
+	pthread_mutex_unlock(&job->lock);
 	if (w->off < good_limit(job))
 		read_again(l, w);
 	/* The bytes are there already: the gate only lets the next ones through. */
@@ -427,20 +399,17 @@ static bool try_register(struct lane *l, struct window *w)
 	bool only = job->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
 	int rc;
 
-	if (!w->registers || !(w->cached || only))
+	if (!l->registers || !(w->cached || only))
 		return false;
 	rc = register_window(l, w);
 	if (!rc) {
 		w->route = STRAIT_ROUTE_PAGECACHE;
-		if (w->chunk)
-			pool_put(job->pool, &job->user, w->chunk);
+		pool_put(job->pool, &job->user, w->chunk);
 		w->chunk = NULL;
 		window_ready(l, w);
 		return true;
 	}
 	w->got = w->skip = 0;
-	if (lane_give_back(l, w))
-		return true;
 	if (only && rc == -EFAULT) {
 		read_in_turn(l, w);
 		return true;
@@ -452,7 +421,7 @@ static bool try_register(struct lane *l, struct window *w)
 	}
 	/* The file ended, or shrank just now; anything else would fail again. */
 	l->registers = rc == -EFAULT || rc == -ENODATA;
-	if (w->chunk && w->len <= job->pool->chunk_bytes)
+	if (w->len <= job->pool->chunk_bytes)
 		return false;
 	read_in_turn(l, w);
 	return true;
@@ -473,23 +442,6 @@ static void start(struct lane *l, struct window *w)
 	window_ready(l, w);
 }
 
-/* True as long as others read, or have read: waits a moment for what they have, or for a copy that is over. */
-static bool wait_at_gate(struct lane *l)
-{
-	struct job *job = l->job;
-	uint64_t end = os_now_ns() + GATE_TICK_NS;
-	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
-	bool others;
-
-	pthread_mutex_lock(&job->lock);
-	others = job->lanes > 1;
-	if (others && (list_empty(&job->gate) || !list_first(&job->gate, struct window, node)->ready))
-		pthread_cond_timedwait(&job->changed, &job->lock, &ts);
-	others |= !list_empty(&job->gate);
-	pthread_mutex_unlock(&job->lock);
-	return others;
-}
-
 void lane_read(struct lane *l)
 {
 	struct window *w;
@@ -498,8 +450,6 @@ void lane_read(struct lane *l)
 		job_poll(l->job);
 		while (l->n_copies && reap_copy(l, false))
 			;
-		if (l->sends)
-			drain_gate(l, NULL);
 		if (l->n_io < l->job->ctx->queue_depth) {
 			w = lane_take_window(l);
 			if (w) {
@@ -509,8 +459,6 @@ void lane_read(struct lane *l)
 		}
 		if (l->n_io)
 			take_io(l, STRAIT_FOREVER);
-		else if (l->sends && wait_at_gate(l))
-			continue;
 		else if (l->n_copies)
 			reap_copy(l, true);
 		else

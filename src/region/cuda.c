@@ -69,10 +69,8 @@ static int add_device(struct provider *p, cu_device ordinal)
 		.chunk_bytes = MIB(4),
 		.pool_bytes = MIB(128),
 		.window_bytes = MIB(128),
-		.mixed_window = MIB(16),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
-		.mixed_readers = 6,
-		.one_caller = true,
+		.mixed_readers = 5,
 		.small_bytes = KIB(128),
 	};
 	return 0;

@@ -92,7 +92,6 @@ struct strait_device *provider_add_device(struct provider *p)
 		.chunk_bytes = MIB(1),
 		.pool_bytes = MIB(64),
 		.window_bytes = MIB(8),
-		.mixed_window = MIB(4),
 		.register_lanes = 1,
 		.small_bytes = KIB(64),
 	};

@@ -180,11 +180,9 @@ struct device_tuning {
 	uint64_t chunk_bytes; /* staging chunk */
 	uint64_t pool_bytes; /* staging memory in all */
 	uint64_t window_bytes; /* page-cache window registered at once */
-	uint64_t mixed_window; /* the same while others read */
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes; /* threads that fill staging chunks at the same time, 0: all workers */
 	uint32_t mixed_readers; /* the same beside a thread that registers */
-	bool one_caller; /* registering makes other threads that call the driver wait */
 	uint64_t small_bytes; /* transfers up to this length take the short path */
 };
 

@@ -142,7 +142,7 @@ static void *read_pieces(void *arg)
 	uint64_t state = (uint64_t)(uintptr_t)&state;
 	struct strait_region *mine = region_new(device_named(ctx, "emu"), MIB(3));
 
-	for (int i = 0; i < 100; i++) {
+	for (unsigned int i = 0; i < 100 / test_slow(); i++) {
 		uint64_t off = prng_below(&state, LEN), n = min_u64(1 + prng_below(&state, MIB(3)), LEN - off);
 
 		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, arg, off, mine, 0, n).bytes, n);
@@ -259,7 +259,7 @@ static void *read_on(void *arg)
 {
 	struct strait_region *mine = region_new(device_named(ctx, "emu"), LEN);
 
-	for (int i = 0; i < 20; i++)
+	for (unsigned int i = 0; i < 4 + 16 / test_slow(); i++)
 		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, arg, 0, mine, 0, LEN).status, 0);
 	strait_region_close(mine);
 	return NULL;
