@@ -43,7 +43,8 @@ int main(int argc, char **argv)
 			t[i] = (struct strait_transfer){ .op = STRAIT_READ,
 							 .endpoint = ep,
 							 .region = region,
-							 .endpoint_offset = (seed >> 20) % (info.length / BYTES) * BYTES,
+							 .endpoint_offset =
+								 (seed >> 20) % (info.length / BYTES) * BYTES,
 							 .region_offset = (uint64_t)i * BYTES,
 							 .length = BYTES };
 		}

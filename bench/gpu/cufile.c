@@ -225,9 +225,14 @@ struct sample cufile_batch(struct bench *b)
 
 		for (int i = 0; i < N; i++) {
 			seed = seed * 6364136223846793005u + 1442695040888963407u;
-			p[i] = (struct cf_params){ 1, (void *)(uintptr_t)b->addr,
-						   (off_t)((seed >> 20) % (b->length / 4096) * 4096), i * 4096, 4096,
-						   fh, 0, NULL };
+			p[i] = (struct cf_params){ 1,
+						   (void *)(uintptr_t)b->addr,
+						   (off_t)((seed >> 20) % (b->length / 4096) * 4096),
+						   i * 4096,
+						   4096,
+						   fh,
+						   0,
+						   NULL };
 		}
 		if (cf.batch_submit(batch, N, p, 0).err)
 			return (struct sample){ 0 };

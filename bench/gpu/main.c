@@ -55,7 +55,8 @@ static void row(const char *what, struct sample ours, const char *other, struct 
 		double goal, double cores_goal)
 {
 	double ratio = theirs.rate > 0 ? ours.rate / theirs.rate : 0;
-	bool ok = (ratio <= 0 || ratio >= ratio_goal) && ours.rate >= goal && (cores_goal <= 0 || ours.cores <= cores_goal);
+	bool ok = (ratio <= 0 || ratio >= ratio_goal) && ours.rate >= goal &&
+		  (cores_goal <= 0 || ours.cores <= cores_goal);
 	char name[96], goals[96] = "";
 
 	snprintf(name, sizeof(name), "%s / %s", what, other);
@@ -91,8 +92,8 @@ static struct sample best_queued(struct bench *b, uint32_t flags)
 	for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
 		struct sample s = ours_queued(b, flags, way[i].threads, way[i].batch);
 
-		printf("    %u submitting threads, batches of %4u: %10.0f/s, %.1f cores\n", way[i].threads, way[i].batch,
-		       s.rate, s.cores);
+		printf("    %u submitting threads, batches of %4u: %10.0f/s, %.1f cores\n", way[i].threads,
+		       way[i].batch, s.rate, s.cores);
 		keep_best(&best, s);
 	}
 	return best;
@@ -127,7 +128,8 @@ static void small(struct bench *b)
 	if (b->cufile)
 		theirs = cufile_batch(b);
 	row("random 4 KiB cached, queued", best_queued(b, 0), "cuFile batch", theirs, 20, 4e6, 0);
-	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_UNCHANGING), "cuFile batch", theirs, 0, 10e6, 0);
+	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_UNCHANGING), "cuFile batch", theirs, 0, 10e6,
+	    0);
 }
 
 /* Turn by turn, because the drive is shared and its speed drifts. */
@@ -203,7 +205,8 @@ int main(int argc, char **argv)
 		die("set-up", -rc);
 	b.addr = info.addr;
 	b.cufile = !cufile_load(&b, why, sizeof(why));
-	printf("%s, %.1f GiB; GB/s, or operations per second; best of %d\n", b.path, (double)b.length / (1u << 30), b.rounds);
+	printf("%s, %.1f GiB; GB/s, or operations per second; best of %d\n", b.path, (double)b.length / (1u << 30),
+	       b.rounds);
 	if (!b.cufile)
 		printf("NVIDIA's libcufile is not compared: %s\n", why);
 	plain_warm_cache(&b);

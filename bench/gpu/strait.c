@@ -23,7 +23,9 @@ static struct strait_endpoint *open_file(struct bench *b, const char *path, int 
 
 static struct sample run(struct bench *b, struct strait_endpoint *ep, uint32_t op, uint32_t routes)
 {
-	struct strait_transfer t = { .op = op, .routes = routes, .endpoint = ep, .region = b->region, .length = b->length };
+	struct strait_transfer t = {
+		.op = op, .routes = routes, .endpoint = ep, .region = b->region, .length = b->length
+	};
 	struct strait_result r;
 	double cpu = cpu_seconds(), start = now(), s;
 	int rc = strait_transfer_run(&t, STRAIT_FOREVER, &r);

@@ -17,10 +17,10 @@ extern "C" {
 /* What is known about a file endpoint. */
 #define STRAIT_FILE_CAN_READ (1u << 0)
 #define STRAIT_FILE_CAN_WRITE (1u << 1)
-#define STRAIT_FILE_CAN_DIRECT (1u << 2)  /* direct I/O is possible */
-#define STRAIT_FILE_CAN_MAP (1u << 3)	  /* its pages can be mapped: the pagecache route */
-#define STRAIT_FILE_IS_BLOCK (1u << 4)	  /* a block device */
-#define STRAIT_FILE_UNCHANGED (1u << 5)	  /* promised, or a lease is held right now */
+#define STRAIT_FILE_CAN_DIRECT (1u << 2) /* direct I/O is possible */
+#define STRAIT_FILE_CAN_MAP (1u << 3)	 /* its pages can be mapped: the pagecache route */
+#define STRAIT_FILE_IS_BLOCK (1u << 4)	 /* a block device */
+#define STRAIT_FILE_UNCHANGED (1u << 5)	 /* promised, or a lease is held right now */
 
 /**
  * struct strait_file_info - What is known about a file endpoint

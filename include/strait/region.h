@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 /* What can be done with a region. */
-#define STRAIT_REGION_CPU_MAP (1u << 0) /* strait_region_map() works */
-#define STRAIT_REGION_DMABUF (1u << 1)	/* strait_region_export_dmabuf() works */
-#define STRAIT_REGION_NOTICE (1u << 2)	/* strait_region_on_revoke() is called when the memory goes */
-#define STRAIT_REGION_OWNED (1u << 3)	/* allocated by Strait, freed by strait_region_close() */
+#define STRAIT_REGION_CPU_MAP (1u << 0)	 /* strait_region_map() works */
+#define STRAIT_REGION_DMABUF (1u << 1)	 /* strait_region_export_dmabuf() works */
+#define STRAIT_REGION_NOTICE (1u << 2)	 /* strait_region_on_revoke() is called when the memory goes */
+#define STRAIT_REGION_OWNED (1u << 3)	 /* allocated by Strait, freed by strait_region_close() */
 #define STRAIT_REGION_IDENTITY (1u << 4) /* memory freed and reused under the region is noticed */
 
 /**

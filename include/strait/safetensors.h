@@ -58,8 +58,8 @@ struct strait_tensor_info {
  * Return: 0; -EBADMSG for a file that is not a well-formed safetensors file, with the reason in @why;
  * -EINVAL; -ENOMEM; what reading the file gives.
  */
-STRAIT_API int strait_safetensors_open(struct strait_context *ctx, struct strait_endpoint *ep, uint64_t align, char *why,
-				       size_t why_len, struct strait_safetensors **ret);
+STRAIT_API int strait_safetensors_open(struct strait_context *ctx, struct strait_endpoint *ep, uint64_t align,
+				       char *why, size_t why_len, struct strait_safetensors **ret);
 
 /**
  * strait_safetensors_close() - Free what strait_safetensors_open() made

@@ -12,7 +12,10 @@ struct list {
 	struct list *next, *prev;
 };
 
-#define LIST_INIT(head) { &(head), &(head) }
+#define LIST_INIT(head)                                                                                                \
+	{                                                                                                              \
+		&(head), &(head)                                                                                       \
+	}
 
 static inline void list_init(struct list *l)
 {

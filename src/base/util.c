@@ -36,8 +36,7 @@ int struct_out(void *user, const void *known, size_t known_size, size_t first)
 		memset((unsigned char *)user + known_size, 0, size - known_size);
 		size = known_size;
 	}
-	memcpy((unsigned char *)user + sizeof(size), (const unsigned char *)known + sizeof(size),
-	       size - sizeof(size));
+	memcpy((unsigned char *)user + sizeof(size), (const unsigned char *)known + sizeof(size), size - sizeof(size));
 	return 0;
 }
 

@@ -28,7 +28,7 @@ struct endpoint_facts {
 	const char *direct_why; /* why there is no direct I/O, NULL if there is */
 	bool can_read;
 	bool can_write;
-	bool can_map;	   /* pages of its cache can be mapped */
+	bool can_map; /* pages of its cache can be mapped */
 	bool can_direct;
 	bool can_buffered; /* unaligned access works */
 	bool force_direct; /* the caller wants direct I/O even for cached data */

@@ -37,7 +37,8 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 
 	if (!de)
 		return -ENOMEM;
-	pool_init(&de->pool, dev, ctx->pool_bytes ? ctx->pool_bytes : dev->tuning.pool_bytes, ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
+	pool_init(&de->pool, dev, ctx->pool_bytes ? ctx->pool_bytes : dev->tuning.pool_bytes,
+		  ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
 	de->pool.stat_bytes = &ctx->stats.pool_bytes;
 	de->pool.stat_waits = &ctx->stats.pool_waits;
 	pthread_mutex_init(&de->lock, NULL);

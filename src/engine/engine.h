@@ -43,7 +43,7 @@ struct strait_context {
 	unsigned int fork_generation;
 	struct log_sink log;
 	uint32_t threads;
-	uint64_t pool_bytes; /* 0: what suits the device */
+	uint64_t pool_bytes;  /* 0: what suits the device */
 	uint64_t chunk_bytes; /* likewise */
 	uint32_t queue_depth;
 	struct device_set set;

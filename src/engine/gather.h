@@ -11,10 +11,10 @@
 struct gather_item {
 	const struct strait_transfer *t;
 	struct strait_result *result;
-	uint64_t slot;	   /* where in the chunk its space begins */
-	uint64_t skip;	   /* where in that space the bytes begin */
-	ssize_t n;	   /* bytes, or the error */
-	bool miss;	   /* not in memory: goes to the ring */
+	uint64_t slot; /* where in the chunk its space begins */
+	uint64_t skip; /* where in that space the bytes begin */
+	ssize_t n;     /* bytes, or the error */
+	bool miss;     /* not in memory: goes to the ring */
 };
 
 struct gather {

@@ -47,8 +47,8 @@ bool job_mixes(const struct job *job)
 {
 	const uint32_t both = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
 
-	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged && !job->ep->facts.force_direct &&
-	       job->ep->facts.can_buffered;
+	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged &&
+	       !job->ep->facts.force_direct && job->ep->facts.can_buffered;
 }
 
 bool job_starts_cached(const struct job *job)

@@ -24,17 +24,17 @@ struct window {
 	struct list node; /* job.gate, then lane.copies */
 	uint64_t off;	  /* in the endpoint */
 	uint64_t len;
-	uint64_t got;	  /* bytes read */
+	uint64_t got; /* bytes read */
 	int err;
 	int32_t device_status; /* of a copy that was made again */
-	bool ready;	  /* read; waits for those before it */
+	bool ready;	       /* read; waits for those before it */
 	bool direct;
-	bool cached;	  /* all of it was in the page cache when asked */
+	bool cached; /* all of it was in the page cache when asked */
 	int route;
 	struct chunk *chunk;
-	uint64_t skip;	  /* where in the chunk, or mapping, the window starts */
+	uint64_t skip;		 /* where in the chunk, or mapping, the window starts */
 	uint64_t io_off, io_len; /* what direct I/O asks for: the window rounded outwards */
-	void *map;	  /* a page-cache window registered for this transfer */
+	void *map;		 /* a page-cache window registered for this transfer */
 	uint64_t map_len;
 	struct host_reg reg;
 	struct kept *kept;
@@ -55,28 +55,28 @@ struct job {
 	struct strait_device *dev;
 	struct pool *pool;
 	uint32_t op;
-	uint32_t mask;	    /* routes to use */
-	bool host;	    /* the region is host memory */
-	uint64_t start;	    /* first byte in the endpoint */
-	uint64_t stop;	    /* one past the last */
-	uint64_t addr;	    /* device address of the first byte */
-	uint64_t ep_len;    /* length of the endpoint when the job began */
-	uint64_t block;	    /* windows end at multiples of this */
-	uint32_t walign;    /* alignment of direct windows of a write */
-	bool unchanged;	    /* registrations are kept */
-	uint64_t deadline;  /* in os_now_ns() time, UINT64_MAX for none */
+	uint32_t mask;		   /* routes to use */
+	bool host;		   /* the region is host memory */
+	uint64_t start;		   /* first byte in the endpoint */
+	uint64_t stop;		   /* one past the last */
+	uint64_t addr;		   /* device address of the first byte */
+	uint64_t ep_len;	   /* length of the endpoint when the job began */
+	uint64_t block;		   /* windows end at multiples of this */
+	uint32_t walign;	   /* alignment of direct windows of a write */
+	bool unchanged;		   /* registrations are kept */
+	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */
 	const atomic_bool *cancel; /* NULL if nobody can */
-	atomic_bool no_direct; /* direct I/O was refused on the way */
+	atomic_bool no_direct;	   /* direct I/O was refused on the way */
 	struct pool_user user;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* the gate moved, or a lane ended */
 	struct list gate;	/* windows not yet on their way to the device, in order */
 	uint64_t cursor;
-	uint64_t limit;	 /* bytes are good up to here */
-	int err;	 /* why not further, 0 for the end of the file */
+	uint64_t limit; /* bytes are good up to here */
+	int err;	/* why not further, 0 for the end of the file */
 	int32_t device_status;
-	bool fresh;	 /* windows were registered for this transfer alone */
+	bool fresh; /* windows were registered for this transfer alone */
 	unsigned int lanes;
 	unsigned int helpers;
 	unsigned int max_lanes;
@@ -92,9 +92,9 @@ struct lane {
 	struct os_ring *ring;
 	bool ring_broken;
 	bool stream_broken;
-	bool registers;	      /* takes cached windows by registering them */
-	unsigned int n_io;    /* on the ring */
-	struct list copies;   /* windows the copy engine works on, oldest first */
+	bool registers;	    /* takes cached windows by registering them */
+	unsigned int n_io;  /* on the ring */
+	struct list copies; /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
 };
 

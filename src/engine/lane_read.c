@@ -107,7 +107,8 @@ static int register_window(struct lane *l, struct window *w)
 }
 
 /* Copy to the device and wait for it. */
-static int copy_now(struct job *job, struct window *w, struct dev_stream *s, uint64_t off, const void *src, uint64_t len)
+static int copy_now(struct job *job, struct window *w, struct dev_stream *s, uint64_t off, const void *src,
+		    uint64_t len)
 {
 	int rc = job->dev->ops->copy_in(s, job_dev_addr(job, off), src, len);
 

@@ -110,8 +110,9 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 	case ROUTE_NO_MODULE:
 		str_format(v->why, sizeof(v->why), "no strait.ko: /dev/strait: %s",
 			   strerror(f->module ? -f->module : ENOSYS));
-		str_copy(v->fix, sizeof(v->fix),
-			 "needs the kernel module, a kernel with PCI P2PDMA, and a drive and a GPU that reach each other");
+		str_copy(
+			v->fix, sizeof(v->fix),
+			"needs the kernel module, a kernel with PCI P2PDMA, and a drive and a GPU that reach each other");
 		break;
 	case ROUTE_HOST_MEMORY:
 		str_copy(v->why, sizeof(v->why), "the region is host memory: file I/O reaches it without a detour");
@@ -152,7 +153,8 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 			break;
 		case ROUTE_NOT_CACHED:
 			if (f->ep->force_direct) {
-				str_copy(v->why, sizeof(v->why), "direct I/O was asked for, which goes past the page cache");
+				str_copy(v->why, sizeof(v->why),
+					 "direct I/O was asked for, which goes past the page cache");
 				str_copy(v->fix, sizeof(v->fix), "open the file without O_DIRECT");
 			} else {
 				str_copy(v->why, sizeof(v->why), "the file is not in the page cache");
@@ -160,7 +162,8 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 			}
 			break;
 		case ROUTE_SHORT:
-			str_copy(v->why, sizeof(v->why), "so few bytes are copied faster than their pages are registered");
+			str_copy(v->why, sizeof(v->why),
+				 "so few bytes are copied faster than their pages are registered");
 			str_copy(v->fix, sizeof(v->fix), "ask for more at once, or require this route");
 			break;
 		default:

@@ -32,16 +32,16 @@ struct route_facts {
 
 enum route_reason {
 	ROUTE_OK,
-	ROUTE_NO_ACCESS,      /* endpoint not open for this direction */
-	ROUTE_NO_MODULE,      /* p2p: no strait.ko */
-	ROUTE_HOST_MEMORY,    /* the region is host memory: nothing to bypass */
-	ROUTE_NOT_HOST,	      /* host: the region is device memory */
-	ROUTE_READ_ONLY,      /* pagecache: only for reads */
-	ROUTE_NO_REGISTER,    /* pagecache: device cannot register file mappings */
-	ROUTE_NO_MAP,	      /* pagecache: file cannot be mapped */
-	ROUTE_NOT_ASKED,      /* possible, but not among the routes asked for */
-	ROUTE_NOT_CACHED,     /* pagecache: possible, but the file is not in memory */
-	ROUTE_SHORT,	      /* pagecache: possible, but not worth it for so few bytes */
+	ROUTE_NO_ACCESS,   /* endpoint not open for this direction */
+	ROUTE_NO_MODULE,   /* p2p: no strait.ko */
+	ROUTE_HOST_MEMORY, /* the region is host memory: nothing to bypass */
+	ROUTE_NOT_HOST,	   /* host: the region is device memory */
+	ROUTE_READ_ONLY,   /* pagecache: only for reads */
+	ROUTE_NO_REGISTER, /* pagecache: device cannot register file mappings */
+	ROUTE_NO_MAP,	   /* pagecache: file cannot be mapped */
+	ROUTE_NOT_ASKED,   /* possible, but not among the routes asked for */
+	ROUTE_NOT_CACHED,  /* pagecache: possible, but the file is not in memory */
+	ROUTE_SHORT,	   /* pagecache: possible, but not worth it for so few bytes */
 };
 
 struct route_decision {

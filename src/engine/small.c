@@ -77,9 +77,8 @@ uint64_t small_write(struct strait_context *ctx, struct strait_endpoint *ep, con
 	uint64_t done = 0;
 
 	*err = 0;
-	if (!facts->can_buffered ||
-	    (facts->force_direct && !(off % facts->dio_align) && !(len % facts->dio_align) &&
-	     !((uintptr_t)buf % facts->dio_mem_align)))
+	if (!facts->can_buffered || (facts->force_direct && !(off % facts->dio_align) && !(len % facts->dio_align) &&
+				     !((uintptr_t)buf % facts->dio_mem_align)))
 		way = WAY_DIRECT;
 	while (done < len) {
 		ssize_t n = ep->ops->write(ep, way, (const char *)buf + done, len - done, off + done);
@@ -161,7 +160,8 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 		return;
 	}
 	if (n)
-		rc = ops->copy_in(ls->stream, t->region->mem.addr + t->region_offset, (char *)c->ptr + skip, (uint64_t)n);
+		rc = ops->copy_in(ls->stream, t->region->mem.addr + t->region_offset, (char *)c->ptr + skip,
+				  (uint64_t)n);
 	if (n && !rc)
 		rc = engine_stream_finish(ls);
 	if (rc)

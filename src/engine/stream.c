@@ -18,7 +18,7 @@ struct strait_stream {
 	struct dev_stream *stream;
 	pthread_mutex_t lock; /* keeps function and wait of one transfer together */
 	pthread_cond_t idle;
-	unsigned int flying;  /* transfers not yet finished */
+	unsigned int flying; /* transfers not yet finished */
 	uint32_t sequence;
 	struct stream_word *word;
 };
@@ -182,9 +182,9 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 		return -EINVAL;
 	if (t.region->dev != s->dev)
 		return -EXDEV;
-	transfer_facts(&(struct strait_transfer){ .op = t.op, .routes = t.routes, .endpoint = t.endpoint,
-						  .region = t.region },
-		       false, &facts);
+	transfer_facts(
+		&(struct strait_transfer){ .op = t.op, .routes = t.routes, .endpoint = t.endpoint, .region = t.region },
+		false, &facts);
 	route_decide(&facts, &way);
 	if (way.code)
 		return way.code;

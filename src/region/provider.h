@@ -177,13 +177,13 @@ struct provider {
 
 /* Advice for the engine, set by the provider. */
 struct device_tuning {
-	uint64_t chunk_bytes; /* staging chunk */
-	uint64_t pool_bytes; /* staging memory in all */
-	uint64_t window_bytes; /* page-cache window registered at once */
+	uint64_t chunk_bytes;	 /* staging chunk */
+	uint64_t pool_bytes;	 /* staging memory in all */
+	uint64_t window_bytes;	 /* page-cache window registered at once */
 	uint32_t register_lanes; /* threads that register windows at the same time */
-	uint32_t reader_lanes; /* threads that fill staging chunks at the same time, 0: all workers */
-	uint32_t mixed_readers; /* the same beside a thread that registers */
-	uint64_t small_bytes; /* transfers up to this length take the short path */
+	uint32_t reader_lanes;	 /* threads that fill staging chunks at the same time, 0: all workers */
+	uint32_t mixed_readers;	 /* the same beside a thread that registers */
+	uint64_t small_bytes;	 /* transfers up to this length take the short path */
 };
 
 struct strait_device {

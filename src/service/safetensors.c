@@ -19,10 +19,11 @@ static const struct {
 	const char *name;
 	uint32_t bits;
 } dtypes[] = {
-	{ "BOOL", 8 },	     { "U8", 8 },      { "I8", 8 },	{ "F8_E4M3", 8 }, { "F8_E5M2", 8 }, { "F8_E8M0", 8 },
-	{ "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 }, { "I16", 16 }, { "U16", 16 },	  { "F16", 16 },    { "BF16", 16 },
-	{ "I32", 32 },	     { "U32", 32 },    { "F32", 32 },	{ "I64", 64 },	  { "U64", 64 },    { "F64", 64 },
-	{ "C64", 64 },	     { "F4", 4 },      { "F6_E2M3", 6 }, { "F6_E3M2", 6 },
+	{ "BOOL", 8 },	  { "U8", 8 },		{ "I8", 8 },	      { "F8_E4M3", 8 }, { "F8_E5M2", 8 },
+	{ "F8_E8M0", 8 }, { "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 }, { "I16", 16 },	{ "U16", 16 },
+	{ "F16", 16 },	  { "BF16", 16 },	{ "I32", 32 },	      { "U32", 32 },	{ "F32", 32 },
+	{ "I64", 64 },	  { "U64", 64 },	{ "F64", 64 },	      { "C64", 64 },	{ "F4", 4 },
+	{ "F6_E2M3", 6 }, { "F6_E3M2", 6 },
 };
 
 struct tensor {
@@ -31,7 +32,7 @@ struct tensor {
 	uint32_t bits;
 	uint32_t rank;
 	uint64_t shape[STRAIT_TENSOR_DIMS];
-	uint64_t begin, end;	/* in the data section */
+	uint64_t begin, end; /* in the data section */
 	uint64_t region_offset;
 };
 
@@ -302,8 +303,10 @@ static int read_header(struct strait_safetensors *st)
 	for (int i = 7; i >= 0; i--)
 		len = len << 8 | raw[i];
 	if (len > MAX_HEADER || len > info.length - 8 || len < 2)
-		return bad(st, "its first eight bytes give a header of %llu bytes: this is no safetensors file, or a damaged one",
-			   (unsigned long long)len);
+		return bad(
+			st,
+			"its first eight bytes give a header of %llu bytes: this is no safetensors file, or a damaged one",
+			(unsigned long long)len);
 	text = malloc(len);
 	if (!text)
 		return -ENOMEM;
@@ -316,8 +319,8 @@ static int read_header(struct strait_safetensors *st)
 	return rc;
 }
 
-STRAIT_API int strait_safetensors_open(struct strait_context *ctx, struct strait_endpoint *ep, uint64_t align, char *why,
-				       size_t why_len, struct strait_safetensors **ret)
+STRAIT_API int strait_safetensors_open(struct strait_context *ctx, struct strait_endpoint *ep, uint64_t align,
+				       char *why, size_t why_len, struct strait_safetensors **ret)
 {
 	struct strait_safetensors *st;
 	int rc;
@@ -412,7 +415,8 @@ static struct strait_transfer next_run(const struct strait_safetensors *st, unsi
 {
 	const struct tensor *first = &st->tensors[*i], *last = first;
 
-	while (++*i < st->n && st->tensors[*i].region_offset - first->region_offset == st->tensors[*i].begin - first->begin)
+	while (++*i < st->n &&
+	       st->tensors[*i].region_offset - first->region_offset == st->tensors[*i].begin - first->begin)
 		last = &st->tensors[*i];
 	return (struct strait_transfer){ .op = STRAIT_READ,
 					 .endpoint = st->ep,

@@ -28,7 +28,7 @@ struct fake_machine {
 	size_t memory;	    /* of each device, 256 MiB */
 	bool no_dmabuf, no_read_only, no_wait_value, no_handle_retain, no_mapping_attributes;
 	bool unregister_waits; /* cuMemHostUnregister waits for the streams of its context, cuMemFree for all of the device */
-	unsigned int copy_us;  /* how long a copy takes at least */
+	unsigned int copy_us; /* how long a copy takes at least */
 };
 extern struct fake_machine fake_machine;
 

@@ -10,9 +10,9 @@
 
 struct file {
 	struct strait_endpoint ep;
-	int fd;		/* buffered, and never the application's own descriptor */
-	int fd_direct;	/* -1 without direct I/O */
-	int fd_lease;	/* -1 without a lease */
+	int fd;	       /* buffered, and never the application's own descriptor */
+	int fd_direct; /* -1 without direct I/O */
+	int fd_lease;  /* -1 without a lease */
 	/*
 	 * Descriptors that threads read by, opened when first used; 0: not yet, -1: cannot be. With a
 	 * single one its reference count passes between the caches of all CPUs at each read, which halves

@@ -11,15 +11,15 @@ static const struct fs_name {
 	const char *name;
 	bool in_memory; /* it has no drive below: nothing for direct I/O to go past to */
 } fs_names[] = {
-	{ 0xef53, "ext4", false },	   { 0x58465342, "xfs", false },	{ 0x9123683e, "btrfs", false },
-	{ 0xf2f52010, "f2fs", false },	   { 0x2fc12fc1, "zfs", false },	{ 0x794c7630, "overlayfs", false },
-	{ 0x01021994, "tmpfs", true },	   { 0x858458f6, "ramfs", true },	{ 0x958458f6, "hugetlbfs", true },
-	{ 0x6969, "nfs", false },	   { 0xff534d42, "cifs", false },	{ 0xfe534d42, "smb2", false },
-	{ 0x65735546, "fuse", false },	   { 0x01021997, "9p", false },		{ 0x0bd00bd0, "lustre", false },
-	{ 0x00c36400, "ceph", false },	   { 0x73717368, "squashfs", false },	{ 0xe0f5e1e2, "erofs", false },
-	{ 0x4d44, "vfat", false },	   { 0x2011bab0, "exfat", false },	{ 0x5346544e, "ntfs", false },
-	{ 0x47504653, "gpfs", false },	   { 0x19830326, "beegfs", false },	{ 0xca451a4e, "bcachefs", false },
-	{ 0x9fa0, "proc", true },	   { 0x62656572, "sysfs", true },	{ 0x6a656a63, "virtiofs", false },
+	{ 0xef53, "ext4", false },     { 0x58465342, "xfs", false },	  { 0x9123683e, "btrfs", false },
+	{ 0xf2f52010, "f2fs", false }, { 0x2fc12fc1, "zfs", false },	  { 0x794c7630, "overlayfs", false },
+	{ 0x01021994, "tmpfs", true }, { 0x858458f6, "ramfs", true },	  { 0x958458f6, "hugetlbfs", true },
+	{ 0x6969, "nfs", false },      { 0xff534d42, "cifs", false },	  { 0xfe534d42, "smb2", false },
+	{ 0x65735546, "fuse", false }, { 0x01021997, "9p", false },	  { 0x0bd00bd0, "lustre", false },
+	{ 0x00c36400, "ceph", false }, { 0x73717368, "squashfs", false }, { 0xe0f5e1e2, "erofs", false },
+	{ 0x4d44, "vfat", false },     { 0x2011bab0, "exfat", false },	  { 0x5346544e, "ntfs", false },
+	{ 0x47504653, "gpfs", false }, { 0x19830326, "beegfs", false },	  { 0xca451a4e, "bcachefs", false },
+	{ 0x9fa0, "proc", true },      { 0x62656572, "sysfs", true },	  { 0x6a656a63, "virtiofs", false },
 };
 
 static const struct fs_name *fs_find(uint64_t magic)
