@@ -96,6 +96,7 @@ int os_tid(void);
 /* A small number for the calling thread: 0, 1, 2, ... in the order threads first ask. */
 unsigned int os_thread_slot(void);
 unsigned int os_cpus(void);
+unsigned int os_descriptor_limit(void); /* how many this process may have open */
 uint64_t os_memory_total(void);
 uint64_t os_now_ns(void);
 void os_sleep_ns(uint64_t ns);

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,15 @@ unsigned int os_cpus(void)
 	if (sched_getaffinity(0, sizeof(set), &set))
 		return 1;
 	return (unsigned int)CPU_COUNT(&set);
+}
+
+unsigned int os_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return 0;
+	return limit.rlim_cur > INT32_MAX ? INT32_MAX : (unsigned int)limit.rlim_cur;
 }
 
 uint64_t os_memory_total(void)

@@ -295,9 +295,19 @@ static unsigned int count_entries(const char *path)
 	return n;
 }
 
+/* A thread that was joined stays in /proc for a moment longer: what is counted is what stays. */
 unsigned int threads_now(void)
 {
-	return count_entries("/proc/self/task");
+	unsigned int n = count_entries("/proc/self/task"), again;
+
+	for (int quiet = 0; quiet < 5 && n > 1; quiet++) {
+		sleep_ms(1);
+		again = count_entries("/proc/self/task");
+		if (again < n)
+			quiet = 0;
+		n = again;
+	}
+	return n;
 }
 
 unsigned int descriptors_now(void)

@@ -201,6 +201,57 @@ TEST(no_locked_memory)
 	free((char *)path);
 }
 
+/* Files that many threads read take descriptors, but they leave the application its own. */
+TEST(descriptors_are_not_all_taken)
+{
+	enum { FILES = 60, EACH = 24 };
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 8 };
+	struct strait_context *ctx = context_new(&opts);
+	struct strait_region *r = region_new(device_named(ctx, "emu"), FILES * EACH * 100);
+	struct strait_endpoint *ep[FILES];
+	unsigned int before;
+	struct strait_queue *q;
+
+	want = pattern_new(0, EACH * 100, 1);
+	limit(RLIMIT_NOFILE, 256);
+	q = queue_new(ctx, EACH * FILES);
+	before = descriptors_now();
+	for (int i = 0; i < FILES; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "file%d", i);
+		ep[i] = file_new(ctx, make_file(name, EACH * 100, 1), O_RDONLY, 0);
+	}
+	for (int round = 0; round < 5; round++) {
+		struct strait_result res[EACH];
+
+		for (uint64_t i = 0; i < FILES * EACH; i++) {
+			struct strait_transfer t = { .endpoint = ep[i % FILES],
+						     .region = r,
+						     .endpoint_offset = i / FILES * 100,
+						     .region_offset = i * 100,
+						     .length = 100 };
+
+			ASSERT_OK(strait_queue_submit(q, &t, 1));
+		}
+		for (int i = 0; i < FILES; i++) {
+			ASSERT_EQ(strait_queue_wait(q, EACH, EACH, STRAIT_FOREVER, res), EACH);
+			for (int k = 0; k < EACH; k++)
+				ASSERT_EQ(res[k].bytes, 100);
+		}
+	}
+	/* Two for each file, a quarter of what there may be for threads, some for rings. */
+	ASSERT_LE(descriptors_now(), before + 2 * FILES + 256 / 4 + 16);
+	for (uint64_t i = 0; i < FILES * EACH; i++)
+		region_expect(r, i * 100, want + i / FILES * 100, 100);
+	for (int i = 0; i < FILES; i++)
+		strait_endpoint_close(ep[i]);
+	strait_queue_close(q);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free(want);
+}
+
 TEST(few_descriptors)
 {
 	const char *path = shared_file();

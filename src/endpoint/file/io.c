@@ -39,6 +39,31 @@ static int file_fd(struct strait_endpoint *ep, enum way way)
 	return way == WAY_DIRECT ? f->fd_direct : f->fd;
 }
 
+/* Descriptors of this kind of all files: there are only so many, and they are the application's too. */
+static atomic_uint n_readers;
+
+static void reader_close(int fd)
+{
+	if (fd <= 0)
+		return;
+	os_close(fd);
+	atomic_fetch_sub_explicit(&n_readers, 1, memory_order_relaxed);
+}
+
+static int reader_open(struct file *f)
+{
+	unsigned int n = atomic_fetch_add_explicit(&n_readers, 1, memory_order_relaxed);
+	int fd = n < os_descriptor_limit() / 4 ? os_reopen(f->fd, O_RDONLY) : -EMFILE;
+
+	if (!fd) { /* 0 has a meaning of its own here */
+		os_close(fd);
+		fd = -EMFILE;
+	}
+	if (fd < 0)
+		atomic_fetch_sub_explicit(&n_readers, 1, memory_order_relaxed);
+	return fd;
+}
+
 /* The calling thread's descriptor for buffered reads. */
 static int reader_fd(struct file *f)
 {
@@ -51,13 +76,9 @@ static int reader_fd(struct file *f)
 	fd = atomic_load_explicit(&f->reader[slot], memory_order_acquire);
 	if (fd)
 		return fd > 0 ? fd : f->fd;
-	fd = os_reopen(f->fd, O_RDONLY);
-	if (!fd) { /* 0 has a meaning of its own here */
-		os_close(fd);
-		fd = -1;
-	}
+	fd = reader_open(f);
 	if (!atomic_compare_exchange_strong(&f->reader[slot], &none, fd < 0 ? -1 : fd)) {
-		os_close(fd);
+		reader_close(fd);
 		fd = none;
 	}
 	return fd > 0 ? fd : f->fd;
@@ -138,7 +159,7 @@ static void file_destroy(struct strait_endpoint *ep)
 	struct file *f = to_file(ep);
 
 	for (int i = 0; i < FILE_READERS; i++)
-		os_close(atomic_load_explicit(&f->reader[i], memory_order_relaxed) ? f->reader[i] : -1);
+		reader_close(atomic_load_explicit(&f->reader[i], memory_order_relaxed));
 	os_close(f->fd_lease);
 	os_close(f->fd_direct);
 	os_close(f->fd);
