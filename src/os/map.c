@@ -170,6 +170,26 @@ int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
 	return rc == -ENOMEM ? rc : rc ? -EOPNOTSUPP : 0;
 }
 
+/*
+ * Older kernels give up, and start over, at any signal: in pieces, so that a program with a timer
+ * gets on as well.
+ */
+static int reserve(int fd, uint64_t len)
+{
+	const uint64_t piece = MIB(64);
+
+	for (uint64_t at = 0; at < len; at += piece) {
+		int rc;
+
+		do
+			rc = posix_fallocate(fd, (off_t)at, (off_t)min_u64(piece, len - at));
+		while (rc == EINTR);
+		if (rc)
+			return rc == ENOSPC ? -ENOMEM : -rc;
+	}
+	return 0;
+}
+
 int os_memfd(const char *name, uint64_t len, int *ret)
 {
 	int fd, rc;
@@ -179,11 +199,9 @@ int os_memfd(const char *name, uint64_t len, int *ret)
 	if (fd < 0)
 		return -errno;
 	/* Reserving now turns a later SIGBUS for want of memory into an error here. */
-	rc = posix_fallocate(fd, 0, (off_t)len);
-	if (rc) {
-		rc = rc == ENOSPC ? -ENOMEM : -rc;
+	rc = reserve(fd, len);
+	if (rc)
 		goto close_fd;
-	}
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)) {
 		rc = -errno;
 		goto close_fd;

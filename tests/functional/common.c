@@ -430,9 +430,10 @@ void private_mounts(void)
 		SKIP("a mount namespace of one's own is not allowed: %s", strerror(errno));
 }
 
-void loop_device(const char *image, uint64_t bytes, char *path, size_t len)
+void loop_device(const char *image, uint64_t bytes, uint32_t sector, char *path, size_t len)
 {
-	struct loop_config config = { .info = { .lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO } };
+	struct loop_config config = { .block_size = sector,
+				      .info = { .lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO } };
 	int control, file, dev = -1;
 
 	control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
@@ -507,7 +508,7 @@ const char *mount_new(const char *fs, uint64_t bytes)
 		ASSERT_EQ(ftruncate(fd, (off_t)bytes), 0);
 		close(fd);
 		make_fs(fs, image);
-		loop_device(image, bytes, source, sizeof(source));
+		loop_device(image, bytes, 512, source, sizeof(source));
 	}
 	if (mount(source, folder, fs, 0, options)) {
 		if (errno == EPERM || errno == ENODEV)

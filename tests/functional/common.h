@@ -117,8 +117,8 @@ unsigned int inject_calls(void);
 
 /* Mounts from here on are the test's own, gone with its process. Skips the test where that is not allowed. */
 void private_mounts(void);
-/* A loop device on an image file of @bytes, gone with the process. Skips the test where there is none. */
-void loop_device(const char *image, uint64_t bytes, char *path, size_t len);
+/* A loop device with sectors of @sector bytes on an image file of @bytes, gone with the process. Or skips the test. */
+void loop_device(const char *image, uint64_t bytes, uint32_t sector, char *path, size_t len);
 /* A fresh file system of that kind, "ext4", "xfs", "tmpfs" or "overlay", of about @bytes: the folder. */
 const char *mount_new(const char *fs, uint64_t bytes);
 

@@ -79,9 +79,8 @@ TEST_VARIANTS(round_trips, struct fs, file_systems)
 	free(want);
 }
 
-TEST_VARIANTS(a_block_device, struct mode, write_modes)
+static void use_block_device(const struct mode *v, uint64_t len, uint32_t sector)
 {
-	const uint64_t len = MIB(24);
 	unsigned char *want = pattern_new(0, len, 4);
 	struct strait_context *ctx = context_for(v);
 	struct strait_region *r = region_new(device_named(ctx, v->device), len + KIB(64));
@@ -90,13 +89,14 @@ TEST_VARIANTS(a_block_device, struct mode, write_modes)
 	struct strait_result res;
 	char path[64];
 
-	loop_device(test_path("image"), len, path, sizeof(path));
+	loop_device(test_path("image"), len, sector, path, sizeof(path));
 	ep = file_new(ctx, path, O_RDWR, v->file);
 	info = file_info(ep);
 	ASSERT_EQ(info.length, len);
 	ASSERT_STREQ(info.fs, "block");
 	ASSERT_TRUE(info.caps & STRAIT_FILE_IS_BLOCK);
 	ASSERT_TRUE(info.caps & STRAIT_FILE_CAN_DIRECT);
+	ASSERT_EQ(info.dio_align, sector);
 	region_put_bytes(r, 0, want, len);
 	ASSERT_EQ(move(STRAIT_WRITE, v->routes, ep, 0, r, 0, len).status, 0);
 	ASSERT_OK(strait_endpoint_sync(ep));
@@ -124,6 +124,19 @@ TEST_VARIANTS(a_block_device, struct mode, write_modes)
 	strait_region_close(r);
 	strait_context_close(ctx);
 	free(want);
+}
+
+TEST_VARIANTS(a_block_device, struct mode, write_modes)
+{
+	use_block_device(v, MIB(24), 512);
+}
+
+/* Sectors of a page, and a length that is no multiple of one. */
+TEST_VARIANTS(odd_block_devices, struct mode, write_modes)
+{
+	use_block_device(v, MIB(12), 4096);
+	unlink(test_path("image"));
+	use_block_device(v, MIB(12) + 3 * 512, 512);
 }
 
 static uint64_t room(const char *folder)

@@ -97,6 +97,77 @@ TEST(kept_under_a_promise)
 	end();
 }
 
+/* Short ones on a queue are read where they lie, also where two windows meet. */
+TEST(short_transfers_in_kept_windows)
+{
+	enum { N = 64 };
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	struct strait_endpoint *ep;
+	struct strait_queue *q;
+	uint64_t in_place = 0;
+
+	begin(0);
+	q = queue_new(ctx, 0);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	for (int round = 0; round < 2; round++) {
+		for (uint64_t i = 0; i < N; i++)
+			t[i] = (struct strait_transfer){ .endpoint = ep,
+							 .region = r,
+							 .endpoint_offset = (i % 3 + 1) * MIB(8) - i * 3,
+							 .region_offset = i * 200,
+							 .length = 150,
+							 .user_data = i };
+		/* One at the very end, and one past it. */
+		t[0].endpoint_offset = LEN - 20;
+		t[1].endpoint_offset = LEN;
+		ASSERT_OK(strait_region_fill(r, 0, 0, N * 200));
+		ASSERT_OK(strait_queue_submit(q, t, N));
+		ASSERT_EQ(strait_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
+		for (int i = 0; i < N; i++) {
+			const struct strait_transfer *of = &t[res[i].user_data];
+
+			ASSERT_EQ(res[i].status, 0);
+			ASSERT_EQ(res[i].bytes, min_u64(150, LEN - of->endpoint_offset));
+			region_expect(r, of->region_offset, want + min_u64(of->endpoint_offset, LEN - 20),
+				      res[i].bytes);
+			in_place += res[i].routes == ROUTE(PAGECACHE);
+		}
+	}
+	ASSERT_GE(in_place, N / 8);
+	ASSERT_GT(stats_of(ctx).registration_hits, 0);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	end();
+}
+
+/* A file that grows breaks no promise about what was there, and what is new can be read. */
+TEST(grown_under_a_promise)
+{
+	uint64_t more = MIB(9) + 333;
+	struct strait_endpoint *ep;
+	struct strait_region *larger;
+	unsigned char *all;
+
+	begin(0);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	larger = region_new(device_named(ctx, "emu"), LEN + more);
+	read_all(ep);
+	all = pattern_new(0, LEN + more, 1);
+	write_at(path, all + LEN, more, LEN);
+	for (uint32_t routes = 0; routes <= ROUTE(STAGED); routes += ROUTE(PAGECACHE)) {
+		ASSERT_OK(strait_region_fill(larger, 0, 0, LEN + more));
+		ASSERT_EQ(move(STRAIT_READ, routes, ep, 0, larger, 0, LEN + more).bytes, LEN + more);
+		region_expect(larger, 0, all, LEN + more);
+		ASSERT_EQ(move(STRAIT_READ, routes, ep, LEN - 10, larger, 0, 20).bytes, 20);
+		region_expect(larger, 0, all + LEN - 10, 20);
+	}
+	free(all);
+	strait_region_close(larger);
+	strait_endpoint_close(ep);
+	end();
+}
+
 /* What stays registered never exceeds the budget; the oldest goes first. */
 TEST(within_the_budget)
 {

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 
 #define LEN (MIB(4) + 9)
 
@@ -263,6 +264,42 @@ TEST(a_child_that_just_exits)
 	}
 	works();
 	end();
+}
+
+/* ---- signals ---- */
+
+static void count_signal(int sig)
+{
+	static volatile sig_atomic_t signals;
+
+	(void)sig;
+	signals = signals + 1;
+}
+
+/* Calls that a signal interrupts are made again: the application's timers are not the transfer's business. */
+TEST(interrupted_all_the_time)
+{
+	/* Often, but not so often that nothing else is done. */
+	struct itimerval often = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction sa = { .sa_handler = count_signal }; /* no SA_RESTART */
+	struct strait_region *large;
+
+	sigaction(SIGALRM, &sa, NULL);
+	ASSERT_EQ(setitimer(ITIMER_REAL, &often, NULL), 0);
+	begin(STRAIT_FILE_DIRECT);
+	for (int i = 0; i < 10; i++)
+		works();
+	end();
+	begin(0);
+	for (int i = 0; i < 10; i++)
+		works();
+	for (int i = 0; i < 3; i++) {
+		ASSERT_OK(strait_region_alloc(dev, MIB(512), &large));
+		strait_region_close(large);
+	}
+	ASSERT_OK(strait_endpoint_sync(ep));
+	end();
+	setitimer(ITIMER_REAL, &never, NULL);
 }
 
 /* ---- killed ---- */

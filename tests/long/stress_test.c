@@ -17,5 +17,8 @@ static const struct variant {
 
 TEST_VARIANTS_TIMEOUT(many_threads, struct variant, variants, 900)
 {
-	stress_run(&v->s);
+	struct stress s = v->s;
+
+	s.rounds /= test_slow();
+	stress_run(&s);
 }
