@@ -177,3 +177,49 @@ TEST(pages_past_the_end_are_not_delivered)
 	strait_endpoint_close(ep);
 	strait_context_close(ctx);
 }
+
+static char cut_path[4200];
+static uint64_t cut_to;
+static atomic_bool cut_armed;
+
+static bool cut_before_copy(enum os_call call, int64_t *ret)
+{
+	(void)ret;
+	if (call == OS_VM_READ && atomic_exchange(&cut_armed, false))
+		ASSERT_EQ(truncate(cut_path, (off_t)cut_to), 0);
+	return false;
+}
+
+/* Cut between registration and copy, inside a page or by many: what the file has lost is not delivered. */
+TEST(cut_at_the_last_moment)
+{
+	static const uint64_t lens[] = { 5000, MIB(1), MIB(9) + 7 };
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_region *r = region_new(device_named(ctx, "emu"), MIB(16));
+	unsigned char *want = pattern_new(0, MIB(16), 5);
+
+	os_inject = cut_before_copy;
+	for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
+		const uint64_t cuts[] = { lens[i] - 1, lens[i] - 100, lens[i] / 2, 4097, 1, 0 };
+
+		for (size_t k = 0; k < ARRAY_SIZE(cuts); k++) {
+			const char *path = make_file("cut", lens[i], 5);
+			struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, 0);
+			struct strait_result res;
+
+			snprintf(cut_path, sizeof(cut_path), "%s", path);
+			cut_to = cuts[k];
+			atomic_store(&cut_armed, true);
+			res = move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, lens[i]);
+			ASSERT_FALSE(atomic_load(&cut_armed));
+			ASSERT_EQ(res.status, 0);
+			ASSERT_EQ(res.bytes, cuts[k]);
+			region_expect(r, 0, want, res.bytes);
+			strait_endpoint_close(ep);
+		}
+	}
+	os_inject = NULL;
+	free(want);
+	strait_region_close(r);
+	strait_context_close(ctx);
+}
