@@ -39,6 +39,8 @@ extern "C" {
 
 #define CUFILEOP_BASE_ERR 5000
 
+struct timespec; /* strict C99 does not declare it */
+
 typedef enum CUfileOpError {
 	CU_FILE_SUCCESS = 0,
 	CU_FILE_DRIVER_NOT_INITIALIZED = 5001,
@@ -201,8 +203,8 @@ typedef struct CUfileError {
 	strait_cufile_curesult cu_err;
 } CUfileError_t;
 
-#define IS_CUFILE_ERR(err) (abs((err)) > CUFILEOP_BASE_ERR)
-#define CUFILE_ERRSTR(err) cufileop_status_error((CUfileOpError)abs((err)))
+#define IS_CUFILE_ERR(err) (abs((int)(err)) > CUFILEOP_BASE_ERR)
+#define CUFILE_ERRSTR(err) cufileop_status_error((CUfileOpError)abs((int)(err)))
 #define IS_CUDA_ERR(status) ((status).err == CU_FILE_CUDA_DRIVER_ERROR)
 #define CU_FILE_CUDA_ERR(status) ((status).cu_err)
 
@@ -299,9 +301,9 @@ typedef struct cufileRDMAInfo {
 typedef struct CUfileFSOps {
 	const char *(*fs_type)(void *handle);
 	int (*getRDMADeviceList)(void *handle, sockaddr_t **hostaddrs);
-	int (*getRDMADevicePriority)(void *handle, char *path, size_t len, loff_t off, sockaddr_t *hostaddr);
-	ssize_t (*read)(void *handle, char *buf, size_t len, loff_t off, cufileRDMAInfo_t *info);
-	ssize_t (*write)(void *handle, const char *buf, size_t len, loff_t off, cufileRDMAInfo_t *info);
+	int (*getRDMADevicePriority)(void *handle, char *path, size_t len, off_t off, sockaddr_t *hostaddr);
+	ssize_t (*read)(void *handle, char *buf, size_t len, off_t off, cufileRDMAInfo_t *info);
+	ssize_t (*write)(void *handle, const char *buf, size_t len, off_t off, cufileRDMAInfo_t *info);
 } CUfileFSOps_t;
 
 typedef struct CUfileDescr_t {
