@@ -39,13 +39,14 @@ struct node {
 	uint64_t file_off, buf_off, size;
 	int64_t *result;
 	uint64_t start;
+	bool dead; /* refused after all: the program's pointers may be gone */
 };
 
 static struct stream *streams;
 static struct registration *registrations;
 static struct node *over;
-static pthread_mutex_t over_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* keeps the parts of one transfer together */
+static pthread_mutex_t over_lock = PTHREAD_MUTEX_INITIALIZER; /* and node.dead */
+static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;     /* keeps the parts of one transfer together */
 
 void cf_streams_forked(void)
 {
@@ -79,11 +80,9 @@ void cf_streams_reap(void)
 	}
 }
 
-/* On the stream: the parameters are there now. */
-static void node_begin(void *arg)
+/* The parameters are there now. */
+static void node_fill(struct node *n)
 {
-	struct node *n = arg;
-
 	n->start = cf_now_ns();
 	if (n->file_off_at)
 		n->file_off = *n->file_off_at;
@@ -98,12 +97,24 @@ static void node_begin(void *arg)
 		n->buf_off += n->delta;
 }
 
+/* These two run on the stream. */
+static void node_begin(void *arg)
+{
+	struct node *n = arg;
+
+	pthread_mutex_lock(&over_lock);
+	if (!n->dead)
+		node_fill(n);
+	pthread_mutex_unlock(&over_lock);
+}
+
 static void node_end(void *arg)
 {
 	struct node *n = arg;
 
-	cf_stat_io(n->op, *n->result, cf_now_ns() - n->start, n->mem, 0);
 	pthread_mutex_lock(&over_lock);
+	if (!n->dead)
+		cf_stat_io(n->op, *n->result, cf_now_ns() - n->start, n->mem, 0);
 	n->next = over;
 	over = n;
 	pthread_mutex_unlock(&over_lock);
@@ -148,6 +159,7 @@ static int stream_for(CUstream native, struct strait_device *dev, struct strait_
 	return 0;
 }
 
+/* Takes the node over. */
 static int enqueue(struct node *n, CUstream native)
 {
 	struct strait_stream_transfer t = {
@@ -168,15 +180,21 @@ static int enqueue(struct node *n, CUstream native)
 	rc = stream_for(native, n->mem->dev, &s);
 	if (!rc)
 		rc = strait_stream_call(s, node_begin, n);
-	if (!rc) {
-		rc = strait_stream_transfer(s, &t);
-		if (rc) {
-			/* The function before it still has the node. */
-			strait_stream_wait(s, STRAIT_FOREVER);
-		} else if (strait_stream_call(s, node_end, n)) {
-			strait_stream_wait(s, STRAIT_FOREVER);
-			node_end(n);
-		}
+	if (rc) {
+		pthread_mutex_unlock(&order);
+		node_free(n);
+		return rc;
+	}
+	/* From here on the stream has the node, whatever happens. */
+	rc = strait_stream_transfer(s, &t);
+	if (rc) {
+		pthread_mutex_lock(&over_lock);
+		n->dead = true;
+		pthread_mutex_unlock(&over_lock);
+	}
+	if (strait_stream_call(s, node_end, n)) {
+		strait_stream_wait(s, STRAIT_FOREVER);
+		node_end(n);
 	}
 	pthread_mutex_unlock(&order);
 	return rc;
@@ -205,7 +223,7 @@ static int run_on_host(struct node *n, const void *base, CUstream native)
 	if (!found)
 		return -EINVAL;
 	n->delta = 0;
-	node_begin(n);
+	node_fill(n);
 	if ((int64_t)n->file_off < 0 || n->buf_off >= INT64_MAX || n->size > INT64_MAX)
 		bytes = -EINVAL;
 	else
@@ -260,8 +278,6 @@ static int transfer(CUfileHandle_t fh, uint32_t op, void *base, size_t *size, of
 		node_free(n);
 	} else {
 		rc = enqueue(n, native);
-		if (rc)
-			node_free(n);
 	}
 	return rc == -EOPNOTSUPP ? CU_FILE_ASYNC_NOT_SUPPORTED : cf_code(rc);
 }
