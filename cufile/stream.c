@@ -43,6 +43,7 @@ struct node {
 };
 
 static struct stream *streams;
+static struct stream *left; /* by earlier opens of the driver */
 static struct registration *registrations;
 static struct node *over;
 static pthread_mutex_t over_lock = PTHREAD_MUTEX_INITIALIZER; /* and node.dead */
@@ -384,7 +385,8 @@ void cf_streams_close_all(void)
 		struct stream *s = streams;
 
 		streams = s->next;
-		free(s);
+		s->next = left;
+		left = s;
 	}
 	pthread_mutex_unlock(&order);
 	cf_streams_reap();
