@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* cufile.json and the environment. */
+#include "core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#define DEFAULT_PATH "/etc/cufile.json"
+#define MAX_FILE (1 << 20)
+
+static const struct {
+	const char *path;
+	CUFileSizeTConfigParameter_t param;
+} size_keys[] = {
+	{ "profile.cufile_stats", CUFILE_PARAM_PROFILE_STATS },
+	{ "profile.io_batchsize", CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE },
+	{ "properties.io_batchsize", CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE },
+	{ "properties.max_batch_io_size", CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE },
+	{ "properties.max_batch_io_timeout_msecs", CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS },
+	{ "properties.max_direct_io_size_kb", CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB },
+	{ "properties.max_device_cache_size_kb", CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB },
+	{ "properties.per_buffer_cache_size_kb", CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB },
+	{ "properties.max_device_pinned_mem_size_kb", CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB },
+	{ "properties.poll_mode_max_size_kb", CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB },
+	{ "execution.max_io_queue_depth", CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH },
+	{ "execution.max_io_threads", CUFILE_PARAM_EXECUTION_MAX_IO_THREADS },
+	{ "execution.min_io_threshold_size_kb", CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB },
+	{ "execution.max_request_parallelism", CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM },
+};
+
+static const struct {
+	const char *path;
+	CUFileBoolConfigParameter_t param;
+} bool_keys[] = {
+	{ "profile.nvtx", CUFILE_PARAM_PROFILE_NVTX },
+	{ "execution.parallel_io", CUFILE_PARAM_EXECUTION_PARALLEL_IO },
+	{ "properties.use_poll_mode", CUFILE_PARAM_PROPERTIES_USE_POLL_MODE },
+	{ "properties.allow_compat_mode", CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE },
+	{ "properties.force_compat_mode", CUFILE_PARAM_FORCE_COMPAT_MODE },
+	{ "properties.allow_system_memory", CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY },
+	{ "properties.use_pci_p2pdma", CUFILE_PARAM_USE_PCIP2PDMA },
+	{ "properties.prefer_iouring", CUFILE_PARAM_PREFER_IO_URING },
+	{ "properties.force_odirect_mode", CUFILE_PARAM_FORCE_ODIRECT_MODE },
+	{ "miscellaneous.api_check_aggressive", CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE },
+	{ "miscellaneous.skip_topology_detection", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION },
+	{ "miscellaneous.stream_memops_bypass", CUFILE_PARAM_STREAM_MEMOPS_BYPASS },
+};
+
+static const struct {
+	const char *name;
+	CUFileBoolConfigParameter_t param;
+} bool_env[] = {
+	{ "CUFILE_ALLOW_COMPAT_MODE", CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE },
+	{ "CUFILE_FORCE_COMPAT_MODE", CUFILE_PARAM_FORCE_COMPAT_MODE },
+	{ "CUFILE_USE_PCIP2PDMA", CUFILE_PARAM_USE_PCIP2PDMA },
+	{ "CUFILE_SKIP_TOPOLOGY_DETECTION", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION },
+	{ "CUFILE_NVTX", CUFILE_PARAM_PROFILE_NVTX },
+};
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* The log is set up after the file was read: what is to be said waits until then. */
+struct reading {
+	char ignored[2048];
+};
+
+static bool in_force(const struct cf_json_value *v)
+{
+	for (size_t i = 0; i < COUNT(size_keys); i++)
+		if (v->kind == CF_JSON_NUMBER && !strcmp(v->path, size_keys[i].path)) {
+			cf_size_configure(size_keys[i].param, v->number < 0 ? SIZE_MAX : (size_t)v->number);
+			return true;
+		}
+	for (size_t i = 0; i < COUNT(bool_keys); i++)
+		if (v->kind == CF_JSON_BOOL && !strcmp(v->path, bool_keys[i].path)) {
+			cf_bool_configure(bool_keys[i].param, v->number != 0);
+			return true;
+		}
+	if (v->kind == CF_JSON_STRING && !strcmp(v->path, "logging.level"))
+		cf_string_configure(CUFILE_PARAM_LOGGING_LEVEL, v->text);
+	else if (v->kind == CF_JSON_STRING && !strcmp(v->path, "logging.dir"))
+		cf_string_configure(CUFILE_PARAM_LOG_DIR, v->text);
+	else if (v->kind == CF_JSON_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_size_kb"))
+		cf_slab_configure(false, (unsigned int)v->index, (size_t)v->number);
+	else if (v->kind == CF_JSON_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_count"))
+		cf_slab_configure(true, (unsigned int)v->index, (size_t)v->number);
+	else
+		return false;
+	return true;
+}
+
+static void setting(void *arg, const struct cf_json_value *v)
+{
+	struct reading *r = arg;
+	size_t len = strlen(r->ignored);
+
+	if (in_force(v) || v->index > 0 || v->kind == CF_JSON_EMPTY)
+		return;
+	if (len + strlen(v->path) + 2 < sizeof(r->ignored))
+		sprintf(r->ignored + len, " %s", v->path);
+}
+
+/* The file as text, or NULL with errno set. */
+static char *slurp(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	char *text;
+	size_t n;
+
+	if (!f)
+		return NULL;
+	text = malloc(MAX_FILE + 1);
+	n = text ? fread(text, 1, MAX_FILE, f) : 0;
+	fclose(f);
+	if (text)
+		text[n] = 0;
+	return text;
+}
+
+static bool truth(const char *text)
+{
+	return !strcasecmp(text, "true") || !strcasecmp(text, "on") || !strcasecmp(text, "yes") || !strcmp(text, "1");
+}
+
+static void read_environment(void)
+{
+	const char *v;
+
+	for (size_t i = 0; i < COUNT(bool_env); i++) {
+		v = getenv(bool_env[i].name);
+		if (v && v[0])
+			cf_bool_configure(bool_env[i].param, truth(v));
+	}
+	v = getenv("CUFILE_LOGGING_LEVEL");
+	if (v && v[0])
+		cf_string_configure(CUFILE_PARAM_LOGGING_LEVEL, v);
+	v = getenv("CUFILE_LOGFILE_PATH");
+	if (v && v[0])
+		cf_string_configure(CUFILE_PARAM_ENV_LOGFILE_PATH, v);
+}
+
+/* A file that is missing or broken is no reason to fail: some programs name one that does not exist. */
+void cf_config_read(void)
+{
+	const char *named = getenv("CUFILE_ENV_PATH_JSON"), *path = named && named[0] ? named : DEFAULT_PATH;
+	struct reading r = { .ignored = "" };
+	char *text = slurp(path);
+	int err = errno, line = text ? cf_json_read(text, setting, &r) : 0;
+
+	read_environment();
+	cf_params_log();
+	if (!text && path == named)
+		cf_log(CF_WARN, "%s: %s; the defaults are taken", path, strerror(err));
+	if (line)
+		cf_log(CF_WARN, "%s:%d: is not JSON; what stands before is taken", path, line);
+	if (r.ignored[0])
+		cf_log(CF_WARN, "%s: without effect here:%s", path, r.ignored);
+	free(text);
+}

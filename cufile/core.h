@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CUFILE_CORE_H
+#define CUFILE_CORE_H
+
+/*
+ * What the parts of libcufile share. One lock, cf.lock, guards all tables and reference counts; it is
+ * never held over a call that can sleep on I/O. Objects (files, memory, batches) are found by pointer in
+ * tables of what is alive, so that a handle that is no longer, or never was, one is noticed.
+ *
+ * In a child made by fork() everything starts empty: what was inherited is not registered there, and the
+ * driver can be opened anew.
+ */
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cufile.h>
+#include <strait/strait.h>
+
+#define CF_API __attribute__((visibility("default")))
+
+enum cf_level { CF_NOTICE, CF_ERROR, CF_WARN, CF_INFO, CF_DEBUG, CF_TRACE };
+
+/* A registered file. */
+struct cf_file {
+	struct cf_file *next;
+	unsigned int refs;
+	int fd; /* the number it was registered under; not ours */
+	dev_t dev;
+	ino_t ino;
+	struct strait_endpoint *ep;
+};
+
+/* A range of memory that Strait knows as a region. */
+struct cf_mem {
+	unsigned int refs;
+	uintptr_t addr;
+	size_t len;
+	struct strait_region *region;
+	struct strait_device *dev;
+	bool host;
+	bool identity; /* reuse of the address is noticed: the region may be kept */
+	bool whole;    /* goes to the end of its allocation */
+	int gpu;       /* number of the CUDA device, -1 for other memory */
+	uint64_t used; /* when, counted in uses */
+};
+
+struct cf_state {
+	pthread_mutex_t lock;
+	long opens;
+	struct strait_context *ctx;
+	uint32_t routes; /* what transfers may take */
+	struct cf_file *files;
+};
+
+extern struct cf_state cf;
+
+static inline CUfileError_t cf_error(int code)
+{
+	CUfileError_t e = { .err = (CUfileOpError)code };
+
+	return e;
+}
+
+#define CF_OK cf_error(CU_FILE_SUCCESS)
+
+/* What an errno of Strait is among cuFile's errors. */
+int cf_code(int rc);
+/* Sets errno and gives -1. @err is a positive errno or a CUfileOpError. */
+ssize_t cf_fail(int err);
+uint64_t cf_now_ns(void);
+
+/* driver.c. Opens the driver unless it is open; a CUfileOpError. */
+int cf_open_implicit(void);
+bool cf_is_open(void);
+struct strait_context *cf_context(void);
+
+/* handle.c. A reference, or NULL for what is no registered file. */
+struct cf_file *cf_file_get(CUfileHandle_t fh);
+void cf_file_put(struct cf_file *f);
+/* With the lock held: unlinks all; the caller puts them afterwards. */
+struct cf_file *cf_files_take(void);
+
+/*
+ * buffer.c. cf_mem_get: memory that holds [base + off, base + off + size) and how far that lies from its
+ * start. WHOLE: all of the allocation behind @base, since the range is not known yet (host memory: its
+ * first byte). FRESH: look whether the memory is still the same. 0, a CUfileOpError or a negative errno.
+ */
+#define CF_MEM_WHOLE 1u
+#define CF_MEM_FRESH 2u
+int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset);
+void cf_mem_put(struct cf_mem *m);
+/* The memory behind @m was freed: it must not be found again. True if another try makes sense. */
+bool cf_mem_stale(struct cf_mem *m);
+void cf_mem_drop_all(void);
+uint64_t cf_mem_registered_bytes(int gpu);
+
+/* io.c. Bytes, or a negative errno or CUfileOpError. */
+ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
+
+/* stream.c */
+void cf_streams_close_all(void);
+void cf_streams_reap(void);
+void cf_streams_forked(void);
+
+/* In a forked child. */
+void cf_batches_forked(void);
+void cf_mem_forked(void);
+void cf_params_forked(void);
+void cf_stats_forked(void);
+
+/* stats.c */
+enum cf_op {
+	CF_HANDLE_REG,
+	CF_HANDLE_DEREG,
+	CF_BUF_REG,
+	CF_BUF_DEREG,
+	CF_BATCH_SETUP,
+	CF_BATCH_CANCEL,
+	CF_BATCH_DESTROY
+};
+void cf_stat_op(enum cf_op op, bool ok);
+void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes);
+void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns);
+void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
+void cf_stats_configure(size_t level);
+
+/* params.c. Values in force; at open they have been checked. */
+void cf_params_load(void);
+void cf_params_check(void);
+/* Log from now on as the parameters say. */
+void cf_params_log(void);
+size_t cf_size(CUFileSizeTConfigParameter_t p);
+bool cf_bool(CUFileBoolConfigParameter_t p);
+/* Set by somebody, not the default. */
+bool cf_size_given(CUFileSizeTConfigParameter_t p);
+void cf_size_force(CUFileSizeTConfigParameter_t p, size_t value);
+void cf_bool_force(CUFileBoolConfigParameter_t p, bool value);
+/* Bytes of the staging pool asked for, 0 if nobody did. */
+uint64_t cf_pool_bytes(void);
+/* From cufile.json and the environment. */
+void cf_size_configure(CUFileSizeTConfigParameter_t p, size_t value);
+void cf_bool_configure(CUFileBoolConfigParameter_t p, bool value);
+void cf_string_configure(CUFileStringConfigParameter_t p, const char *value);
+void cf_slab_configure(bool count, unsigned int index, size_t value);
+
+/* config.c: reads cufile.json, then the environment. */
+void cf_config_read(void);
+
+/* json.c. Called for each value that is no object; elements of arrays have their index, else -1. */
+enum cf_json_kind { CF_JSON_NULL, CF_JSON_BOOL, CF_JSON_NUMBER, CF_JSON_STRING, CF_JSON_EMPTY };
+struct cf_json_value {
+	const char *path; /* "properties.allow_compat_mode" */
+	int index;
+	enum cf_json_kind kind;
+	double number; /* of a bool too */
+	const char *text;
+};
+typedef void cf_json_fn(void *arg, const struct cf_json_value *v);
+/* JSON with comments. 0, or the number of the line that is wrong. */
+int cf_json_read(const char *text, cf_json_fn *fn, void *arg);
+
+/* log.c */
+void cf_log(enum cf_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool cf_logs(enum cf_level level);
+int cf_level_parse(const char *name);
+void cf_log_setup(const char *level, const char *dir, const char *path);
+void cf_log_forked(void);
+void cf_log_strait(void *arg, enum strait_log_level level, const char *text);
+
+#endif

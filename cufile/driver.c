@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening and closing, and what is known of the driver. */
+#include "core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#undef cuFileDriverClose
+
+#define DEFAULT_VERSION 1150
+
+struct cf_state cf = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static unsigned int p2p_flags[CU_FILE_MAX_TARGET_TYPES];
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one opens or closes at a time */
+
+uint64_t cf_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int cf_code(int rc)
+{
+	switch (-rc) {
+	case 0:
+		return CU_FILE_SUCCESS;
+	case ENOMEM:
+		return CU_FILE_NOMEM_ERROR;
+	case EINVAL:
+	case EOVERFLOW:
+	case EBADF:
+		return CU_FILE_INVALID_VALUE;
+	case EFAULT:
+		return CU_FILE_CUDA_POINTER_RANGE_ERROR;
+	case EACCES:
+	case EPERM:
+		return CU_FILE_PERMISSION_DENIED;
+	case EISDIR:
+	case ENOTSUP:
+		return CU_FILE_INVALID_FILE_TYPE;
+	case EMFILE:
+	case ENFILE:
+		return CU_FILE_GETNEWFD_FAILED;
+	case ENODEV:
+		return CU_FILE_DEVICE_NOT_FOUND;
+	case EIO:
+		return CU_FILE_IO_ERROR;
+	default:
+		return CU_FILE_INTERNAL_ERROR;
+	}
+}
+
+ssize_t cf_fail(int err)
+{
+	errno = err;
+	return -1;
+}
+
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&open_lock);
+	pthread_mutex_lock(&cf.lock);
+}
+
+static void fork_parent(void)
+{
+	pthread_mutex_unlock(&cf.lock);
+	pthread_mutex_unlock(&open_lock);
+}
+
+static void fork_child(void)
+{
+	cf.opens = 0;
+	cf.ctx = NULL;
+	cf.files = NULL;
+	cf_mem_forked();
+	cf_streams_forked();
+	cf_batches_forked();
+	cf_params_forked();
+	cf_stats_forked();
+	cf_log_forked();
+	pthread_mutex_init(&cf.lock, NULL);
+	pthread_mutex_init(&open_lock, NULL);
+}
+
+static void fork_setup(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+/* With open_lock held. */
+static int open_context(void)
+{
+	struct strait_context_opts o = { .size = sizeof(o), .log = cf_log_strait };
+	struct strait_context *ctx;
+	int rc;
+
+	cf_params_load();
+	cf_params_check();
+	o.log_level = cf_logs(CF_DEBUG) ? STRAIT_LOG_DEBUG : cf_logs(CF_INFO) ? STRAIT_LOG_INFO : STRAIT_LOG_WARN;
+	o.pool_bytes = cf_pool_bytes();
+	if (cf_size_given(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
+		o.queue_depth = (uint32_t)cf_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
+	rc = strait_context_open(&o, &ctx);
+	if (rc) {
+		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
+		return cf_code(rc);
+	}
+	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
+	pthread_mutex_lock(&cf.lock);
+	cf.ctx = ctx;
+	cf.routes = STRAIT_ROUTE_ANY;
+	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE))
+		cf.routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) |
+			    STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST);
+	pthread_mutex_unlock(&cf.lock);
+	return CU_FILE_SUCCESS;
+}
+
+static int driver_open(bool again)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int code = CU_FILE_SUCCESS;
+	bool fresh;
+
+	pthread_once(&once, fork_setup);
+	pthread_mutex_lock(&open_lock);
+	pthread_mutex_lock(&cf.lock);
+	fresh = !cf.opens;
+	if (!fresh && again)
+		cf.opens++;
+	pthread_mutex_unlock(&cf.lock);
+	if (fresh)
+		code = open_context();
+	if (fresh && !code) {
+		pthread_mutex_lock(&cf.lock);
+		cf.opens = 1;
+		pthread_mutex_unlock(&cf.lock);
+	}
+	pthread_mutex_unlock(&open_lock);
+	return code;
+}
+
+int cf_open_implicit(void)
+{
+	return cf_is_open() ? CU_FILE_SUCCESS : driver_open(false);
+}
+
+bool cf_is_open(void)
+{
+	bool open;
+
+	pthread_mutex_lock(&cf.lock);
+	open = cf.opens > 0;
+	pthread_mutex_unlock(&cf.lock);
+	return open;
+}
+
+struct strait_context *cf_context(void)
+{
+	struct strait_context *ctx;
+
+	pthread_mutex_lock(&cf.lock);
+	ctx = cf.ctx;
+	pthread_mutex_unlock(&cf.lock);
+	return ctx;
+}
+
+CF_API CUfileError_t cuFileDriverOpen(void)
+{
+	return cf_error(driver_open(true));
+}
+
+/* Everything that is registered goes with the last close; I/O in flight holds what it needs. */
+static int driver_close(void)
+{
+	struct strait_context *ctx = NULL;
+	struct cf_file *files = NULL;
+	int code = CU_FILE_SUCCESS;
+
+	pthread_mutex_lock(&open_lock);
+	pthread_mutex_lock(&cf.lock);
+	if (!cf.opens) {
+		code = CU_FILE_DRIVER_NOT_INITIALIZED;
+	} else if (!--cf.opens) {
+		ctx = cf.ctx;
+		cf.ctx = NULL;
+		files = cf_files_take();
+	}
+	pthread_mutex_unlock(&cf.lock);
+	if (ctx) {
+		cf_streams_close_all();
+		cf_mem_drop_all();
+		while (files) {
+			struct cf_file *f = files;
+
+			files = f->next;
+			cf_file_put(f);
+		}
+		strait_context_close(ctx);
+	}
+	pthread_mutex_unlock(&open_lock);
+	return code;
+}
+
+CF_API CUfileError_t cuFileDriverClose_v2(void)
+{
+	return cf_error(driver_close());
+}
+
+CUfileError_t cuFileDriverClose(void);
+CF_API CUfileError_t cuFileDriverClose(void)
+{
+	return cf_error(driver_close());
+}
+
+CF_API long cuFileUseCount(void)
+{
+	long n;
+
+	pthread_mutex_lock(&cf.lock);
+	n = cf.opens;
+	pthread_mutex_unlock(&cf.lock);
+	return n;
+}
+
+/* 1.15 is 1150. */
+CF_API CUfileError_t cuFileGetVersion(int *version)
+{
+	const char *text = getenv("STRAIT_CUFILE_VERSION");
+	int major, minor;
+
+	if (!version)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	*version = DEFAULT_VERSION;
+	if (text && sscanf(text, "%d.%d", &major, &minor) == 2 && major > 0 && major < 1000 && minor >= 0 &&
+	    minor < 100)
+		*version = 1000 * major + 10 * minor;
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
+{
+	int code;
+
+	if (!p)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	code = cf_open_implicit();
+	if (code)
+		return cf_error(code);
+	memset(p, 0, sizeof(*p));
+	p->nvfs.poll_thresh_size = cf_size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
+	p->nvfs.max_direct_io_size = cf_size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
+	p->nvfs.dcontrolflags = (unsigned int)cf_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE) << CU_FILE_USE_POLL_MODE |
+				(unsigned int)cf_bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE)
+					<< CU_FILE_ALLOW_COMPAT_MODE;
+	p->fflags = 1u << CU_FILE_DYN_ROUTING_SUPPORTED | 1u << CU_FILE_BATCH_IO_SUPPORTED |
+		    1u << CU_FILE_STREAMS_SUPPORTED | 1u << CU_FILE_PARALLEL_IO_SUPPORTED;
+	p->max_device_cache_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB);
+	p->per_buffer_cache_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB);
+	p->max_device_pinned_mem_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB);
+	p->max_batch_io_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE);
+	p->max_batch_io_timeout_msecs = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS);
+	return CF_OK;
+}
+
+/* These limit what Strait does not need limited: they are kept and told again. */
+static CUfileError_t set_limit(CUFileSizeTConfigParameter_t p, size_t kb)
+{
+	int code;
+
+	if (!kb || kb % 4)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	code = cf_open_implicit();
+	if (code)
+		return cf_error(code);
+	cf_size_force(p, kb);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kb)
+{
+	CUfileError_t e = set_limit(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kb);
+
+	if (!e.err)
+		cf_bool_force(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, poll);
+	return e;
+}
+
+CF_API CUfileError_t cuFileDriverSetMaxDirectIOSize(size_t kb)
+{
+	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, kb);
+}
+
+CF_API CUfileError_t cuFileDriverSetMaxCacheSize(size_t kb)
+{
+	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, kb);
+}
+
+CF_API CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t kb)
+{
+	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kb);
+}
+
+CF_API CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t fs, CUfileP2PFlags_t flags)
+{
+	const unsigned int settable = 1u << CUFILE_P2PDMA | 1u << CUFILE_C2C;
+
+	if ((unsigned int)fs >= CU_FILE_MAX_TARGET_TYPES || ((unsigned int)flags & ~settable))
+		return cf_error(CU_FILE_INVALID_VALUE);
+	pthread_mutex_lock(&cf.lock);
+	p2p_flags[fs] = (unsigned int)flags;
+	pthread_mutex_unlock(&cf.lock);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileDriverGetP2PFlags(CUfileDriverStatusFlags_t fs, CUfileP2PFlags_t *flags)
+{
+	if ((unsigned int)fs >= CU_FILE_MAX_TARGET_TYPES || !flags)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	pthread_mutex_lock(&cf.lock);
+	*flags = (CUfileP2PFlags_t)p2p_flags[fs];
+	pthread_mutex_unlock(&cf.lock);
+	return CF_OK;
+}

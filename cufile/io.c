@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading and writing, waited for. */
+#include "core.h"
+
+#include <limits.h>
+#include <sys/uio.h>
+
+ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off)
+{
+	uint64_t start = cf_now_ns(), offset;
+	struct strait_result r = { 0 };
+	struct cf_mem *m;
+	int rc;
+
+	for (int tries = 0;; tries++) {
+		struct strait_transfer t = { .op = op, .routes = cf.routes, .endpoint = f->ep };
+
+		rc = cf_mem_get(base, buf_off, size, 0, &m, &offset);
+		if (rc)
+			return rc == -EFAULT ? -EIO : rc > 0 ? -rc : rc;
+		t.region = m->region;
+		t.endpoint_offset = (uint64_t)file_off;
+		t.region_offset = offset + (uint64_t)buf_off;
+		t.length = size;
+		rc = strait_transfer_run(&t, STRAIT_FOREVER, &r);
+		if ((rc != -ESTALE && rc != -ENODEV) || tries || !cf_mem_stale(m))
+			break;
+		cf_mem_put(m);
+	}
+	cf_stat_io(op, rc ? rc : (int64_t)r.bytes, cf_now_ns() - start, m, r.routes);
+	cf_mem_put(m);
+	return rc ? rc : (ssize_t)r.bytes;
+}
+
+static ssize_t move(CUfileHandle_t fh, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off)
+{
+	struct cf_file *f;
+	ssize_t n;
+
+	if (!fh || !base)
+		return cf_fail(EINVAL);
+	if (file_off < 0)
+		return cf_fail(CU_FILE_INVALID_VALUE);
+	if (buf_off < 0)
+		return cf_fail(CU_FILE_INTERNAL_ERROR);
+	f = cf_file_get(fh);
+	if (!f)
+		return cf_fail(CU_FILE_HANDLE_NOT_REGISTERED);
+	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : cf_run(f, op, base, size, file_off, buf_off);
+	cf_file_put(f);
+	return n < 0 ? cf_fail((int)-n) : n;
+}
+
+CF_API ssize_t cuFileRead(CUfileHandle_t fh, void *base, size_t size, off_t file_offset, off_t buf_offset)
+{
+	return move(fh, STRAIT_READ, base, size, file_offset, buf_offset);
+}
+
+CF_API ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off_t file_offset, off_t buf_offset)
+{
+	return move(fh, STRAIT_WRITE, base, size, file_offset, buf_offset);
+}
+
+/* One after the other: what a short piece or an error leaves is a prefix. */
+static ssize_t move_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *iov, size_t n, off_t off,
+			   unsigned int flags)
+{
+	ssize_t sum = 0;
+	size_t total = 0;
+
+	if (!fh || !iov || !n || n > IOV_MAX || flags)
+		return cf_fail(EINVAL);
+	for (size_t i = 0; i < n; i++)
+		if (__builtin_add_overflow(total, iov[i].len, &total) || total > SSIZE_MAX ||
+		    (!iov[i].base && iov[i].len))
+			return cf_fail(EINVAL);
+	for (size_t i = 0; i < n; i++) {
+		ssize_t part;
+
+		if (!iov[i].len)
+			continue;
+		part = move(fh, op, iov[i].base, iov[i].len, off + sum, 0);
+		if (part < 0)
+			return sum ? sum : -1;
+		sum += part;
+		if ((size_t)part < iov[i].len)
+			break;
+	}
+	return sum;
+}
+
+CF_API ssize_t cuFileReadv(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t iovcnt, off_t file_offset,
+			   unsigned int flags)
+{
+	return move_vector(fh, STRAIT_READ, iov, iovcnt, file_offset, flags);
+}
+
+CF_API ssize_t cuFileWritev(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t iovcnt, off_t file_offset,
+			    unsigned int flags)
+{
+	return move_vector(fh, STRAIT_WRITE, iov, iovcnt, file_offset, flags);
+}

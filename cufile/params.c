@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/* Parameters: set by the program, else by the environment or cufile.json, else the default. */
+#include "core.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SIZES (CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS + 1)
+#define BOOLS (CUFILE_PARAM_STREAM_MEMOPS_BYPASS + 1)
+#define STRINGS (CUFILE_PARAM_LOG_DIR + 1)
+#define SLABS 16
+
+static const struct {
+	size_t value, min, max;
+} size_defaults[SIZES] = {
+	[CUFILE_PARAM_PROFILE_STATS] = { 0, 0, 3 },
+	[CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH] = { 128, 1, 256 },
+	[CUFILE_PARAM_EXECUTION_MAX_IO_THREADS] = { 4, 0, 32 },
+	[CUFILE_PARAM_EXECUTION_MIN_IO_THRESHOLD_SIZE_KB] = { 8192, 4, UINT32_MAX },
+	[CUFILE_PARAM_EXECUTION_MAX_REQUEST_PARALLELISM] = { 4, 0, 8 },
+	[CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB] = { 16384, 64, 16384 },
+	[CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB] = { 131072, 4, UINT32_MAX },
+	[CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB] = { 1024, 64, 16384 },
+	[CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB] = { 33554432, 4, UINT32_MAX },
+	[CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE] = { 128, 1, 256 },
+	[CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB] = { 4, 4, UINT32_MAX },
+	[CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS] = { 5, 1, 1000 },
+};
+
+struct slabs {
+	size_t size[SLABS], count[SLABS];
+	int n;
+	bool given;
+};
+
+/* What the program has set stands above what file and environment say. */
+static struct {
+	bool loaded;
+	size_t size[SIZES];
+	bool size_given[SIZES], size_by_program[SIZES];
+	bool flag[BOOLS], flag_by_program[BOOLS];
+	char text[STRINGS][PATH_MAX];
+	bool text_by_program[STRINGS];
+	struct slabs posix, bounce;
+	bool posix_by_program;
+} params;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void cf_params_forked(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
+static void defaults(void)
+{
+	for (int i = 0; i < SIZES; i++)
+		if (!params.size_by_program[i]) {
+			params.size[i] = size_defaults[i].value;
+			params.size_given[i] = false;
+		}
+	for (int i = 0; i < BOOLS; i++)
+		if (!params.flag_by_program[i])
+			params.flag[i] = i == CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE ||
+					 i == CUFILE_PARAM_EXECUTION_PARALLEL_IO ||
+					 i == CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY;
+	for (int i = 0; i < STRINGS; i++)
+		if (!params.text_by_program[i])
+			strcpy(params.text[i], i == CUFILE_PARAM_LOGGING_LEVEL ? "ERROR" : "");
+	if (!params.posix_by_program)
+		params.posix = (struct slabs){ .size = { 4, 1024, 16384 }, .count = { 128, 64, 64 }, .n = 3 };
+}
+
+void cf_params_log(void)
+{
+	pthread_mutex_lock(&lock);
+	cf_log_setup(params.text[CUFILE_PARAM_LOGGING_LEVEL], params.text[CUFILE_PARAM_LOG_DIR],
+		     params.text[CUFILE_PARAM_ENV_LOGFILE_PATH]);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Called again at each open: file and environment may have changed. */
+void cf_params_load(void)
+{
+	pthread_mutex_lock(&lock);
+	defaults();
+	params.loaded = true;
+	pthread_mutex_unlock(&lock);
+	cf_config_read();
+}
+
+static void load_once(void)
+{
+	bool loaded;
+
+	pthread_mutex_lock(&lock);
+	loaded = params.loaded;
+	pthread_mutex_unlock(&lock);
+	if (!loaded)
+		cf_params_load();
+}
+
+void cf_params_check(void)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < SIZES; i++)
+		if (params.size[i] < size_defaults[i].min || params.size[i] > size_defaults[i].max) {
+			cf_log(CF_WARN, "parameter %d: %zu is out of range, %zu is taken", i, params.size[i],
+			       size_defaults[i].value);
+			params.size[i] = size_defaults[i].value;
+			params.size_given[i] = false;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+size_t cf_size(CUFileSizeTConfigParameter_t p)
+{
+	size_t v;
+
+	pthread_mutex_lock(&lock);
+	v = params.size[p];
+	pthread_mutex_unlock(&lock);
+	return v;
+}
+
+bool cf_bool(CUFileBoolConfigParameter_t p)
+{
+	bool v;
+
+	pthread_mutex_lock(&lock);
+	v = params.flag[p];
+	pthread_mutex_unlock(&lock);
+	return v;
+}
+
+bool cf_size_given(CUFileSizeTConfigParameter_t p)
+{
+	bool v;
+
+	pthread_mutex_lock(&lock);
+	v = params.size_given[p];
+	pthread_mutex_unlock(&lock);
+	return v;
+}
+
+static void size_set(CUFileSizeTConfigParameter_t p, size_t value, bool by_program)
+{
+	pthread_mutex_lock(&lock);
+	if (by_program || !params.size_by_program[p]) {
+		params.size[p] = value;
+		params.size_given[p] = true;
+		params.size_by_program[p] = by_program;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void bool_set(CUFileBoolConfigParameter_t p, bool value, bool by_program)
+{
+	pthread_mutex_lock(&lock);
+	if (by_program || !params.flag_by_program[p]) {
+		params.flag[p] = value;
+		params.flag_by_program[p] = by_program;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static void string_set(CUFileStringConfigParameter_t p, const char *value, bool by_program)
+{
+	pthread_mutex_lock(&lock);
+	if (by_program || !params.text_by_program[p]) {
+		snprintf(params.text[p], sizeof(params.text[p]), "%s", value);
+		params.text_by_program[p] = by_program;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* For as long as the driver is open. */
+void cf_size_force(CUFileSizeTConfigParameter_t p, size_t value)
+{
+	pthread_mutex_lock(&lock);
+	params.size[p] = value;
+	pthread_mutex_unlock(&lock);
+}
+
+void cf_bool_force(CUFileBoolConfigParameter_t p, bool value)
+{
+	pthread_mutex_lock(&lock);
+	params.flag[p] = value;
+	pthread_mutex_unlock(&lock);
+}
+
+void cf_size_configure(CUFileSizeTConfigParameter_t p, size_t value)
+{
+	size_set(p, value, false);
+}
+
+void cf_bool_configure(CUFileBoolConfigParameter_t p, bool value)
+{
+	bool_set(p, value, false);
+}
+
+void cf_string_configure(CUFileStringConfigParameter_t p, const char *value)
+{
+	string_set(p, value, false);
+}
+
+void cf_slab_configure(bool count, unsigned int index, size_t value)
+{
+	pthread_mutex_lock(&lock);
+	if (!params.posix_by_program && index < SLABS) {
+		(count ? params.posix.count : params.posix.size)[index] = value;
+		if ((int)index >= params.posix.n)
+			params.posix.n = (int)index + 1;
+		params.posix.given = true;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+uint64_t cf_pool_bytes(void)
+{
+	uint64_t sum = 0, part;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; params.posix.given && i < params.posix.n; i++)
+		if (!__builtin_mul_overflow(params.posix.size[i], params.posix.count[i], &part) &&
+		    part < (uint64_t)1 << 40)
+			sum += part * 1024;
+	pthread_mutex_unlock(&lock);
+	return sum;
+}
+
+CF_API CUfileError_t cuFileGetParameterSizeT(CUFileSizeTConfigParameter_t p, size_t *value)
+{
+	if ((unsigned int)p >= SIZES || !value)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	load_once();
+	*value = cf_size(p);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileGetParameterBool(CUFileBoolConfigParameter_t p, bool *value)
+{
+	if ((unsigned int)p >= BOOLS || !value)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	load_once();
+	*value = cf_bool(p);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileGetParameterString(CUFileStringConfigParameter_t p, char *text, int len)
+{
+	int n;
+
+	if ((unsigned int)p >= STRINGS || p == CUFILE_PARAM_ENV_LOGFILE_PATH || !text || len <= 0)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	load_once();
+	pthread_mutex_lock(&lock);
+	n = snprintf(text, (size_t)len, "%s", params.text[p]);
+	pthread_mutex_unlock(&lock);
+	return n < len ? CF_OK : cf_error(CU_FILE_INVALID_VALUE);
+}
+
+static int settable(bool sane)
+{
+	if (!sane)
+		return CU_FILE_INVALID_VALUE;
+	if (cf_is_open())
+		return CU_FILE_DRIVER_ALREADY_OPEN;
+	load_once();
+	return CU_FILE_SUCCESS;
+}
+
+CF_API CUfileError_t cuFileSetParameterSizeT(CUFileSizeTConfigParameter_t p, size_t value)
+{
+	int code = settable((unsigned int)p < SIZES);
+
+	if (!code)
+		size_set(p, value, true);
+	return cf_error(code);
+}
+
+CF_API CUfileError_t cuFileSetParameterBool(CUFileBoolConfigParameter_t p, bool value)
+{
+	int code = settable((unsigned int)p < BOOLS);
+
+	if (!code)
+		bool_set(p, value, true);
+	return cf_error(code);
+}
+
+CF_API CUfileError_t cuFileSetParameterString(CUFileStringConfigParameter_t p, const char *text)
+{
+	int code = settable((unsigned int)p < STRINGS && text && strlen(text) < PATH_MAX &&
+			    (p != CUFILE_PARAM_LOGGING_LEVEL || cf_level_parse(text) >= 0));
+
+	if (!code)
+		string_set(p, text, true);
+	return cf_error(code);
+}
+
+CF_API CUfileError_t cuFileGetParameterMinMaxValue(CUFileSizeTConfigParameter_t p, size_t *min, size_t *max)
+{
+	if ((unsigned int)p >= SIZES || !min || !max)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	*min = size_defaults[p].min;
+	*max = size_defaults[p].max;
+	return CF_OK;
+}
+
+static CUfileError_t slabs_set(struct slabs *s, const size_t *size, const size_t *count, int n, bool *by_program)
+{
+	int code = settable(size && count && n > 0 && n <= SLABS);
+
+	if (code)
+		return cf_error(code);
+	for (int i = 0; i < n; i++)
+		if (!size[i] || !count[i])
+			return cf_error(CU_FILE_INVALID_VALUE);
+	pthread_mutex_lock(&lock);
+	memcpy(s->size, size, (size_t)n * sizeof(*size));
+	memcpy(s->count, count, (size_t)n * sizeof(*count));
+	s->n = n;
+	s->given = true;
+	if (by_program)
+		*by_program = true;
+	pthread_mutex_unlock(&lock);
+	return CF_OK;
+}
+
+static CUfileError_t slabs_get(const struct slabs *s, size_t *size, size_t *count, int n)
+{
+	if (!size || !count || n <= 0)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	load_once();
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < n; i++) {
+		size[i] = i < s->n ? s->size[i] : 0;
+		count[i] = i < s->n ? s->count[i] : 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileSetParameterPosixPoolSlabArray(const size_t *size, const size_t *count, int n)
+{
+	return slabs_set(&params.posix, size, count, n, &params.posix_by_program);
+}
+
+CF_API CUfileError_t cuFileGetParameterPosixPoolSlabArray(size_t *size, size_t *count, int n)
+{
+	return slabs_get(&params.posix, size, count, n);
+}
+
+CF_API CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size, const size_t *count, int n)
+{
+	return slabs_set(&params.bounce, size, count, n, NULL);
+}
+
+CF_API CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size, size_t *count, int n)
+{
+	return slabs_get(&params.bounce, size, count, n);
+}

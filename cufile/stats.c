@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* Counters of what passes through this library. They count between start and stop, from level 1 on. */
+#include "core.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define GPUS 16
+
+_Static_assert(sizeof(CUfileStatsLevel1_t) == 512 && sizeof(CUfileStatsLevel2_t) == 1024, "layout");
+_Static_assert(sizeof(CUfilePerGpuStats_t) == 248 && sizeof(CUfileStatsLevel3_t) == 5000, "layout");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static CUfileStatsLevel3_t s;
+static atomic_int level;
+static atomic_bool running;
+static uint64_t since_ns, run_ns; /* of the current run; of those before it */
+
+void cf_stats_forked(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
+static bool counts(void)
+{
+	return atomic_load_explicit(&running, memory_order_relaxed) &&
+	       atomic_load_explicit(&level, memory_order_relaxed) > 0;
+}
+
+static void count(CUfileOpCounter_t *c, bool ok)
+{
+	if (ok)
+		c->ok++;
+	else
+		c->err++;
+}
+
+void cf_stat_op(enum cf_op op, bool ok)
+{
+	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	CUfileOpCounter_t *const of[] = {
+		[CF_HANDLE_REG] = &b->hdl_register_ops,	    [CF_HANDLE_DEREG] = &b->hdl_deregister_ops,
+		[CF_BUF_REG] = &b->buf_register_ops,	    [CF_BUF_DEREG] = &b->buf_deregister_ops,
+		[CF_BATCH_SETUP] = &b->batch_setup_ops,	    [CF_BATCH_CANCEL] = &b->batch_cancel_ops,
+		[CF_BATCH_DESTROY] = &b->batch_destroy_ops,
+	};
+
+	if (!counts())
+		return;
+	pthread_mutex_lock(&lock);
+	count(of[op], ok);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Bucket k is for sizes below 4 KiB << k. */
+static int bucket(uint64_t bytes)
+{
+	int k = 0;
+
+	while (k < 31 && bytes >> (12 + k))
+		k++;
+	return k;
+}
+
+static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_mem *m, uint32_t routes)
+{
+	CUfilePerGpuStats_t *g = &s.per_gpu_stats[m->gpu];
+	bool p2p = routes & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
+	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
+
+	if (s.num_gpus <= (uint32_t)m->gpu)
+		s.num_gpus = (uint32_t)m->gpu + 1;
+	if (op == STRAIT_READ) {
+		g->n_total_reads++;
+		g->n_p2p_reads += p2p;
+		g->n_posix_reads += !p2p;
+		g->n_reads_err += result < 0;
+		g->read_bytes += bytes;
+		g->read_duration_us += us;
+	} else {
+		g->n_total_writes++;
+		g->n_p2p_writes += p2p;
+		g->n_posix_writes += !p2p;
+		g->n_writes_err += result < 0;
+		g->writes_bytes += bytes;
+		g->write_duration_us += us;
+	}
+}
+
+void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes)
+{
+	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
+
+	if (!counts())
+		return;
+	pthread_mutex_lock(&lock);
+	if (op == STRAIT_READ) {
+		count(&b->read_ops, result >= 0);
+		b->read_bytes += bytes;
+		b->read_lat_sum_us += ns / 1000;
+		s.detailed.read_size_kb_hist[bucket(bytes)] += result >= 0;
+	} else {
+		count(&b->write_ops, result >= 0);
+		b->write_bytes += bytes;
+		b->write_lat_sum_us += ns / 1000;
+		s.detailed.write_size_kb_hist[bucket(bytes)] += result >= 0;
+	}
+	if (m->gpu >= 0 && m->gpu < GPUS)
+		count_gpu(op, result, ns / 1000, m, routes);
+	pthread_mutex_unlock(&lock);
+}
+
+void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns)
+{
+	CUfileStatsLevel1_t *b = &s.detailed.basic;
+
+	if (!counts())
+		return;
+	pthread_mutex_lock(&lock);
+	count(&b->batch_submit_ops, ok);
+	count(&b->batch_total_submit_ops, ok);
+	if (mixed)
+		count(&b->batch_mixed_io_submit_ops, ok);
+	if (ok) {
+		b->batch_enqueued_ops.ok += entries;
+		b->batch_submit_lat_sum_us += ns / 1000;
+		b->last_batch_read_bytes = b->last_batch_write_bytes = 0;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns)
+{
+	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
+
+	if (!counts())
+		return;
+	pthread_mutex_lock(&lock);
+	count(&b->batch_complete_ops, result >= 0);
+	count(&b->batch_processed_ops, result >= 0);
+	b->batch_completion_lat_sum_us += ns / 1000;
+	*(op == STRAIT_READ ? &b->batch_read_bytes : &b->batch_write_bytes) += bytes;
+	*(op == STRAIT_READ ? &b->last_batch_read_bytes : &b->last_batch_write_bytes) += bytes;
+	pthread_mutex_unlock(&lock);
+}
+
+static CUfileError_t start(void)
+{
+	pthread_mutex_lock(&lock);
+	if (!atomic_exchange(&running, true))
+		since_ns = cf_now_ns();
+	pthread_mutex_unlock(&lock);
+	return CF_OK;
+}
+
+void cf_stats_configure(size_t configured)
+{
+	if (!configured)
+		return;
+	atomic_store(&level, (int)configured);
+	start();
+}
+
+CF_API CUfileError_t cuFileSetStatsLevel(int l)
+{
+	if (l < 0 || l > 3)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	atomic_store(&level, l);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileGetStatsLevel(int *l)
+{
+	if (!l)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	*l = atomic_load(&level);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileStatsStart(void)
+{
+	return atomic_load(&level) ? start() : cf_error(CU_FILE_INVALID_VALUE);
+}
+
+CF_API CUfileError_t cuFileStatsStop(void)
+{
+	pthread_mutex_lock(&lock);
+	if (atomic_exchange(&running, false))
+		run_ns += cf_now_ns() - since_ns;
+	pthread_mutex_unlock(&lock);
+	return CF_OK;
+}
+
+CF_API CUfileError_t cuFileStatsReset(void)
+{
+	pthread_mutex_lock(&lock);
+	memset(&s, 0, sizeof(s));
+	run_ns = 0;
+	since_ns = cf_now_ns();
+	pthread_mutex_unlock(&lock);
+	return CF_OK;
+}
+
+static uint64_t rate(uint64_t amount, uint64_t ns)
+{
+	return ns ? (uint64_t)((double)amount * 1e9 / (double)ns) : 0;
+}
+
+static uint64_t mean(uint64_t sum, uint64_t n)
+{
+	return n ? sum / n : 0;
+}
+
+/* A copy with what follows from the counters. */
+static int snapshot(int wanted, CUfileStatsLevel3_t *out)
+{
+	CUfileStatsLevel1_t *b = &out->detailed.basic;
+	uint64_t ns;
+
+	if (atomic_load(&level) < wanted)
+		return CU_FILE_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	*out = s;
+	ns = run_ns + (atomic_load(&running) ? cf_now_ns() - since_ns : 0);
+	pthread_mutex_unlock(&lock);
+	b->read_bw_bytes_per_sec = rate(b->read_bytes, ns);
+	b->write_bw_bytes_per_sec = rate(b->write_bytes, ns);
+	b->read_ops_per_sec = rate(b->read_ops.ok, ns);
+	b->write_ops_per_sec = rate(b->write_ops.ok, ns);
+	b->read_lat_avg_us = mean(b->read_lat_sum_us, b->read_ops.ok + b->read_ops.err);
+	b->write_lat_avg_us = mean(b->write_lat_sum_us, b->write_ops.ok + b->write_ops.err);
+	b->batch_read_bw_bytes = rate(b->batch_read_bytes, ns);
+	b->batch_write_bw_bytes = rate(b->batch_write_bytes, ns);
+	b->batch_submit_ops_per_sec = rate(b->batch_submit_ops.ok, ns);
+	b->batch_complete_ops_per_sec = rate(b->batch_complete_ops.ok, ns);
+	b->batch_submit_lat_avg_us = mean(b->batch_submit_lat_sum_us, b->batch_submit_ops.ok);
+	b->batch_completion_lat_avg_us =
+		mean(b->batch_completion_lat_sum_us, b->batch_complete_ops.ok + b->batch_complete_ops.err);
+	for (uint32_t i = 0; i < out->num_gpus; i++) {
+		CUfilePerGpuStats_t *g = &out->per_gpu_stats[i];
+
+		g->read_bw_bytes_per_sec = rate(g->read_bytes, ns);
+		g->write_bw_bytes_per_sec = rate(g->writes_bytes, ns);
+		g->reg_bytes = cf_mem_registered_bytes((int)i);
+	}
+	return CU_FILE_SUCCESS;
+}
+
+static CUfileError_t get(int wanted, void *out, size_t len)
+{
+	CUfileStatsLevel3_t *all = out ? malloc(sizeof(*all)) : NULL;
+	int code = all ? snapshot(wanted, all) : out ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE;
+
+	if (!code)
+		memcpy(out, all, len);
+	free(all);
+	return cf_error(code);
+}
+
+CF_API CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *stats)
+{
+	return get(1, stats, sizeof(*stats));
+}
+
+CF_API CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *stats)
+{
+	return get(2, stats, sizeof(*stats));
+}
+
+CF_API CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *stats)
+{
+	return get(3, stats, sizeof(*stats));
+}

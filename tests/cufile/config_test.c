@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* Parameters, cufile.json, the environment, the log. */
+#include "cufile/common.h"
+
+static void json(const char *text)
+{
+	FILE *f = fopen(test_path("cufile.json"), "w");
+
+	ASSERT_TRUE(f != NULL);
+	fputs(text, f);
+	fclose(f);
+	setenv("CUFILE_ENV_PATH_JSON", test_path("cufile.json"), 1);
+	setenv("CUFILE_LOGFILE_PATH", test_path("log"), 1);
+}
+
+static bool log_has(const char *text)
+{
+	char buf[8192] = "";
+	FILE *f = fopen(test_path("log"), "r");
+
+	if (!f)
+		return false;
+	buf[fread(buf, 1, sizeof(buf) - 1, f)] = 0;
+	fclose(f);
+	return strstr(buf, text) != NULL;
+}
+
+static size_t size_of(CUFileSizeTConfigParameter_t p)
+{
+	size_t v = 0;
+
+	ASSERT_CU(cuFileGetParameterSizeT(p, &v));
+	return v;
+}
+
+static bool bool_of(CUFileBoolConfigParameter_t p)
+{
+	bool v = false;
+
+	ASSERT_CU(cuFileGetParameterBool(p, &v));
+	return v;
+}
+
+TEST(program_then_environment_then_file)
+{
+	json("{ // comment\n \"properties\": { \"io_batchsize\": 64, /* another\n */ \"force_compat_mode\": true,\n"
+	     "\"allow_compat_mode\": false, \"rdma_dev_addr_list\": [ \"10.0.0.1\" ], \"gds_rdma_write_support\": true,\n"
+	     "\"posix_pool_slab_size_kb\": [ 8, 2048 ], \"posix_pool_slab_count\": [ 16, 2 ] },\n"
+	     "\"logging\": { \"level\": \"WARN\", \"dir\": \"/tmp\" }, \"execution\": { \"max_io_threads\": 900 } }\n");
+	setenv("CUFILE_FORCE_COMPAT_MODE", "false", 1);
+	setenv("CUFILE_ALLOW_COMPAT_MODE", "true", 1);
+	ASSERT_EQ(size_of(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE), 64);
+	ASSERT_FALSE(bool_of(CUFILE_PARAM_FORCE_COMPAT_MODE));
+	ASSERT_CU(cuFileSetParameterBool(CUFILE_PARAM_FORCE_COMPAT_MODE, true));
+	ASSERT_CU(cuFileSetParameterSizeT(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, 32));
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_EQ(size_of(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE), 32);
+	ASSERT_EQ(size_of(CUFILE_PARAM_EXECUTION_MAX_IO_THREADS), 4); /* out of range: the default */
+	ASSERT_TRUE(bool_of(CUFILE_PARAM_FORCE_COMPAT_MODE));
+	ASSERT_TRUE(bool_of(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE));
+	ASSERT_TRUE(log_has("properties.rdma_dev_addr_list properties.gds_rdma_write_support"));
+	ASSERT_FALSE(log_has("io_batchsize"));
+	ASSERT_CU_ERR(cuFileSetParameterSizeT(CUFILE_PARAM_PROFILE_STATS, 1), CU_FILE_DRIVER_ALREADY_OPEN);
+	ASSERT_CU_ERR(cuFileSetParameterBool(CUFILE_PARAM_PROFILE_NVTX, 1), CU_FILE_DRIVER_ALREADY_OPEN);
+	ASSERT_CU_ERR(cuFileSetParameterString(CUFILE_PARAM_LOG_DIR, "/"), CU_FILE_DRIVER_ALREADY_OPEN);
+}
+
+TEST(values)
+{
+	size_t min, max, size[4], count[4];
+	const size_t kb[] = { 64, 128 }, n[] = { 1, 2 };
+	char text[32];
+
+	unsetenv("CUFILE_ENV_PATH_JSON");
+	ASSERT_CU(cuFileGetParameterMinMaxValue(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, &min, &max));
+	ASSERT_EQ(min, 1);
+	ASSERT_EQ(max, 256);
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, sizeof(text)));
+	ASSERT_CU_ERR(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, 32), CU_FILE_INVALID_VALUE);
+	ASSERT_CU(cuFileSetParameterString(CUFILE_PARAM_LOGGING_LEVEL, "TRACE"));
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, sizeof(text)));
+	ASSERT_STREQ(text, "TRACE");
+	ASSERT_CU_ERR(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, 3), CU_FILE_INVALID_VALUE);
+	ASSERT_CU_ERR(cuFileSetParameterString(CUFILE_PARAM_LOGGING_LEVEL, "LOUD"), CU_FILE_INVALID_VALUE);
+	ASSERT_CU_ERR(cuFileGetParameterSizeT((CUFileSizeTConfigParameter_t)12, &min), CU_FILE_INVALID_VALUE);
+	ASSERT_CU(cuFileGetParameterPosixPoolSlabArray(size, count, 4));
+	ASSERT_EQ(size[2], 16384);
+	ASSERT_EQ(count[3], 0);
+	ASSERT_CU(cuFileSetParameterPosixPoolSlabArray(kb, n, 2));
+	ASSERT_CU(cuFileGetParameterPosixPoolSlabArray(size, count, 2));
+	ASSERT_EQ(size[1], 128);
+	ASSERT_CU_ERR(cuFileSetParameterPosixPoolSlabArray(kb, n, 0), CU_FILE_INVALID_VALUE);
+	ASSERT_CU(cuFileSetParameterGpuBounceBufferSlabArray(kb, n, 2));
+	ASSERT_CU(cuFileGetParameterGpuBounceBufferSlabArray(size, count, 2));
+	ASSERT_EQ(count[1], 2);
+}
+
+TEST(broken_and_missing_files_are_survived)
+{
+	int fd;
+
+	json("{ \"properties\": { \"io_batchsize\": 64,\n oops");
+	setenv("CUFILE_LOGGING_LEVEL", "WARN", 1);
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_TRUE(log_has("cufile.json:2: is not JSON"));
+	ASSERT_CU(cuFileDriverClose());
+	setenv("CUFILE_ENV_PATH_JSON", "$PWD/local_cufile.json", 1);
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_TRUE(log_has("$PWD/local_cufile.json: No such file"));
+	handle_new(make_file("file", 10, 1), O_RDONLY, &fd);
+}
+
+/* By default there is no log: nothing was wrong. At INFO it tells how a file travels. */
+TEST(log_says_how_files_travel)
+{
+	int fd;
+
+	ASSERT_EQ(chdir(test_dir()), 0);
+	unsetenv("CUFILE_LOGFILE_PATH");
+	unsetenv("CUFILE_LOGGING_LEVEL");
+	setenv("CUFILE_ENV_PATH_JSON", "/nonexistent", 1);
+	handle_free(handle_new(make_file("file", 10, 1), O_RDONLY, &fd), fd);
+	ASSERT_CU(cuFileDriverClose());
+	ASSERT_EQ(access("cufile.log", F_OK), -1);
+	setenv("CUFILE_LOGFILE_PATH", test_path("log"), 1);
+	setenv("CUFILE_LOGGING_LEVEL", "INFO", 1);
+	handle_free(handle_new(test_path("file"), O_RDONLY, &fd), fd);
+	ASSERT_TRUE(log_has("to emu:0: route "));
+	ASSERT_EQ(access("cufile.log", F_OK), -1);
+}
+
+TEST(compatible_way_forbidden)
+{
+	CUfileHandle_t fh;
+
+	setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);
+	setenv("CUFILE_LOGFILE_PATH", test_path("log"), 1);
+	ASSERT_CU_ERR(handle_try(open(make_file("file", 10, 1), O_RDONLY), &fh), CU_FILE_IO_NOT_SUPPORTED);
+	ASSERT_TRUE(log_has("allow_compat_mode is false"));
+}
