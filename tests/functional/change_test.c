@@ -107,17 +107,17 @@ static void run(const struct mode *m, void (*change)(struct changer *c, uint64_t
 
 TEST_VARIANTS(cut_while_read, struct mode, modes)
 {
-	run(v, cut_and_extend, true, 150);
+	run(v, cut_and_extend, true, 90);
 }
 
 TEST_VARIANTS(rewritten_while_read, struct mode, modes)
 {
-	run(v, shrink_and_refill, true, 60);
+	run(v, shrink_and_refill, true, 30);
 }
 
 TEST_VARIANTS(growing_while_read, struct mode, modes)
 {
-	run(v, append, true, 100);
+	run(v, append, true, 60);
 }
 
 /* With a promise that is not kept the bytes are worth nothing, but that is all that may happen. */
