@@ -86,7 +86,7 @@ static bool members(struct reader *r)
 	do {
 		if (!string(r, name) || !take(r, ':') || len + strlen(name) + 2 > sizeof(r->path))
 			return false;
-		sprintf(r->path + len, "%s%s", len ? "." : "", name);
+		snprintf(r->path + len, sizeof(r->path) - len, "%s%s", len ? "." : "", name);
 		if (!value(r, -1))
 			return false;
 		r->path[len] = 0;
