@@ -86,7 +86,9 @@ static bool members(struct reader *r)
 	do {
 		if (!string(r, name) || !take(r, ':') || len + strlen(name) + 2 > sizeof(r->path))
 			return false;
-		snprintf(r->path + len, sizeof(r->path) - len, "%s%s", len ? "." : "", name);
+		if (len)
+			r->path[len] = '.';
+		memcpy(r->path + len + (len ? 1 : 0), name, strlen(name) + 1);
 		if (!value(r, -1))
 			return false;
 		r->path[len] = 0;
