@@ -109,6 +109,8 @@ static int register_page(struct cuda_space *sp)
 	r = cuda_push(sp->ctx, &e);
 	if (!r) {
 		r = cu.host_register(sp->page, PAGE, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
+		if (!r && cu.host_device_ptr(&sp->page_addr, sp->page, 0))
+			sp->page_addr = 0;
 		cuda_leave(&e);
 	}
 	if (r) {
@@ -178,15 +180,31 @@ static bool is_primary(struct cuda_device *cd, cu_context ctx)
 	return ctx == primary;
 }
 
+/*
+ * As soon as the context is known, which is when memory or a stream of it is: loading kernels waits for all work
+ * of the context, and later there may be work that waits for a transfer.
+ */
+static void load_kernels(struct cuda_space *sp)
+{
+	struct cuda_entry e;
+
+	if (cuda_enter(sp, &e))
+		return;
+	cuda_kernels_load(sp);
+	cuda_leave(&e);
+}
+
 int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **ret)
 {
 	struct cuda_space *sp = NULL;
+	bool fresh = false;
 	int rc = 0;
 
 	if (cuda_gone(cd))
 		return -ENODEV;
 	pthread_mutex_lock(&cd->lock);
 	if (!ctx || is_primary(cd, ctx)) {
+		fresh = !cd->primary;
 		rc = need_primary(cd);
 		sp = cd->primary;
 	} else {
@@ -198,14 +216,19 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 				sp = has;
 		}
 	}
-	if (!rc && sp)
+	if (!rc && sp) {
 		cuda_space_ref(sp);
-	else if (!rc)
+	} else if (!rc) {
+		fresh = true;
 		rc = space_new(cd, ctx, false, &sp);
+	}
 	pthread_mutex_unlock(&cd->lock);
-	if (!rc)
-		*ret = sp;
-	return rc;
+	if (rc)
+		return rc;
+	if (fresh)
+		load_kernels(sp);
+	*ret = sp;
+	return 0;
 }
 
 /* With the device's lock held. */
