@@ -44,6 +44,7 @@ struct cuda_space {
 	bool own;     /* made by the provider, see cuda_space_windows() */
 	atomic_uint refs;
 	atomic_bool dead;	 /* the context was destroyed or reset; once is for good */
+	atomic_bool doubtful;	 /* a call failed as it would while that happens */
 	void *page;		 /* registered in the context: known to the driver as long as that lives */
 	bool page_has_context;	 /* the driver names the context a registered page belongs to */
 	cu_ptr page_addr;	 /* where the GPU sees it, 0 if not known */
@@ -122,6 +123,12 @@ struct cuda_entry {
 	int capture_mode;
 	bool capture;
 };
+/* After a call in the space has failed: should its context go away now, the next cuda_enter() will see it. */
+void cuda_doubt(struct cuda_space *sp, cu_result r);
+/* For how long; a test in which calls fail for no reason need not wait. */
+extern uint64_t cuda_doubt_ns;
+/* The same, and the answer. */
+bool cuda_lives_on(struct cuda_space *sp, cu_result r);
 int cuda_enter(struct cuda_space *sp, struct cuda_entry *e);
 void cuda_leave(struct cuda_entry *e);
 /* The same for a context that is no space yet. */

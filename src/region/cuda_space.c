@@ -7,6 +7,7 @@
 #include "region/cuda.h"
 
 #define PAGE KIB(4)
+#define DOUBT_TICK_NS 1000000u
 
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e)
 {
@@ -71,12 +72,47 @@ static bool alive(struct cuda_space *sp)
 	return false;
 }
 
+uint64_t cuda_doubt_ns = 200000000;
+
+void cuda_doubt(struct cuda_space *sp, cu_result r)
+{
+	if (cuda_errno(r) == -ENODEV || cuda_errno(r) == -EINVAL)
+		atomic_store_explicit(&sp->doubtful, true, memory_order_relaxed);
+}
+
+/*
+ * While a context is being destroyed its streams go before the page does, and the driver does not survive being
+ * asked about them. So after an error that may come from there the page is watched for a while.
+ */
+static bool survives(struct cuda_space *sp)
+{
+	uint64_t end;
+
+	if (!atomic_load_explicit(&sp->doubtful, memory_order_relaxed))
+		return alive(sp);
+	end = os_now_ns() + cuda_doubt_ns;
+	while (alive(sp)) {
+		if (os_now_ns() >= end) {
+			atomic_store_explicit(&sp->doubtful, false, memory_order_relaxed);
+			return true;
+		}
+		os_sleep_ns(DOUBT_TICK_NS);
+	}
+	return false;
+}
+
+bool cuda_lives_on(struct cuda_space *sp, cu_result r)
+{
+	cuda_doubt(sp, r);
+	return survives(sp);
+}
+
 int cuda_enter(struct cuda_space *sp, struct cuda_entry *e)
 {
 	cu_result r;
 	int rc;
 
-	if (!alive(sp))
+	if (!survives(sp))
 		return -ENODEV;
 	r = cuda_push(sp->ctx, e);
 	rc = cuda_errno(r);

@@ -12,8 +12,10 @@
 
 int cuda_stream_errno(struct cuda_stream *s, cu_result r)
 {
-	if (r)
+	if (r) {
 		s->base.status = r;
+		cuda_doubt(s->space, r);
+	}
 	return cuda_errno(r);
 }
 

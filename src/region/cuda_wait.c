@@ -131,7 +131,7 @@ cu_result cuda_settle(struct cuda_stream *s, cu_result r)
 	 * A stream that is being captured must not be waited for, and has none of our work on it. One of a context
 	 * that is gone is gone too.
 	 */
-	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_errno(r) != -ENODEV)
+	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_lives_on(s->space, r))
 		cu.stream_sync(s->handle);
 	return r;
 }
