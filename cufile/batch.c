@@ -215,6 +215,7 @@ static void deliver(struct batch *b, const struct strait_result *r, CUfileIOEven
 	*ev = (CUfileIOEvents_t){ .cookie = s->cookie, .ret = (size_t)result };
 	ev->status = !r->status ? CUFILE_COMPLETE : r->status == -ECANCELED ? CUFILE_CANCELED : CUFILE_FAILED;
 	cf_stat_batch(s->op, result, cf_now_ns() - s->start);
+	cf_tally_add(s->op, result, r->route_bytes);
 	cf_stat_io(s->op, result, cf_now_ns() - s->start, s->mem, r->routes);
 	slot_clear(s);
 }

@@ -111,6 +111,7 @@ void cf_batches_forked(void);
 void cf_mem_forked(void);
 void cf_params_forked(void);
 void cf_stats_forked(void);
+void cf_tally_forked(void);
 
 /* stats.c */
 enum cf_op {
@@ -127,6 +128,10 @@ void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m
 void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns);
 void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
+
+/* tally.c. @route_bytes may be NULL. */
+void cf_tally_open(void);
+void cf_tally_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
 
 /* params.c. Values in force; at open they have been checked. */
 void cf_params_load(void);

@@ -81,6 +81,7 @@ static void fork_child(void)
 	cf_batches_forked();
 	cf_params_forked();
 	cf_stats_forked();
+	cf_tally_forked();
 	cf_log_forked();
 	pthread_mutex_init(&cf.lock, NULL);
 	pthread_mutex_init(&open_lock, NULL);
@@ -109,6 +110,7 @@ static int open_context(void)
 		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
 		return cf_code(rc);
 	}
+	cf_tally_open();
 	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
 	pthread_mutex_lock(&cf.lock);
 	cf.ctx = ctx;

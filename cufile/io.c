@@ -27,6 +27,7 @@ ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, of
 			break;
 		cf_mem_put(m);
 	}
+	cf_tally_add(op, rc ? rc : (int64_t)r.bytes, r.route_bytes);
 	cf_stat_io(op, rc ? rc : (int64_t)r.bytes, cf_now_ns() - start, m, r.routes);
 	cf_mem_put(m);
 	return rc ? rc : (ssize_t)r.bytes;

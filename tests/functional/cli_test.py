@@ -22,7 +22,7 @@ BUILD = os.path.abspath((sys.argv[1:] or [os.environ.get('STRAIT_BUILD') or os.e
                                           os.path.join(SOURCE, 'build')])[0])
 STRAIT = os.path.join(BUILD, 'strait')
 SLOW = max(1, int(os.environ.get('HARNESS_SLOW') or 1))
-VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench']
+VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench', 'run']
 ROUTES = {'p2p', 'pagecache', 'staged', 'host'}
 TESTS = []
 
