@@ -25,11 +25,11 @@ ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, of
 		rc = strait_transfer_run(&t, STRAIT_FOREVER, &r);
 		if ((rc != -ESTALE && rc != -ENODEV) || tries || !cf_mem_stale(m))
 			break;
-		cf_mem_put(m);
+		cf_mem_put(m, 1);
 	}
 	cf_tally_add(op, rc ? rc : (int64_t)r.bytes, r.route_bytes);
 	cf_stat_io(op, rc ? rc : (int64_t)r.bytes, cf_now_ns() - start, m, r.routes);
-	cf_mem_put(m);
+	cf_mem_put(m, 1);
 	return rc ? rc : (ssize_t)r.bytes;
 }
 
@@ -48,7 +48,7 @@ static ssize_t move(CUfileHandle_t fh, uint32_t op, const void *base, size_t siz
 	if (!f)
 		return cf_fail(CU_FILE_HANDLE_NOT_REGISTERED);
 	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : cf_run(f, op, base, size, file_off, buf_off);
-	cf_file_put(f);
+	cf_file_put(f, 1);
 	return n < 0 ? cf_fail((int)-n) : n;
 }
 
