@@ -136,6 +136,7 @@ static int open_context(void)
 	}
 	cf_tally_open();
 	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
+	strait_context_share(ctx);
 	pthread_mutex_lock(&cf.lock);
 	cf.ctx = ctx;
 	cf.routes = STRAIT_ROUTE_ANY;
@@ -255,6 +256,7 @@ static int driver_close(void)
 	}
 	pthread_mutex_unlock(&cf.lock);
 	if (ctx) {
+		strait_context_share(NULL);
 		cf_streams_close_all();
 		cf_mem_drop_all();
 		cf_files_drop_all();
