@@ -12,6 +12,7 @@ struct slot {
 	struct cf_mem *mem;
 	void *cookie;
 	uint64_t start;
+	uint64_t at; /* the bits of offsets and size */
 	uint32_t op;
 };
 
@@ -171,6 +172,7 @@ static bool prepare(struct run *r, struct slot *s, const CUfileIOParams_t *p, st
 	s->mem = r->mem;
 	s->cookie = p->cookie;
 	s->op = op;
+	s->at = (uint64_t)p->u.batch.file_offset | (uint64_t)p->u.batch.devPtr_offset | p->u.batch.size;
 	*t = (struct strait_transfer){
 		.op = op,
 		.routes = cf.routes,
@@ -275,7 +277,7 @@ static void deliver(const struct slot *s, const struct strait_result *r, uint64_
 	ev->status = !r->status ? CUFILE_COMPLETE : r->status == -ECANCELED ? CUFILE_CANCELED : CUFILE_FAILED;
 	cf_stat_batch(s->op, result, now - s->start);
 	cf_tally_add(s->op, result, r->route_bytes);
-	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes);
+	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes, s->at);
 }
 
 static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfileIOEvents_t *ev,

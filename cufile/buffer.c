@@ -326,6 +326,8 @@ static int buf_register(const void *base, size_t len)
 		pthread_mutex_unlock(&cf.lock);
 		if (code)
 			cf_mem_put(m, 1);
+		else
+			cf_stat_buffer(m, true);
 	}
 	cf_leave();
 	return code;
@@ -336,6 +338,8 @@ CF_API CUfileError_t cuFileBufRegister(const void *base, size_t length, int flag
 	int code = buf_register(base, length);
 
 	cf_stat_op(CF_BUF_REG, !code);
+	if (code)
+		cf_stat_buffer(NULL, true);
 	return cf_error(code);
 }
 
@@ -355,6 +359,7 @@ CF_API CUfileError_t cuFileBufDeregister(const void *base)
 	cf_stat_op(CF_BUF_DEREG, m != NULL);
 	if (!m)
 		return cf_error(CU_FILE_MEMORY_NOT_REGISTERED);
+	cf_stat_buffer(m, false);
 	cf_mem_put(m, 1);
 	return CF_OK;
 }

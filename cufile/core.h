@@ -97,6 +97,8 @@ void cf_leave(void);
 /* Opens the driver unless it is open. */
 int cf_open_implicit(void);
 bool cf_is_open(void);
+/* What is claimed: 1.15 is 1150. */
+int cf_version(void);
 /* For those who know that nobody closes the driver meanwhile. */
 struct strait_context *cf_context(void);
 
@@ -152,7 +154,11 @@ enum cf_op {
 	CF_BATCH_DESTROY
 };
 void cf_stat_op(enum cf_op op, bool ok);
-void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes);
+/* A buffer of @m was registered or given back, or could not be: NULL. */
+void cf_stat_buffer(const struct cf_mem *m, bool registered);
+/* A transfer. @at: the bits of its offsets and its size, to see whether all are whole pages. */
+void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at);
+void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns);
 void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns);
 void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
@@ -182,19 +188,6 @@ void cf_slab_configure(bool count, unsigned int index, size_t value);
 
 /* config.c: reads cufile.json, then the environment. */
 void cf_config_read(void);
-
-/* json.c. Called for each value that is no object; elements of arrays have their index, else -1. */
-enum cf_json_kind { CF_JSON_NULL, CF_JSON_BOOL, CF_JSON_NUMBER, CF_JSON_STRING, CF_JSON_EMPTY };
-struct cf_json_value {
-	const char *path; /* "properties.allow_compat_mode" */
-	int index;
-	enum cf_json_kind kind;
-	double number; /* of a bool too */
-	const char *text;
-};
-typedef void cf_json_fn(void *arg, const struct cf_json_value *v);
-/* JSON with comments. 0, or the number of the line that is wrong. */
-int cf_json_read(const char *text, cf_json_fn *fn, void *arg);
 
 /* log.c */
 void cf_log(enum cf_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -141,7 +141,7 @@ static int open_context(void)
 	cf.ctx = ctx;
 	cf.routes = STRAIT_ROUTE_ANY;
 	cf.leases = leases_wanted();
-	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE))
+	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE) || cf_bool(CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE))
 		cf.routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) |
 			    STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST);
 	pthread_mutex_unlock(&cf.lock);
@@ -290,18 +290,22 @@ CF_API long cuFileUseCount(void)
 	return n;
 }
 
-/* 1.15 is 1150. */
-CF_API CUfileError_t cuFileGetVersion(int *version)
+int cf_version(void)
 {
 	const char *text = getenv("STRAIT_CUFILE_VERSION");
 	int major, minor;
 
-	if (!version)
-		return cf_error(CU_FILE_INVALID_VALUE);
-	*version = DEFAULT_VERSION;
 	if (text && sscanf(text, "%d.%d", &major, &minor) == 2 && major > 0 && major < 1000 && minor >= 0 &&
 	    minor < 100)
-		*version = 1000 * major + 10 * minor;
+		return 1000 * major + 10 * minor;
+	return DEFAULT_VERSION;
+}
+
+CF_API CUfileError_t cuFileGetVersion(int *version)
+{
+	if (!version)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	*version = cf_version();
 	return CF_OK;
 }
 

@@ -39,6 +39,7 @@ struct node {
 	struct stream *stream;
 	uint32_t op;
 	uint64_t file_off, buf_off, size; /* those that are fixed */
+	const uint64_t *at[3];		  /* where all of them are */
 	uint64_t start;
 };
 
@@ -81,7 +82,7 @@ static void node_end(void *arg, const struct strait_result *r)
 	struct node *n = arg;
 
 	cf_tally_add(n->op, result, r->route_bytes);
-	cf_stat_io(n->op, result, cf_now_ns() - n->start, n->mem, r->routes);
+	cf_stat_io(n->op, result, cf_now_ns() - n->start, n->mem, r->routes, *n->at[0] | *n->at[1] | *n->at[2]);
 	atomic_fetch_sub_explicit(&n->stream->flying, 1, memory_order_release);
 	n->next = atomic_load(&over);
 	while (!atomic_compare_exchange_weak(&over, &n->next, n))
@@ -299,6 +300,9 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 		n->size = *size;
 		t.length = &n->size;
 	}
+	n->at[0] = t.endpoint_offset;
+	n->at[1] = t.region_offset;
+	n->at[2] = t.length;
 	rc = enqueue(ctx, n, native, registered, &t);
 	return rc == -EOPNOTSUPP ? CU_FILE_ASYNC_NOT_SUPPORTED : cf_code(rc);
 }

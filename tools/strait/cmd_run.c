@@ -22,6 +22,7 @@
 #include "args.h"
 #include "cli.h"
 #include "json.h"
+#include "own.h"
 #include "size.h"
 
 #define AUDIT "libstrait-run.so"
@@ -39,29 +40,6 @@ struct run {
 
 extern char **environ;
 
-/* @name in the folder of this program, or where it is installed beside it. NULL if it is in neither. */
-static char *find_file(const char *name)
-{
-	static const char *const folders[] = { "", "../" STRAIT_LIBDIR "/strait/" };
-	char self[PATH_MAX], *path;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n <= 0)
-		return NULL;
-	self[n] = 0;
-	*strrchr(self, '/') = 0;
-	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
-		char *real;
-
-		path = xasprintf("%s/%s%s", self, folders[i], name);
-		real = realpath(path, NULL);
-		free(path);
-		if (real)
-			return real;
-	}
-	return NULL;
-}
-
 /* Puts @value before what the list in the environment has already. */
 static void env_prepend(const char *name, const char *value)
 {
@@ -76,7 +54,7 @@ static int find_library(struct run *r)
 {
 	const char *hint = "see: strait help run";
 
-	r->library = r->library ? realpath(r->library, NULL) : find_file(LIBRARY);
+	r->library = r->library ? realpath(r->library, NULL) : own_file(LIBRARY);
 	if (!r->library)
 		return fail(CLI_FAILED, hint, "cannot find Strait's " LIBRARY ": --library names it");
 	/* The loader takes lists with colons and blanks in them. */
@@ -87,7 +65,7 @@ static int find_library(struct run *r)
 
 static int set_environment(struct run *r)
 {
-	char *audit = r->preload ? NULL : find_file(AUDIT);
+	char *audit = r->preload ? NULL : own_file(AUDIT);
 	int code = find_library(r);
 
 	if (!code && !r->preload && (!audit || strpbrk(audit, ": \t\n"))) {

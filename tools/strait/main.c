@@ -9,7 +9,7 @@
 #include "cli.h"
 
 const struct verb verbs[] = {
-	{ "info", "[--json] [--all]", cmd_info, "What this machine has, and what Strait can do with it" },
+	{ "info", "[--all] [--cufile] [--json]", cmd_info, "What this machine has, and what Strait can do with it" },
 	{ "explain", "PATH DEVICE [--write] [--json]", cmd_explain,
 	  "Which route a file takes to a device, and why no better one" },
 	{ "load", "FILE [--device D] [options]", cmd_load, "Load a file into device memory" },
