@@ -114,6 +114,12 @@ STRAIT_API void strait_stream_close(struct strait_stream *stream)
 		stream_close(stream);
 }
 
+STRAIT_API void strait_stream_forget(struct strait_stream *stream)
+{
+	if (stream && !engine_alive(stream_context(stream)))
+		stream_forget(stream);
+}
+
 STRAIT_API int strait_stream_call(struct strait_stream *stream, strait_stream_fn *fn, void *arg)
 {
 	API_CHECK(stream && fn);

@@ -26,6 +26,7 @@ struct device_engine {
 	pthread_mutex_t lock;
 	struct list streams; /* idle struct lane_stream */
 	struct list words;   /* idle struct stream_word */
+	struct list retired; /* those that a stream may still be looking at */
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
 	atomic_uint registering;
 };
@@ -99,6 +100,8 @@ void engine_event_put(struct lane_stream *ls, struct dev_event *e);
 
 int engine_word_get(struct strait_device *dev, struct stream_word **ret);
 void engine_word_put(struct strait_device *dev, struct stream_word *w);
+/* Never to be used again before the context is closed. */
+void engine_word_retire(struct strait_device *dev, struct stream_word *w);
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
 void endpoint_unref(struct strait_endpoint *ep, unsigned int n);

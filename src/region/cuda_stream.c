@@ -189,7 +189,7 @@ void cuda_stream_close(struct dev_stream *stream)
 	struct cuda_entry e;
 	bool entered = !cuda_enter(s->space, &e);
 
-	if (entered && !check_capture(s))
+	if (entered && !stream->forgotten && !check_capture(s))
 		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
 	cuda_calls_end(s, entered);
 	if (entered) {

@@ -60,6 +60,7 @@ struct copy_seg {
 struct dev_stream {
 	struct strait_device *dev;
 	int32_t status; /* the device's own code of the last error on the stream, 0 if none */
+	bool forgotten; /* the application's, and perhaps destroyed: stream_close must not touch it */
 };
 
 struct dev_event {

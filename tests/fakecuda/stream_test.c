@@ -306,3 +306,47 @@ TEST(tells_the_code_of_the_gpu)
 	CU(cuCtxDestroy_v2(mine));
 	expect_usage(&(struct fake_usage){ 0 });
 }
+
+/* The application has destroyed its stream, with transfers on it, and told nobody. */
+TEST(forgotten_streams)
+{
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "cuda:0");
+	struct strait_region *r = region_new(dev, MIB(1));
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDONLY, 0);
+	char *want = pattern_new(0, MIB(1), 1);
+	uint64_t off = 0, len = MIB(1);
+	int64_t result[8];
+	cu_context app;
+
+	CU(cuDevicePrimaryCtxRetain(&app, 0));
+	CU(cuCtxSetCurrent(app));
+	for (int i = 0; i < 8; i++) {
+		struct strait_stream_transfer t = { .size = sizeof(t),
+						    .endpoint = ep,
+						    .region = r,
+						    .endpoint_offset = &off,
+						    .region_offset = &off,
+						    .length = &len,
+						    .result = &result[i] };
+		struct strait_stream *s;
+		cu_stream native;
+
+		result[i] = 99;
+		CU(cuStreamCreate(&native, 1));
+		ASSERT_OK(strait_stream_import(dev, native, &s));
+		ASSERT_OK(strait_stream_transfer(s, &t));
+		if (i % 2)
+			CU(cuStreamSynchronize(native));
+		CU(cuStreamDestroy_v2(native));
+		strait_stream_forget(s);
+		ASSERT_EQ(result[i], MIB(1));
+	}
+	region_expect(r, 0, want, MIB(1));
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	CU(cuDevicePrimaryCtxRelease_v2(0));
+	expect_clean();
+	free(want);
+}
