@@ -25,7 +25,7 @@ STRAIT_API int strait_transfer_run(const struct strait_transfer *t, int64_t time
 		return rc;
 	}
 	deadline = timeout_ns > STRAIT_FOREVER / 2 ? UINT64_MAX : os_now_ns() + (uint64_t)timeout_ns;
-	transfer_execute(t, deadline, NULL, &r);
+	transfer_execute(t, deadline, NULL, false, &r);
 	transfer_end(t, 1);
 	*result = r;
 	return r.status;

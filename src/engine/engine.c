@@ -204,7 +204,7 @@ void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool brok
 	os_ring_close(ring);
 }
 
-int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lane_stream **ret)
+int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart, struct lane_stream **ret)
 {
 	struct device_engine *de = device_engine(dev);
 	struct lane_stream *ls;
@@ -213,7 +213,7 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lan
 	pthread_mutex_lock(&de->lock);
 	list_for_each(it, &de->streams) {
 		ls = list_entry(it, struct lane_stream, node);
-		if (ls->space == m->space) {
+		if (ls->space == m->space && ls->apart == apart) {
 			list_del(&ls->node);
 			pthread_mutex_unlock(&de->lock);
 			*ret = ls;
@@ -226,7 +226,8 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lan
 		return -ENOMEM;
 	list_init(&ls->node);
 	ls->space = m->space;
-	rc = dev->ops->stream_open(dev, m, &ls->stream);
+	ls->apart = apart;
+	rc = apart ? dev->ops->stream_open_apart(dev, m, &ls->stream) : dev->ops->stream_open(dev, m, &ls->stream);
 	if (rc) {
 		free(ls);
 		return rc;

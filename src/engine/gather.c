@@ -348,7 +348,7 @@ void gather_run(struct gather *g)
 		memset(g->item[i].result, 0, sizeof(*g->item[i].result));
 		g->item[i].result->user_data = g->item[i].t->user_data;
 	}
-	rc = engine_stream_get(dev, &first->region->mem, &ls);
+	rc = engine_stream_get(dev, &first->region->mem, false, &ls);
 	if (!rc)
 		rc = pool_enter(pool, &user);
 	if (!rc) {

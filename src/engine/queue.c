@@ -174,7 +174,7 @@ static void pump_once(struct strait_queue *q, struct pump *p)
 	if (!large)
 		gather_run(&p->gather);
 	else
-		transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, &p->batch[0]->r);
+		transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, false, &p->batch[0]->r);
 	end_batch(p, n);
 	pthread_mutex_lock(&q->lock);
 	q->busy -= large;

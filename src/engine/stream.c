@@ -28,10 +28,15 @@ struct strait_stream {
 	struct strait_context *ctx;
 	struct strait_device *dev;
 	struct dev_stream *stream;
-	pthread_mutex_t lock; /* keeps function and wait of one transfer together */
-	pthread_cond_t idle;
+	/*
+	 * Keeps function and wait of one transfer together. Held while the driver is called, which may take until
+	 * transfers have got on: so these do not need it.
+	 */
+	pthread_mutex_t order;
+	uint32_t sequence; /* under @order */
+	pthread_mutex_t lock;
+	pthread_cond_t idle; /* a transfer has landed */
 	unsigned int flying; /* transfers not yet finished */
-	uint32_t sequence;
 	struct stream_word *word;
 	bool imported;
 	_Atomic(struct ordered *) next; /* NULL, LOOKING, or the transfer whose turn has come */
@@ -42,7 +47,9 @@ struct ordered {
 	struct strait_stream *stream;
 	struct strait_stream_transfer t;
 	uint32_t sequence;
-	bool abandoned; /* stream_transfer() failed: the caller's pointers may be gone */
+	atomic_uint refs;      /* the transfer's own, and stream_transfer()'s */
+	atomic_bool abandoned; /* stream_transfer() failed: not to be begun */
+	bool over;	       /* under the stream's lock */
 };
 
 struct strait_context *stream_context(const struct strait_stream *s)
@@ -72,6 +79,7 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 		rc = dev->ops->stream_open(dev, NULL, &s->stream);
 	if (rc)
 		goto put_word;
+	pthread_mutex_init(&s->order, NULL);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -94,6 +102,7 @@ static void stream_free(struct strait_stream *s)
 
 	pthread_cond_destroy(&s->idle);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->order);
 	free(s);
 	engine_unref(ctx);
 }
@@ -151,12 +160,24 @@ int stream_wait(struct strait_stream *s, int64_t timeout_ns)
 	return s->dev->ops->stream_wait(s->stream, timeout_ns);
 }
 
-/* Lets go of what the transfer held. */
-static void ordered_free(struct ordered *o)
+static void ordered_unref(struct ordered *o)
 {
+	if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
+		free(o);
+}
+
+/* The transfer is over: lets go of what it held. */
+static void ordered_end(struct ordered *o)
+{
+	struct strait_stream *s = o->stream;
+
 	region_unuse(o->t.region);
 	endpoint_unref(o->t.endpoint, 1);
-	free(o);
+	pthread_mutex_lock(&s->lock);
+	o->over = true;
+	pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+	ordered_unref(o);
 }
 
 /* One transfer less. The stream may be gone then. */
@@ -181,14 +202,9 @@ static void ordered_move(struct ordered *o)
 	struct strait_stream *s = o->stream;
 	struct strait_result r = { 0 };
 	struct strait_transfer t;
-	bool abandoned;
 	int rc;
 
-	/* stream_transfer() has the lock until it is known whether the stream will wait for us. */
-	pthread_mutex_lock(&s->lock);
-	abandoned = o->abandoned;
-	pthread_mutex_unlock(&s->lock);
-	if (abandoned)
+	if (atomic_load_explicit(&o->abandoned, memory_order_acquire))
 		return;
 	t = (struct strait_transfer){
 		.op = o->t.op,
@@ -202,7 +218,7 @@ static void ordered_move(struct ordered *o)
 	if (!rc)
 		rc = transfer_begin(&t);
 	if (!rc) {
-		transfer_execute(&t, UINT64_MAX, NULL, &r);
+		transfer_execute(&t, UINT64_MAX, NULL, true, &r);
 		transfer_end(&t, 1);
 		rc = r.status;
 	}
@@ -246,7 +262,7 @@ static void ordered_run(struct task *task)
 
 	while (o) {
 		ordered_move(o);
-		ordered_free(o);
+		ordered_end(o);
 		o = look_out(s);
 		landed(s);
 	}
@@ -261,6 +277,39 @@ static void ordered_start(void *arg)
 		return;
 	/* There is a worker: stream_transfer() saw to that. */
 	workers_post(&o->stream->ctx->workers, &o->task);
+}
+
+/* The stream does not wait for the transfer, so the caller must: what it gave pointers to may be gone later. */
+static void abandon(struct strait_stream *s, struct ordered *o)
+{
+	atomic_store_explicit(&o->abandoned, true, memory_order_release);
+	/* On a stream that has failed this is what calls the function. */
+	s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
+	pthread_mutex_lock(&s->lock);
+	while (!o->over)
+		pthread_cond_wait(&s->idle, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int put_on_stream(struct strait_stream *s, struct ordered *o)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->order);
+	o->sequence = s->sequence + 1;
+	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
+	if (rc) {
+		pthread_mutex_unlock(&s->order);
+		ordered_end(o);
+		landed(s);
+		return rc;
+	}
+	s->sequence = o->sequence;
+	rc = s->dev->ops->stream_wait_word(s->stream, s->word->word, s->word->reg.dev_addr, o->sequence);
+	pthread_mutex_unlock(&s->order);
+	if (rc)
+		abandon(s, o);
+	return rc;
 }
 
 int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer *user)
@@ -304,23 +353,11 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	o->task.run = ordered_run;
 	o->stream = s;
 	o->t = t;
-
+	atomic_init(&o->refs, 2);
 	pthread_mutex_lock(&s->lock);
 	s->flying++;
-	o->sequence = s->sequence + 1;
-	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
-	if (rc) {
-		pthread_mutex_unlock(&s->lock);
-		ordered_free(o);
-		landed(s);
-		return rc;
-	}
-	rc = s->dev->ops->stream_wait_word(s->stream, s->word->word, s->word->reg.dev_addr, o->sequence);
-	/* The function is on the stream for good, and finds that there is nothing to do. */
-	if (rc)
-		o->abandoned = true;
-	else
-		s->sequence = o->sequence;
 	pthread_mutex_unlock(&s->lock);
+	rc = put_on_stream(s, o);
+	ordered_unref(o);
 	return rc;
 }

@@ -26,15 +26,21 @@ static const struct stream_kind {
 	int kind; /* 0: ours; 1: the application's; 2: its default stream; 3: that of the primary context */
 	uint32_t routes;
 	bool waits; /* giving registered memory back waits for all streams */
+	unsigned int queues;
 } kinds[] = {
-	{ "own", 0, 0, false },
-	{ "application", 1, 0, false },
-	{ "application-staged", 1, ROUTE(STAGED), false },
-	{ "application-staged-waits", 1, ROUTE(STAGED), true },
-	{ "application-pagecache", 1, ROUTE(PAGECACHE), false },
-	{ "application-pagecache-waits", 1, ROUTE(PAGECACHE), true },
-	{ "default", 2, 0, false },
-	{ "primary-default", 3, 0, false },
+	{ "own", 0, 0, false, 0 },
+	{ "application", 1, 0, false, 0 },
+	{ "application-staged", 1, ROUTE(STAGED), false, 0 },
+	{ "application-staged-waits", 1, ROUTE(STAGED), true, 0 },
+	{ "application-pagecache", 1, ROUTE(PAGECACHE), false, 0 },
+	{ "application-pagecache-waits", 1, ROUTE(PAGECACHE), true, 0 },
+	{ "default", 2, 0, false, 0 },
+	{ "primary-default", 3, 0, false, 0 },
+	{ "one-queue", 1, 0, false, 1 },
+	{ "one-queue-staged", 1, ROUTE(STAGED), false, 1 },
+	{ "one-queue-pagecache", 1, ROUTE(PAGECACHE), true, 1 },
+	{ "one-queue-primary", 3, 0, true, 1 },
+	{ "two-queues-own", 0, 0, false, 2 },
 };
 
 TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
@@ -52,6 +58,7 @@ TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
 	cu_ptr ptr;
 
 	fake_machine.unregister_waits = v->waits;
+	fake_machine.queues = v->queues;
 	CU(cuInit(0));
 	if (v->kind == 3) {
 		CU(cuDevicePrimaryCtxRetain(&mine, 0));

@@ -23,9 +23,9 @@ static cu_result run_copy(cu_context ctx, void *args)
 
 	if (fake_machine.copy_us)
 		usleep(fake_machine.copy_us);
-	if (!c->host_src && !span_get(ctx, c->src, c->len, false, &src))
+	if (!c->host_src && !span_get_copy(ctx, c->src, c->len, false, &src))
 		r = CU_ILLEGAL_ADDRESS;
-	if (!r && !c->host_dst && !span_get(ctx, c->dst, c->len, true, &dst))
+	if (!r && !c->host_dst && !span_get_copy(ctx, c->dst, c->len, true, &dst))
 		r = CU_ILLEGAL_ADDRESS;
 	if (!r)
 		copy_bytes(dst.p, src.p, c->len);
