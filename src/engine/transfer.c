@@ -135,7 +135,7 @@ static unsigned int lanes_for(const struct job *job)
 }
 
 static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
-		    struct strait_result *result)
+		    bool apart, struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct strait_context *ctx = device_context(dev);
@@ -160,6 +160,7 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->block = de->pool.chunk_bytes;
 	job->deadline = deadline;
 	job->cancel = cancel;
+	job->apart = apart;
 	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	job->max_lanes = lanes_for(job);
 	/* Several windows, so that one is read while another is copied. */
@@ -183,7 +184,7 @@ free_job:
 	free(job);
 }
 
-void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel,
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
 		      struct strait_result *result)
 {
 	struct strait_context *ctx = t->endpoint->owner;
@@ -196,7 +197,7 @@ void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const 
 	route_decide(&facts, &way);
 	if (way.code)
 		result->status = way.code;
-	else if (t->length && (!transfer_is_small(t) || small_run(t, way.mask, result) == -EAGAIN))
-		run_job(t, way.mask, deadline, cancel, result);
+	else if (t->length && (!transfer_is_small(t) || small_run(t, way.mask, apart, result) == -EAGAIN))
+		run_job(t, way.mask, deadline, cancel, apart, result);
 	stats_transfer(&ctx->stats, t->op, result);
 }
