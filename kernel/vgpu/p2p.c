@@ -192,11 +192,12 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	vgpu_window(VGPU_W_GET);
 	vgpu_api_lock();
 	rc = enter(a, pt);
+	/* Before the lock is let go, and with it the callback. */
+	if (!rc)
+		*page_table = &pt->pub;
 	vgpu_api_unlock();
 	if (rc)
 		pt_free(pt);
-	else
-		*page_table = &pt->pub;
 out:
 	vgpu_alloc_put(a);
 	return rc;
@@ -224,11 +225,11 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 	if (!vgpu_api_lock())
 		goto out;
 	rc = pin(a, virtual_address, offset, length, true, &pt);
-	if (!rc)
-		rc = enter(a, pt);
-	vgpu_api_unlock();
-	if (!rc)
+	if (!rc) {
+		enter(a, pt);
 		*page_table = &pt->pub;
+	}
+	vgpu_api_unlock();
 out:
 	vgpu_alloc_put(a);
 	return rc;

@@ -397,7 +397,7 @@ TEST_VARIANTS(direct_io, struct kind, kinds)
 	m = gpu_alloc(fd, v->kind, 4 * PAGE);
 	if (v->kind == PLAIN && !(info.caps & STRAIT_VGPU_CAP_P2PDMA)) {
 		ASSERT_EQ(pread(drive, m.p, sizeof(content), MIB(8)), -1);
-		ASSERT_EQ(errno, EFAULT);
+		ASSERT_TRUE(errno == EFAULT || errno == EEXIST);
 		SKIP("plain memory has no pages on this kernel: refused, as it should be");
 	}
 	if (v->kind == PLAIN && getenv("LAB_NO_P2PDMA") && *getenv("LAB_NO_P2PDMA"))
@@ -432,6 +432,8 @@ TEST_VARIANTS(long_term_pins, struct kind, kinds)
 		close(fd);
 		return;
 	}
+	if (rc == -EOPNOTSUPP)
+		SKIP("this kernel registers no pages of a file");
 	ASSERT_OK(rc);
 	fill(m.p, m.len, 21);
 	ASSERT_OK(gpu_free(&m));
