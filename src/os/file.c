@@ -67,6 +67,17 @@ int os_fs_magic(int fd, uint64_t *magic)
 	return 0;
 }
 
+int os_ioctl(int fd, unsigned long request, void *arg)
+{
+	int rc;
+
+	OS_POINT(OS_IOCTL);
+	do
+		rc = ioctl(fd, request, arg);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : rc;
+}
+
 int os_block_size(int fd, uint64_t *bytes)
 {
 	OS_POINT(OS_IOCTL);

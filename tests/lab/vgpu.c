@@ -108,11 +108,9 @@ int gpu_query(int fd, const void *p, struct strait_vgpu_query *q)
 
 int gpu_dmabuf(const struct gpu_mem *m, uint64_t off, uint64_t len)
 {
-	struct strait_vgpu_dmabuf d = { .size = sizeof(d),
-					.handle = m->handle,
-					.fd_flags = O_CLOEXEC | O_RDWR,
-					.offset = off,
-					.length = len };
+	struct strait_vgpu_dmabuf d = {
+		.size = sizeof(d), .handle = m->handle, .fd_flags = O_CLOEXEC | O_RDWR, .offset = off, .length = len
+	};
 	int rc = gpu_call(m->fd, STRAIT_VGPU_DMABUF, &d);
 
 	return rc ? rc : d.fd;

@@ -55,10 +55,9 @@ TEST(wrong_ranges_are_refused)
 	int fd = gpu_open();
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
 	struct strait_vgpu_dmabuf good = { .size = sizeof(good), .handle = m.handle, .length = PAGE }, d;
-	struct strait_vgpu_dmabuf_at at = { .size = sizeof(at),
-					    .address = (uintptr_t)m.p,
-					    .length = PAGE,
-					    .identity = m.id };
+	struct strait_vgpu_dmabuf_at at = {
+		.size = sizeof(at), .address = (uintptr_t)m.p, .length = PAGE, .identity = m.id
+	};
 
 #define REFUSED(err, ...)                                                                                              \
 	do {                                                                                                           \

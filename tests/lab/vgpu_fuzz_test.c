@@ -39,9 +39,22 @@ static uint64_t below(struct fuzz *f, uint64_t n)
 /* A number somebody might trip over. */
 static uint64_t odd(struct fuzz *f)
 {
-	static const uint64_t edge[] = { 0,	 1,	      4095,	   4096,	4097,	      PAGE - 1,
-					 PAGE,	 PAGE + 1,    INT32_MAX,   UINT32_MAX,	1ull << 40,   INT64_MAX,
-					 1ull << 63, UINT64_MAX, UINT64_MAX - 4095, UINT64_MAX - PAGE + 1 };
+	static const uint64_t edge[] = { 0,
+					 1,
+					 4095,
+					 4096,
+					 4097,
+					 PAGE - 1,
+					 PAGE,
+					 PAGE + 1,
+					 INT32_MAX,
+					 UINT32_MAX,
+					 1ull << 40,
+					 INT64_MAX,
+					 1ull << 63,
+					 UINT64_MAX,
+					 UINT64_MAX - 4095,
+					 UINT64_MAX - PAGE + 1 };
 
 	switch (below(f, 4)) {
 	case 0:

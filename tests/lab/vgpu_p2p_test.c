@@ -155,8 +155,8 @@ TEST(in_the_callback_only_unmap_works)
 {
 	int fd = gpu_open(), c = consumer_open();
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
-	uint32_t id = consumer_get(c, &m, 0,
-				   VT_CB_GET | VT_CB_PUT | VT_CB_MAP | VT_CB_UNMAP | VT_CB_FREE | VT_CB_QUIESCE);
+	uint32_t id =
+		consumer_get(c, &m, 0, VT_CB_GET | VT_CB_PUT | VT_CB_MAP | VT_CB_UNMAP | VT_CB_FREE | VT_CB_QUIESCE);
 	struct vt_status s;
 
 	ASSERT_EQ(consumer_map(c, id), 0);
