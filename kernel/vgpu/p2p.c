@@ -142,7 +142,7 @@ static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persis
 	if (!pt)
 		return -ENOMEM;
 	if (persistent) {
-		/* Not revoked: and whoever is about to do that waits for the API lock with the block held. */
+		/* Not revoked; who is about to do that has the block, and waits for the lock. */
 		kref_get(&a->block->kref);
 		pt->block = a->block;
 		pt->persistent = true;
@@ -164,7 +164,7 @@ static int enter(struct vgpu_alloc *a, struct vgpu_pt *pt)
 	return 0;
 }
 
-/* The lock is let go between the halves, as the real driver does: memory may be freed in between. */
+/* The lock is let go between the halves, as the real driver does: memory may go in between. */
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
 			 struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
