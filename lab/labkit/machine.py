@@ -112,7 +112,7 @@ class Guest:
         with open(self.errors, 'wb') as errors:
             self.process = subprocess.Popen(
                 self.command, stdin=None if self.shell else subprocess.DEVNULL,
-                stdout=None if self.shell else errors, stderr=None if self.shell else errors,
+                stdout=None if self.shell else errors, stderr=errors,
                 preexec_fn=die_with_parent)
 
     def stop(self):

@@ -4,6 +4,7 @@ import fnmatch
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 
@@ -45,6 +46,8 @@ class Test:
 
     def wanted(self, options):
         if 'long' in self.tags and not options.long:
+            return False
+        if options.tag and options.tag not in self.tags:
             return False
         pattern = options.pattern
         if not pattern:
@@ -147,7 +150,10 @@ class Run:
         try:
             self.prepare(build, 'shell')
             self.start()
-            return self.guests[0].process.wait()
+            status = self.guests[0].process.wait()
+            if status:
+                print(read(self.guests[0].errors), end='', file=sys.stderr)
+            return 1 if status else 0
         finally:
             self.close()
 
