@@ -11,7 +11,7 @@ import time
 from . import machine
 from .hub import Hub
 from .initramfs import Initramfs, tool
-from .kernel import LAB, Unavailable
+from .kernel import LAB, Unavailable, cache_dir
 from .outside import Agent, expectation
 from .report import Program, Result, bad_lines
 
@@ -61,6 +61,13 @@ def read_list(build):
         raise Unavailable(f'{build} has no tests: build the target all-tests of the source tree')
     with open(path) as file:
         return [Test(build, line) for line in file.read().splitlines() if line and not line.startswith('#')]
+
+
+def work_dir(build):
+    """Where modules are put and logs are kept: with what was built, or in the cache for an installed lab."""
+    if os.path.isdir(os.path.join(build, 'tests')):
+        return os.path.join(build, 'lab')
+    return os.path.join(cache_dir(), 'work')
 
 
 def guest_root(kernel, build, tests, own):
@@ -124,7 +131,7 @@ class Run:
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
 
     def prepare(self, build, role):
-        modules = os.path.join(build, 'lab', 'modules-' + self.kernel.name)
+        modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
         own = self.kernel.build(modules)
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
@@ -181,7 +188,7 @@ class Run:
 
     def keep(self, build):
         """The logs of the last run of each kind, for who wants to read them."""
-        folder = os.path.join(build, 'lab', self.machine.replace('/', '-'))
+        folder = os.path.join(work_dir(build), self.machine.replace('/', '-'))
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         for guest in self.guests:
