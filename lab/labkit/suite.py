@@ -102,6 +102,18 @@ def guest_root(kernel, build, tests, own):
     return root
 
 
+FOLDER = 'strait-lab.'
+
+
+def sweep():
+    """What runs have left that were killed."""
+    for name in os.listdir(tempfile.gettempdir()):
+        match = re.match(re.escape(FOLDER) + r'(\d+)\.', name)
+        path = os.path.join(tempfile.gettempdir(), name)
+        if match and not os.path.exists(f'/proc/{match.group(1)}') and os.stat(path).st_uid == os.getuid():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 class Run:
     """One boot of one or more guests, with a list of tests for the first."""
 
@@ -111,7 +123,8 @@ class Run:
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '')
         # Sockets have short names only.
-        self.folder = tempfile.mkdtemp(prefix='strait-lab.')
+        sweep()
+        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
         self.guests, self.agents, self.hub = [], [], None
         self.lab = Program('the lab', self.machine)
 
@@ -132,7 +145,7 @@ class Run:
 
     def prepare(self, build, role):
         modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
-        own = self.kernel.build(modules)
+        own = [] if self.options.plain else self.kernel.build(modules)
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
             f'{test.name}\t{test.number("limit", PROGRAM_LIMIT) * self.slow}\t{test.words}\n' for test in self.tests))
