@@ -127,6 +127,15 @@ def help_of_a_verb_and_the_manual_agree():
 
 
 @test
+def lab_is_found_and_told_what_to_run():
+    out, _ = strait('lab', 'run', '--iommu', 'lazy', '--guests', '2', 'no-such-program', code=1)
+    expect('no program of the suite is called "no-such-program"' in out, out)
+    expect(out.endswith('\n0 passed, 1 failed, 0 skipped\n'), out)
+    answer = report('lab', 'run', 'no-such-program', code=1)
+    expect(answer['failed'] == 1 and answer['programs'][0]['results'][0]['verdict'] == 'fail', answer)
+
+
+@test
 def usage_errors():
     for args in ([], ['frobnicate'], ['help', 'frobnicate'], ['load'], ['load', 'a', 'b'], ['load', '--nonsense', 'a'],
                  ['load', 'a', '--device'], ['load', 'a', '--json=1'], ['save', 'a'], ['save', 'a', '--size', '12Q'],

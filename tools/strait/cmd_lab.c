@@ -106,7 +106,6 @@ int cmd_lab(int argc, char **argv)
 			    "the lab is not installed beside this program");
 
 	args[n_args++] = runner;
-	args[n_args++] = pos[0];
 	args[n_args++] = "--topology";
 	args[n_args++] = l.topology;
 	args[n_args++] = "--iommu";
@@ -126,10 +125,10 @@ int cmd_lab(int argc, char **argv)
 		args[n_args++] = "--tap";
 	if (cli.json)
 		args[n_args++] = "--json";
-	if (n > 1) {
-		args[n_args++] = "--";
+	args[n_args++] = "--";
+	args[n_args++] = pos[0];
+	if (n > 1)
 		args[n_args++] = pos[1];
-	}
 	args[n_args] = NULL;
 	execv(runner, (char *const *)args);
 	return fail(CLI_FAILED, "the lab needs Python 3", "cannot run %s: %s", runner, error_text(errno));
