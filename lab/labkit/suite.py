@@ -183,6 +183,7 @@ class Run:
             self.prepare(build, 'run')
             self.start()
             self.follow()
+            self.show('')
             self.scan()
             self.keep(build)
         finally:
@@ -208,6 +209,12 @@ class Run:
             for path in (guest.console, guest.report, guest.errors):
                 shutil.copy(path, os.path.join(folder, f'guest{guest.index}-{os.path.basename(path)}'))
 
+    def show(self, what):
+        """What is going on, for who sits at a terminal."""
+        if sys.stderr.isatty():
+            sys.stderr.write(f'\r\033[K{what}')
+            sys.stderr.flush()
+
     def follow(self):
         """Read the report as it comes, until the guest ends or a deadline passes."""
         guest = self.guests[0]
@@ -215,6 +222,7 @@ class Run:
         current, lines, pending = None, [], list(self.tests)
         data, leaks = '', None
         self.finished = []
+        self.show('starting ...')
         with open(guest.report, encoding='utf-8', errors='replace') as file:
             while True:
                 ended = guest.process.poll() is not None
@@ -230,6 +238,7 @@ class Run:
                         limit = time.monotonic() + PROGRAM_LIMIT * self.slow
                     elif word == 'begin':
                         current, lines = pending.pop(0), []
+                        self.show(f'{len(self.finished)} of {len(self.tests)} done: {current.name} ...')
                         limit = time.monotonic() + current.number('limit', PROGRAM_LIMIT) * self.slow + 60
                     elif word == 'done':
                         _, status, began, done = rest.split()
