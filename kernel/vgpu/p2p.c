@@ -20,9 +20,15 @@ static DEFINE_MUTEX(api_lock);
 static struct task_struct *api_owner;
 static DEFINE_HASHTABLE(tables, 8);
 
+/* Is this a callback? */
+static bool inside(void)
+{
+	return READ_ONCE(api_owner) == current;
+}
+
 bool vgpu_api_lock(void)
 {
-	if (READ_ONCE(api_owner) == current)
+	if (inside())
 		return false;
 	mutex_lock(&api_lock);
 	WRITE_ONCE(api_owner, current);
@@ -104,6 +110,9 @@ static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc *
 
 	if (!length || va % VGPU_SIZE || length % VGPU_SIZE)
 		return -EINVAL;
+	/* Asked before mmap_lock is taken, which is never done under the API lock. */
+	if (inside())
+		return -EIO;
 	if (vgpu_alloc_at(va, length, &a, offset))
 		return -EINVAL;
 	if (token || va_space) {
@@ -180,9 +189,7 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	rc = find(p2p_token, va_space, virtual_address, length, &a, &offset);
 	if (rc)
 		return rc;
-	rc = -EIO;
-	if (!vgpu_api_lock())
-		goto out;
+	vgpu_api_lock();
 	rc = pin(a, virtual_address, offset, length, false, &pt);
 	vgpu_api_unlock();
 	if (rc)
@@ -221,16 +228,13 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 	rc = find(0, 0, virtual_address, length, &a, &offset);
 	if (rc)
 		return rc;
-	rc = -EIO;
-	if (!vgpu_api_lock())
-		goto out;
+	vgpu_api_lock();
 	rc = pin(a, virtual_address, offset, length, true, &pt);
 	if (!rc) {
 		enter(a, pt);
 		*page_table = &pt->pub;
 	}
 	vgpu_api_unlock();
-out:
 	vgpu_alloc_put(a);
 	return rc;
 }

@@ -58,6 +58,21 @@ TEST(is_listed_with_what_it_can)
 	close(fd);
 }
 
+TEST(the_command_lists_it)
+{
+	char line[512];
+	bool found = false;
+	FILE *f;
+
+	close(gpu_open());
+	f = popen("strait info", "r");
+	ASSERT_TRUE(f);
+	while (fgets(line, sizeof(line), f))
+		found = found || (strstr(line, "vgpu:0") && strstr(line, "Strait lab GPU"));
+	ASSERT_EQ(pclose(f), 0);
+	ASSERT_TRUE(found);
+}
+
 TEST(regions_hold_what_is_copied)
 {
 	struct strait_device *dev = open_device();
