@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <poll.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -65,6 +67,17 @@ int os_fs_magic(int fd, uint64_t *magic)
 		return -errno;
 	*magic = (uint64_t)sf.f_type;
 	return 0;
+}
+
+int os_ioctl(int fd, unsigned long request, void *arg)
+{
+	int rc;
+
+	OS_POINT(OS_IOCTL);
+	do
+		rc = ioctl(fd, request, arg);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : rc;
 }
 
 int os_block_size(int fd, uint64_t *bytes)
@@ -138,4 +151,32 @@ int os_fdatasync(int fd)
 {
 	OS_POINT(OS_FDATASYNC);
 	return OS_RET(fdatasync(fd));
+}
+
+int os_wait_readable(int a, int b)
+{
+	struct pollfd fds[] = { { .fd = a, .events = POLLIN }, { .fd = b, .events = POLLIN } };
+
+	OS_POINT(OS_POLL);
+	while (poll(fds, 2, -1) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return fds[0].revents != 0;
+}
+
+int os_event_fd(int *ret)
+{
+	int fd;
+
+	OS_POINT(OS_EVENTFD);
+	fd = eventfd(0, EFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret = fd;
+	return 0;
+}
+
+void os_event_signal(int fd)
+{
+	eventfd_write(fd, 1);
 }

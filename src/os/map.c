@@ -71,6 +71,30 @@ int os_map_shared(int fd, size_t len, void **ret)
 	return 0;
 }
 
+int os_map_device(int fd, uint64_t off, size_t len, size_t align, void **ret)
+{
+	size_t before, room = len + align;
+	char *p;
+
+	OS_POINT(OS_MMAP);
+	/* Room for it wherever it comes to lie; what is too much of that goes back. */
+	p = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	before = align_up((uintptr_t)p, align) - (uintptr_t)p;
+	if (mmap(p + before, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)off) == MAP_FAILED) {
+		int err = errno;
+
+		munmap(p, room);
+		return -err;
+	}
+	if (before)
+		munmap(p, before);
+	munmap(p + before + len, align - before);
+	*ret = p + before;
+	return 0;
+}
+
 void os_unmap(void *ptr, size_t len)
 {
 	if (ptr)

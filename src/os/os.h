@@ -25,6 +25,8 @@ enum os_call {
 	OS_PREAD,
 	OS_PWRITE,
 	OS_FDATASYNC,
+	OS_POLL,
+	OS_EVENTFD,
 	OS_MMAP,
 	OS_MADVISE,
 	OS_MBIND,
@@ -55,6 +57,8 @@ void os_close(int fd);
 int os_fstat(int fd, struct stat *st);
 int os_get_flags(int fd); /* fcntl(F_GETFL) */
 int os_fs_magic(int fd, uint64_t *magic);
+/* A call to a driver, of its own kind. 0, or what it returns if that is more. */
+int os_ioctl(int fd, unsigned long request, void *arg);
 /* Size of a block device. */
 int os_block_size(int fd, uint64_t *bytes);
 int os_block_sector(int fd, uint32_t *bytes);
@@ -66,10 +70,17 @@ ssize_t os_pread(int fd, void *buf, size_t len, uint64_t off);
 ssize_t os_pread_cached(int fd, void *buf, size_t len, uint64_t off);
 ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off);
 int os_fdatasync(int fd);
+/* Until one of the two can be read: 1 for @a, 0 for @b alone. */
+int os_wait_readable(int a, int b);
+/* A descriptor that can be read once it was signalled. */
+int os_event_fd(int *fd);
+void os_event_signal(int fd);
 
 int os_map_file(int fd, uint64_t off, size_t len, void **ret); /* read-only, shared */
 int os_map_anon(size_t len, int numa_node, void **ret);
 int os_map_shared(int fd, size_t len, void **ret); /* read-write, shared, populated */
+/* A device's memory, read-write and shared, at an address that is a multiple of @align. */
+int os_map_device(int fd, uint64_t off, size_t len, size_t align, void **ret);
 void os_unmap(void *ptr, size_t len);
 int os_populate_read(void *ptr, size_t len); /* fault in without a signal: -EFAULT past the end of a file */
 int os_dont_fork(void *ptr, size_t len);

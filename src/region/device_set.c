@@ -3,17 +3,17 @@
 
 #include <stdlib.h>
 
-#include "region/absent.h"
 #include "region/cuda.h"
 #include "region/emu.h"
 #include "region/host.h"
 #include "region/region.h"
 #include "region/rwlock.h"
+#include "region/vgpu.h"
 
 /* All providers, best first: that is the order of the devices in a context. */
 static const struct provider_ops *const provider_table[] = {
 	&cuda_provider_ops,
-	&absent_vgpu_ops,
+	&vgpu_provider_ops,
 	&emu_provider_ops,
 	&host_provider_ops,
 };

@@ -38,7 +38,7 @@ static bool have_udmabuf(void)
 }
 
 /* Some sandboxes forbid process_vm_readv: without it there is no copy that survives a file that shrinks. */
-static bool have_vm_read(void)
+bool emu_have_vm_read(void)
 {
 	char from = 1, to = 0;
 
@@ -80,7 +80,7 @@ static int emu_open(struct provider *p)
 	const struct log_sink *log = p->set->log;
 	uint64_t n = env_number(log, "STRAIT_EMU_DEVICES", EMU_MAX_DEVICES, 1);
 	uint64_t memory = env_number(log, "STRAIT_EMU_MEMORY", INT64_MAX, os_memory_total() / 2);
-	bool dmabuf = have_udmabuf(), vm_read = have_vm_read();
+	bool dmabuf = have_udmabuf(), vm_read = emu_have_vm_read();
 	int rc = 0;
 
 	if (!n) {

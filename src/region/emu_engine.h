@@ -200,6 +200,8 @@ void emu_hostregs_fini(struct emu_hostregs *regs);
 bool emu_hostreg_covers(struct emu_hostregs *regs, uint64_t addr, uint64_t len);
 /* Does any part of it lie in a registered file mapping? */
 bool emu_hostreg_is_file(struct emu_hostregs *regs, uint64_t addr, uint64_t len);
+/* Can file mappings be copied from without a signal when they shrink? (emu.c) */
+bool emu_have_vm_read(void);
 int emu_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 void emu_host_unregister(struct strait_device *dev, struct host_reg *reg);
 

@@ -19,6 +19,7 @@ const struct verb verbs[] = {
 	{ "bench", "file PATH [options]", cmd_bench, "Measure throughput and latency of a file" },
 	{ "run", "[options] [--] PROGRAM [ARGUMENT...]", cmd_run,
 	  "Run a program with Strait's libcufile in the place of any other" },
+	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the suite, or a shell, in emulated machines" },
 	{ "help", "[VERB]", cmd_help, "This list, or what one verb takes" },
 	{ 0 },
 };

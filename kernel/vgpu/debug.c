@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Counters, and what tests use to make races wide and allocations fail: in debugfs, root's only. */
+#include <linux/debugfs.h>
+#include <linux/delay.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+
+#include "vgpu.h"
+
+#define WINDOW_MAX_MS 10000
+
+static const char *const window_names[VGPU_WINDOWS] = {
+	[VGPU_W_FAULT] = "fault",	  [VGPU_W_GET] = "get",
+	[VGPU_W_CALLBACK] = "callback",	  [VGPU_W_TEARDOWN] = "teardown",
+	[VGPU_W_PUT] = "put",		  [VGPU_W_DMABUF_MAP] = "dmabuf_map",
+	[VGPU_W_INVALIDATE] = "invalidate", [VGPU_W_CLOSE] = "close",
+};
+
+static struct window {
+	u32 ms;
+	atomic_t inside, entered, met;
+} windows[VGPU_WINDOWS];
+
+void vgpu_window(enum vgpu_window w)
+{
+	struct window *win = &windows[w];
+	u32 ms = READ_ONCE(win->ms);
+
+	if (likely(!ms))
+		return;
+	atomic_inc(&win->entered);
+	atomic_inc(&win->inside);
+	msleep(min_t(u32, ms, WINDOW_MAX_MS));
+	atomic_dec(&win->inside);
+}
+
+void vgpu_window_meet(enum vgpu_window w)
+{
+	if (unlikely(atomic_read(&windows[w].inside)))
+		atomic_inc(&windows[w].met);
+}
+
+/* The allocation that fails, counted from 1 among those of one process; 0: none. */
+static atomic_t fail_in;
+static pid_t fail_tgid;
+
+bool vgpu_fail(void)
+{
+	if (likely(!atomic_read(&fail_in)) || READ_ONCE(fail_tgid) != current->tgid)
+		return false;
+	return atomic_dec_if_positive(&fail_in) == 0;
+}
+
+static int fail_get(void *data, u64 *val)
+{
+	*val = atomic_read(&fail_in);
+	return 0;
+}
+
+static int fail_set(void *data, u64 val)
+{
+	if (val > INT_MAX)
+		return -EINVAL;
+	atomic_set(&fail_in, 0);
+	WRITE_ONCE(fail_tgid, current->tgid);
+	atomic_set(&fail_in, val);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(fail_fops, fail_get, fail_set, "%llu\n");
+
+static const char *const count_names[VGPU_COUNTS] = {
+	[VGPU_ALLOCATED] = "allocated_bytes",
+	[VGPU_FREED] = "freed_bytes",
+	[VGPU_CLEARED] = "cleared_bytes",
+	[VGPU_CPU_MAPPED] = "cpu_mapped_bytes",
+	[VGPU_CPU_ZERO] = "cpu_zero_bytes",
+	[VGPU_P2P_PINNED] = "p2p_pinned_bytes",
+	[VGPU_P2P_MAPPED] = "p2p_mapped_bytes",
+	[VGPU_DMABUF_MAPPED] = "dmabuf_mapped_bytes",
+	[VGPU_PEER_MAPPED_NOW] = "peer_mapped_now",
+	[VGPU_CALLBACKS] = "callbacks",
+	[VGPU_INVALIDATIONS] = "invalidations",
+	[VGPU_DRAINED] = "drained_bytes",
+	[VGPU_DRAINING] = "draining_bytes",
+};
+
+static int counters_show(struct seq_file *m, void *unused)
+{
+	struct vgpu_dev *dev = m->private;
+	int i;
+
+	for (i = 0; i < VGPU_COUNTS; i++)
+		seq_printf(m, "%s %lld\n", count_names[i], (s64)atomic64_read(&dev->counts[i]));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(counters);
+
+static struct dentry *root;
+
+void vgpu_debug_init(void)
+{
+	struct dentry *dir, *sub;
+	int i;
+
+	root = debugfs_create_dir("strait_vgpu", NULL);
+	debugfs_create_file_unsafe("fail_nth", 0600, root, NULL, &fail_fops);
+	dir = debugfs_create_dir("window", root);
+	for (i = 0; i < VGPU_WINDOWS; i++) {
+		sub = debugfs_create_dir(window_names[i], dir);
+		debugfs_create_u32("ms", 0600, sub, &windows[i].ms);
+		debugfs_create_atomic_t("entered", 0600, sub, &windows[i].entered);
+		debugfs_create_atomic_t("met", 0600, sub, &windows[i].met);
+	}
+}
+
+void vgpu_debug_fini(void)
+{
+	debugfs_remove(root);
+}
+
+void vgpu_debug_add(struct vgpu_dev *dev)
+{
+	dev->debugfs = debugfs_create_dir(dev->name, root);
+	debugfs_create_file("counters", 0400, dev->debugfs, dev, &counters_fops);
+}
+
+void vgpu_debug_remove(struct vgpu_dev *dev)
+{
+	debugfs_remove(dev->debugfs);
+	dev->debugfs = NULL;
+}

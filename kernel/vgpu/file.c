@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* The open file and its calls. */
+#include <linux/capability.h>
+#include <linux/dma-buf.h>
+#include <linux/file.h>
+#include <linux/poll.h>
+#include <linux/random.h>
+#include <linux/uaccess.h>
+
+#include "vgpu.h"
+
+static int vgpu_open(struct inode *inode, struct file *file)
+{
+	/* misc_open() holds off misc_deregister(), and with it remove(). */
+	struct vgpu_dev *dev = container_of(file->private_data, struct vgpu_dev, misc);
+	struct vgpu_file *f;
+
+	f = vgpu_zalloc(sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	vgpu_dev_get(dev);
+	f->dev = dev;
+	xa_init_flags(&f->allocs, XA_FLAGS_ALLOC1);
+	f->next = 1;
+	f->token = get_random_u64() | 1;
+	f->va_space = get_random_u32() | 1;
+	address_space_init_once(&f->mapping);
+	f->mapping.host = inode;
+	f->mapping.a_ops = inode->i_mapping->a_ops;
+	file->f_mapping = &f->mapping;
+	file->private_data = f;
+	return 0;
+}
+
+static int vgpu_release(struct inode *inode, struct file *file)
+{
+	struct vgpu_file *f = file->private_data;
+
+	vgpu_window(VGPU_W_CLOSE);
+	vgpu_file_free_all(f);
+	xa_destroy(&f->allocs);
+	vgpu_dev_put(f->dev);
+	/* What is left of @file looks at its inode's again. */
+	file->f_mapping = inode->i_mapping;
+	kfree(f);
+	return 0;
+}
+
+static long do_info(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_info *info = arg;
+	struct vgpu_dev *dev = f->dev;
+	int i;
+
+	if (info->flags)
+		return -EINVAL;
+	memset(info, 0, sizeof(*info));
+	info->size = sizeof(*info);
+	info->abi = STRAIT_VGPU_ABI;
+	info->numa_node = dev_to_node(&dev->pdev->dev);
+	info->caps = STRAIT_VGPU_CAP_DMABUF | (dev->p2pdma ? STRAIT_VGPU_CAP_P2PDMA : 0) |
+		     (dev->pools[STRAIT_VGPU_MEM_PINNABLE].n ? STRAIT_VGPU_CAP_PINNABLE : 0);
+	info->page_size = STRAIT_VGPU_PAGE_SIZE;
+	info->bar_base = capable(CAP_SYS_ADMIN) ? pci_resource_start(dev->pdev, VGPU_BAR) : 0;
+	for (i = 0; i < STRAIT_VGPU_MEM_KINDS; i++) {
+		info->mem_total[i] = (u64)dev->pools[i].n << VGPU_SHIFT;
+		info->mem_free[i] = vgpu_pool_free_bytes(&dev->pools[i]);
+		info->mem_offset[i] = dev->pools[i].bar_offset;
+	}
+	info->token = f->token;
+	info->va_space = f->va_space;
+	strscpy(info->pci, pci_name(dev->pdev), sizeof(info->pci));
+	return copy_to_user(user, info, sizeof(*info)) ? -EFAULT : 0;
+}
+
+static long do_alloc(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_alloc *req = arg;
+	struct vgpu_alloc *a;
+	int rc;
+
+	if (req->flags || req->reserved || req->reserved2 || req->kind >= STRAIT_VGPU_MEM_KINDS)
+		return -EINVAL;
+	if (!req->length || req->length % VGPU_SIZE)
+		return -EINVAL;
+	rc = vgpu_alloc_new(f, req->kind, req->length, &a);
+	if (rc)
+		return rc;
+	req->size = sizeof(*req);
+	req->handle = a->handle;
+	req->mmap_offset = a->mmap_offset;
+	req->identity = a->identity;
+	req->bar_offset = a->bar_offset;
+	if (copy_to_user(user, req, sizeof(*req))) {
+		vgpu_alloc_abandon(a);
+		return -EFAULT;
+	}
+	vgpu_alloc_publish(a);
+	return 0;
+}
+
+static long do_free(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_free *req = arg;
+
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	return READ_ONCE(f->dev->gone) ? -ENODEV : vgpu_alloc_free(f, req->handle);
+}
+
+/* A descriptor is known to the process only once it has been told which. */
+static long give_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags, void *arg,
+			size_t size, s32 *fd, void __user *user)
+{
+	struct dma_buf *dmabuf;
+
+	if (fd_flags & ~(O_CLOEXEC | O_ACCMODE))
+		return -EINVAL;
+	dmabuf = vgpu_dmabuf_export(a, offset, length, fd_flags);
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	*fd = vgpu_fail() ? -ENOMEM : get_unused_fd_flags(fd_flags & O_CLOEXEC);
+	if (*fd < 0) {
+		dma_buf_put(dmabuf);
+		return *fd;
+	}
+	if (copy_to_user(user, arg, size)) {
+		put_unused_fd(*fd);
+		dma_buf_put(dmabuf);
+		return -EFAULT;
+	}
+	fd_install(*fd, dmabuf->file);
+	return 0;
+}
+
+static long do_dmabuf(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_dmabuf *req = arg;
+	struct vgpu_alloc *a;
+	long rc;
+
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	a = vgpu_alloc_find(f, req->handle);
+	if (!a)
+		return -ENOENT;
+	req->size = sizeof(*req);
+	rc = give_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
+			 user);
+	vgpu_alloc_put(a);
+	return rc;
+}
+
+static long do_dmabuf_at(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_dmabuf_at *req = arg;
+	struct vgpu_alloc *a;
+	u64 offset;
+	long rc;
+
+	if (req->flags || !req->length)
+		return -EINVAL;
+	rc = vgpu_alloc_at(req->address, req->length, &a, &offset);
+	if (rc)
+		return rc;
+	if (a->dev != f->dev)
+		rc = -ENOENT;
+	else if (a->identity != req->identity)
+		rc = -ESTALE;
+	req->size = sizeof(*req);
+	if (!rc)
+		rc = give_dmabuf(a, offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
+				 user);
+	vgpu_alloc_put(a);
+	return rc;
+}
+
+static long do_query(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_query *q = arg;
+	int rc;
+
+	if (q->flags)
+		return -EINVAL;
+	rc = vgpu_query(f, q);
+	if (rc)
+		return rc;
+	q->size = sizeof(*q);
+	return copy_to_user(user, q, sizeof(*q)) ? -EFAULT : 0;
+}
+
+static long do_counters(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_counters *c = arg;
+	__u64 *value = (__u64 *)c + 1;
+	int i;
+
+	BUILD_BUG_ON(sizeof(*c) != (1 + VGPU_COUNTS) * sizeof(*value));
+	if (c->flags)
+		return -EINVAL;
+	c->size = sizeof(*c);
+	for (i = 0; i < VGPU_COUNTS; i++)
+		value[i] = atomic64_read(&f->dev->counts[i]);
+	return copy_to_user(user, c, sizeof(*c)) ? -EFAULT : 0;
+}
+
+static const struct {
+	unsigned int cmd;
+	size_t size;
+	long (*fn)(struct vgpu_file *f, void *arg, void __user *user);
+	bool waits;	/* for others, and so not with gone_lock held; does not mind a removal */
+} calls[] = {
+	{ STRAIT_VGPU_INFO, sizeof(struct strait_vgpu_info), do_info },
+	{ STRAIT_VGPU_ALLOC, sizeof(struct strait_vgpu_alloc), do_alloc },
+	{ STRAIT_VGPU_FREE, sizeof(struct strait_vgpu_free), do_free, .waits = true },
+	{ STRAIT_VGPU_DMABUF, sizeof(struct strait_vgpu_dmabuf), do_dmabuf },
+	{ STRAIT_VGPU_QUERY, sizeof(struct strait_vgpu_query), do_query },
+	{ STRAIT_VGPU_DMABUF_AT, sizeof(struct strait_vgpu_dmabuf_at), do_dmabuf_at },
+	{ STRAIT_VGPU_COUNTERS, sizeof(struct strait_vgpu_counters), do_counters },
+};
+
+static int copy_in(void *arg, size_t size, void __user *user)
+{
+	u32 user_size;
+
+	if (get_user(user_size, (u32 __user *)user))
+		return -EFAULT;
+	if (user_size < size)
+		return -EINVAL;
+	if (user_size > PAGE_SIZE)
+		return -E2BIG;
+	return copy_struct_from_user(arg, size, user, user_size);
+}
+
+static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
+{
+	union {
+		struct strait_vgpu_info info;
+		struct strait_vgpu_alloc alloc;
+		struct strait_vgpu_free free;
+		struct strait_vgpu_dmabuf dmabuf;
+		struct strait_vgpu_query query;
+		struct strait_vgpu_dmabuf_at dmabuf_at;
+		struct strait_vgpu_counters counters;
+	} arg;
+	struct vgpu_file *f = file->private_data;
+	unsigned int nr = _IOC_NR(cmd);
+	long rc;
+
+	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
+	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
+		return -ENOTTY;
+	rc = copy_in(&arg, calls[nr].size, (void __user *)user);
+	if (rc)
+		return rc;
+	if (calls[nr].waits)
+		return calls[nr].fn(f, &arg, (void __user *)user);
+	down_read(&f->dev->gone_lock);
+	rc = f->dev->gone ? -ENODEV : calls[nr].fn(f, &arg, (void __user *)user);
+	up_read(&f->dev->gone_lock);
+	return rc;
+}
+
+/* Readable is that the device is gone: what there was to be said has been said by then. */
+static __poll_t vgpu_poll(struct file *file, poll_table *wait)
+{
+	struct vgpu_file *f = file->private_data;
+
+	poll_wait(file, &f->dev->gone_wait, wait);
+	return READ_ONCE(f->dev->gone) ? EPOLLIN | EPOLLERR | EPOLLHUP : 0;
+}
+
+const struct file_operations vgpu_fops = {
+	.owner = THIS_MODULE,
+	.open = vgpu_open,
+	.poll = vgpu_poll,
+	.release = vgpu_release,
+	.unlocked_ioctl = vgpu_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = vgpu_mmap,
+};

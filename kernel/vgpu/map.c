@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Device memory as the CPU sees it. A page that is gone reads as zeros; nobody gets a SIGBUS. */
+#include "vgpu.h"
+
+static void vgpu_vm_open(struct vm_area_struct *vma)
+{
+	vgpu_alloc_get(vma->vm_private_data);
+}
+
+static void vgpu_vm_close(struct vm_area_struct *vma)
+{
+	vgpu_alloc_put(vma->vm_private_data);
+}
+
+/* The address is what nvidia_p2p names memory by: it stays what it is. */
+static int vgpu_vm_mremap(struct vm_area_struct *vma)
+{
+	return -EINVAL;
+}
+
+/* A page of the caller's own, so that one that writes to memory it has lost hurts nobody. */
+static vm_fault_t fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
+{
+	struct page *page;
+	int rc;
+
+	page = vgpu_fail() ? NULL : alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (!page)
+		return VM_FAULT_OOM;
+	rc = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, page);
+	put_page(page);
+	if (!rc)
+		vgpu_count(a->dev, VGPU_CPU_ZERO, PAGE_SIZE);
+	if (!rc || rc == -EBUSY)
+		return VM_FAULT_NOPAGE;
+	return rc == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+}
+
+/* One CPU page, @at pages into the allocation. -EBUSY: it was there. */
+static int enter_page(struct vm_area_struct *vma, unsigned long addr, struct vgpu_alloc *a,
+		      unsigned long at)
+{
+	struct vgpu_pool *pool = a->block->pool;
+	vm_fault_t fault;
+
+	if (pool->pages)
+		return vm_insert_page(vma, addr, pool->pages + a->block->first *
+				      (VGPU_SIZE / PAGE_SIZE) + at);
+	fault = vmf_insert_pfn(vma, addr, PHYS_PFN(vgpu_block_phys(a->block)) + at);
+	if (fault & VM_FAULT_OOM)
+		return -ENOMEM;
+	return fault & VM_FAULT_ERROR ? -EFAULT : 0;
+}
+
+/* The CPU pages of one device page, as far as the VMA goes: faults are what costs. */
+static vm_fault_t fault_memory(struct vm_fault *vmf, struct vgpu_alloc *a)
+{
+	const unsigned long per = VGPU_SIZE / PAGE_SIZE;
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long base = a->mmap_offset >> PAGE_SHIFT;
+	unsigned long first = max(vma->vm_pgoff - base, round_down(vmf->pgoff - base, per));
+	unsigned long end = min(vma->vm_pgoff - base + vma_pages(vma),
+				round_down(vmf->pgoff - base, per) + per);
+	unsigned long at, addr;
+	int rc, wanted = -EFAULT;
+
+	for (at = first; at < end; at++) {
+		addr = vma->vm_start + ((at - (vma->vm_pgoff - base)) << PAGE_SHIFT);
+		rc = enter_page(vma, addr, a, at);
+		if (!rc)
+			vgpu_count(a->dev, VGPU_CPU_MAPPED, PAGE_SIZE);
+		if (at == vmf->pgoff - base)
+			wanted = rc;
+	}
+	if (!wanted || wanted == -EBUSY)
+		return VM_FAULT_NOPAGE;
+	return wanted == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
+}
+
+static vm_fault_t vgpu_vm_fault(struct vm_fault *vmf)
+{
+	struct vgpu_alloc *a = vmf->vma->vm_private_data;
+	vm_fault_t ret;
+
+	down_read(&a->lock);
+	if (a->revoked) {
+		ret = fault_zero(vmf, a);
+	} else {
+		vgpu_window(VGPU_W_FAULT);
+		ret = fault_memory(vmf, a);
+	}
+	up_read(&a->lock);
+	return ret;
+}
+
+const struct vm_operations_struct vgpu_vm_ops = {
+	.open = vgpu_vm_open,
+	.close = vgpu_vm_close,
+	.mremap = vgpu_vm_mremap,
+	.fault = vgpu_vm_fault,
+};
+
+int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct vgpu_file *f = file->private_data;
+	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	u64 inside = offset & ((1ull << VGPU_HANDLE_SHIFT) - 1);
+	u64 len = vma->vm_end - vma->vm_start;
+	struct vgpu_alloc *a;
+
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (vma->vm_flags & VM_EXEC)
+		return -EPERM;
+	if (offset >> VGPU_HANDLE_SHIFT > VGPU_MAX_ALLOCS)
+		return -EINVAL;
+	a = vgpu_alloc_find(f, offset >> VGPU_HANDLE_SHIFT);
+	if (!a)
+		return -EINVAL;
+	if (inside > a->length || len > a->length - inside) {
+		vgpu_alloc_put(a);
+		return -EINVAL;
+	}
+	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP);
+	vm_flags_clear(vma, VM_MAYEXEC);
+	/* As the kernel's own mapping of the same pages has it. */
+	if (a->kind == STRAIT_VGPU_MEM_PLAIN)
+		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	vma->vm_private_data = a;
+	vma->vm_ops = &vgpu_vm_ops;
+	return 0;
+}
+
+int vgpu_query(struct vgpu_file *f, struct strait_vgpu_query *q)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	struct vgpu_alloc *a;
+	int rc = -ENOENT;
+
+	if (q->address >= TASK_SIZE)
+		return -ENOENT;
+	mmap_read_lock(mm);
+	vma = vma_lookup(mm, q->address);
+	if (!vma || vma->vm_ops != &vgpu_vm_ops)
+		goto out;
+	a = vma->vm_private_data;
+	if (a->dev != f->dev)
+		goto out;
+	q->start = vma->vm_start;
+	q->length = vma->vm_end - vma->vm_start;
+	q->offset = ((u64)vma->vm_pgoff << PAGE_SHIFT) - a->mmap_offset;
+	q->identity = a->identity;
+	q->kind = a->kind;
+	q->flags = a->file == f ? STRAIT_VGPU_QUERY_MINE : 0;
+	q->handle = a->file == f ? a->handle : 0;
+	down_read(&a->lock);
+	if (a->revoked)
+		q->flags |= STRAIT_VGPU_QUERY_REVOKED;
+	up_read(&a->lock);
+	rc = 0;
+out:
+	mmap_read_unlock(mm);
+	return rc;
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * nvidia_p2p: pinning device memory for other drivers.
+ *
+ * The API lock is the driver-wide lock of the driver this stands in for. It is held in get_pages,
+ * put_pages, their persistent forms and dma_map_pages, and while memory is freed: around the free
+ * callbacks. A consumer that takes a lock of its own in the callback, and holds that lock while it
+ * calls one of these, has a lock inversion, which shows here as it does there. From within a
+ * callback those functions do not wait for themselves: they fail with -EIO. dma_unmap_pages does
+ * without the lock.
+ *
+ * Page tables are known by their address. One that is not in the table of all was put before, or
+ * its callback ran: put_pages of it returns 0 and touches nothing.
+ */
+#include <linux/hashtable.h>
+
+#include "p2p.h"
+
+static DEFINE_MUTEX(api_lock);
+static struct task_struct *api_owner;
+static DEFINE_HASHTABLE(tables, 8);
+
+/* Is this a callback? */
+static bool inside(void)
+{
+	return READ_ONCE(api_owner) == current;
+}
+
+bool vgpu_api_lock(void)
+{
+	if (inside())
+		return false;
+	mutex_lock(&api_lock);
+	WRITE_ONCE(api_owner, current);
+	return true;
+}
+
+void vgpu_api_unlock(void)
+{
+	WRITE_ONCE(api_owner, NULL);
+	mutex_unlock(&api_lock);
+}
+
+/* With the API lock held. */
+struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table)
+{
+	struct vgpu_pt *pt;
+
+	hash_for_each_possible(tables, pt, key, (unsigned long)table)
+		if (&pt->pub == table)
+			return pt;
+	return NULL;
+}
+
+static void pt_free(struct vgpu_pt *pt)
+{
+	if (pt->block)
+		vgpu_block_put(pt->block);
+	vgpu_dev_put(pt->dev);
+	kvfree(pt->entry);
+	kvfree(pt->pub.pages);
+	kfree(pt);
+}
+
+/* With the API lock held. What a peer has mapped of it is taken away first. */
+static void pt_destroy(struct vgpu_pt *pt)
+{
+	hash_del(&pt->key);
+	list_del(&pt->node);
+	vgpu_dma_unmap_all(&pt->dmas);
+	pt_free(pt);
+}
+
+static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 length)
+{
+	phys_addr_t phys = pci_resource_start(a->dev->pdev, VGPU_BAR) + a->bar_offset + offset;
+	struct vgpu_pt *pt;
+	u32 i;
+
+	pt = vgpu_zalloc(sizeof(*pt));
+	if (!pt)
+		return NULL;
+	vgpu_dev_get(a->dev);
+	pt->dev = a->dev;
+	pt->va = va;
+	INIT_LIST_HEAD(&pt->node);
+	INIT_LIST_HEAD(&pt->dmas);
+	pt->pub.version = NVIDIA_P2P_PAGE_TABLE_VERSION;
+	pt->pub.page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
+	pt->pub.entries = length >> VGPU_SHIFT;
+	pt->pub.gpu_uuid = a->dev->uuid;
+	pt->pub.pages = vgpu_zalloc_array(pt->pub.entries, sizeof(*pt->pub.pages));
+	pt->entry = vgpu_zalloc_array(pt->pub.entries, sizeof(*pt->entry));
+	if (!pt->pub.pages || !pt->entry) {
+		pt_free(pt);
+		return NULL;
+	}
+	for (i = 0; i < pt->pub.entries; i++) {
+		pt->entry[i].physical_address = phys + ((u64)i << VGPU_SHIFT);
+		pt->pub.pages[i] = &pt->entry[i];
+	}
+	return pt;
+}
+
+/* Whose it is, and how far into it. Anything that is no live memory of ours is -EINVAL. */
+static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc **ret, u64 *offset)
+{
+	struct vgpu_alloc *a;
+	bool right = true;
+
+	if (!length || va % VGPU_SIZE || length % VGPU_SIZE)
+		return -EINVAL;
+	/* Asked before mmap_lock is taken, which is never done under the API lock. */
+	if (inside())
+		return -EIO;
+	if (vgpu_alloc_at(va, length, &a, offset))
+		return -EINVAL;
+	if (token || va_space) {
+		down_read(&a->lock);
+		right = !a->revoked && a->file->token == token && a->file->va_space == va_space;
+		up_read(&a->lock);
+	}
+	if (!right || *offset % VGPU_SIZE) {
+		vgpu_alloc_put(a);
+		return -EINVAL;
+	}
+	*ret = a;
+	return 0;
+}
+
+/* With the API lock held: a revocation takes it after it has said so. */
+static bool is_revoked(struct vgpu_alloc *a)
+{
+	bool revoked;
+
+	down_read(&a->lock);
+	revoked = a->revoked;
+	up_read(&a->lock);
+	return revoked;
+}
+
+/* First half: make the page table. */
+static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persistent,
+	       struct vgpu_pt **ret)
+{
+	struct vgpu_pt *pt;
+
+	if (is_revoked(a))
+		return -EINVAL;
+	pt = pt_new(a, va, offset, length);
+	if (!pt)
+		return -ENOMEM;
+	if (persistent) {
+		/* Not revoked; who is about to do that has the block, and waits for the lock. */
+		kref_get(&a->block->kref);
+		pt->block = a->block;
+		pt->persistent = true;
+	}
+	*ret = pt;
+	return 0;
+}
+
+/* Second half: from here on it is found, and told when the memory goes. */
+static int enter(struct vgpu_alloc *a, struct vgpu_pt *pt)
+{
+	if (!pt->persistent) {
+		if (is_revoked(a))
+			return -EINVAL;
+		list_add_tail(&pt->node, &a->pts);
+	}
+	hash_add(tables, &pt->key, (unsigned long)&pt->pub);
+	vgpu_count(pt->dev, VGPU_P2P_PINNED, (u64)pt->pub.entries << VGPU_SHIFT);
+	return 0;
+}
+
+/* The lock is let go between the halves, as the real driver does: memory may go in between. */
+int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
+			 struct nvidia_p2p_page_table **page_table,
+			 void (*free_callback)(void *data), void *data)
+{
+	struct vgpu_alloc *a;
+	struct vgpu_pt *pt;
+	u64 offset;
+	int rc;
+
+	might_sleep();
+	if (!page_table || !free_callback)
+		return -EINVAL;
+	rc = find(p2p_token, va_space, virtual_address, length, &a, &offset);
+	if (rc)
+		return rc;
+	vgpu_api_lock();
+	rc = pin(a, virtual_address, offset, length, false, &pt);
+	vgpu_api_unlock();
+	if (rc)
+		goto out;
+	pt->callback = free_callback;
+	pt->data = data;
+	vgpu_window(VGPU_W_GET);
+	vgpu_api_lock();
+	rc = enter(a, pt);
+	/* Before the lock is let go, and with it the callback. */
+	if (!rc)
+		*page_table = &pt->pub;
+	vgpu_api_unlock();
+	if (rc)
+		pt_free(pt);
+out:
+	vgpu_alloc_put(a);
+	return rc;
+}
+EXPORT_SYMBOL(nvidia_p2p_get_pages);
+
+int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
+				    struct nvidia_p2p_page_table **page_table, u32 flags)
+{
+	struct vgpu_alloc *a;
+	struct vgpu_pt *pt;
+	u64 offset;
+	int rc;
+
+	might_sleep();
+	if (!page_table || flags & ~NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING)
+		return -EINVAL;
+	/* Only a GPU whose memory is coherent has two ways to map it. */
+	if (flags)
+		return -ENOTSUPP;
+	rc = find(0, 0, virtual_address, length, &a, &offset);
+	if (rc)
+		return rc;
+	vgpu_api_lock();
+	rc = pin(a, virtual_address, offset, length, true, &pt);
+	if (!rc) {
+		enter(a, pt);
+		*page_table = &pt->pub;
+	}
+	vgpu_api_unlock();
+	vgpu_alloc_put(a);
+	return rc;
+}
+EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
+
+static int put(u64 va, struct nvidia_p2p_page_table *page_table, bool persistent)
+{
+	struct vgpu_pt *pt;
+	int rc = 0;
+
+	vgpu_window_meet(VGPU_W_CALLBACK);
+	vgpu_window_meet(VGPU_W_CLOSE);
+	vgpu_window(VGPU_W_PUT);
+	if (!vgpu_api_lock())
+		return -EIO;
+	pt = vgpu_pt_find(page_table);
+	if (pt && pt->va == va) {
+		if (pt->persistent == persistent)
+			pt_destroy(pt);
+		else
+			rc = -EINVAL;
+	}
+	vgpu_api_unlock();
+	return rc;
+}
+
+int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
+			 struct nvidia_p2p_page_table *page_table)
+{
+	might_sleep();
+	return page_table ? put(virtual_address, page_table, false) : 0;
+}
+EXPORT_SYMBOL(nvidia_p2p_put_pages);
+
+int nvidia_p2p_put_pages_persistent(u64 virtual_address,
+				    struct nvidia_p2p_page_table *page_table, u32 flags)
+{
+	might_sleep();
+	if (flags)
+		return -EINVAL;
+	return page_table ? put(virtual_address, page_table, true) : 0;
+}
+EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
+
+int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
+{
+	return 0;
+}
+EXPORT_SYMBOL(nvidia_p2p_free_page_table);
+
+/*
+ * Per page table: the consumer's callback, then what is still mapped of it for a peer, then the
+ * table itself. The lock is held from the first to the last.
+ */
+void vgpu_p2p_revoke_all(struct vgpu_alloc *a)
+{
+	struct vgpu_pt *pt;
+
+	/* Nothing that a callback may call gets here. */
+	if (WARN_ON_ONCE(!vgpu_api_lock()))
+		return;
+	vgpu_window(VGPU_W_CALLBACK);
+	while ((pt = list_first_entry_or_null(&a->pts, struct vgpu_pt, node))) {
+		vgpu_window_meet(VGPU_W_PUT);
+		vgpu_count(a->dev, VGPU_CALLBACKS, 1);
+		pt->callback(pt->data);
+		vgpu_window(VGPU_W_TEARDOWN);
+		pt_destroy(pt);
+	}
+	vgpu_api_unlock();
+}

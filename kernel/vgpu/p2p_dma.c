@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* nvidia_p2p: making pinned memory reachable for a peer, through the DMA API. */
+#include <linux/dma-mapping.h>
+#include <linux/hashtable.h>
+#include <linux/iommu.h>
+#include <linux/pci-p2pdma.h>
+
+#include "p2p.h"
+
+struct vgpu_dma {
+	struct nvidia_p2p_dma_mapping pub;
+	struct hlist_node key;		/* by address, in the table of all */
+	struct list_head node;		/* vgpu_pt.dmas */
+	struct vgpu_dev *dev;
+};
+
+/* Both the table and the lists. Held while a mapping is undone, so that nobody overtakes that. */
+static DEFINE_MUTEX(vgpu_dma_lock);
+static DEFINE_HASHTABLE(mappings, 8);
+
+bool vgpu_peer_reaches(struct vgpu_dev *dev, struct device *peer)
+{
+	/* A kernel that does not know leaves it to whoever put the two into one machine. */
+	return !dev->p2pdma || pci_p2pdma_distance(dev->pdev, peer, false) >= 0;
+}
+
+/* By default an IOMMU forgets what was unmapped some time later: too late to give memory away. */
+void vgpu_peer_flush(struct device *peer)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(peer);
+
+	if (domain)
+		iommu_flush_iotlb_all(domain);
+}
+
+static void unmap_entries(struct vgpu_dma *dma, u32 n)
+{
+	struct device *peer = &dma->pub.pci_dev->dev;
+
+	while (n--)
+		dma_unmap_resource(peer, dma->pub.dma_addresses[n], VGPU_SIZE,
+				   DMA_BIDIRECTIONAL, 0);
+	vgpu_peer_flush(peer);
+}
+
+static void dma_free(struct vgpu_dma *dma)
+{
+	pci_dev_put(dma->pub.pci_dev);
+	kvfree(dma->pub.dma_addresses);
+	kfree(dma);
+}
+
+/* With vgpu_dma_lock held. */
+static void dma_destroy(struct vgpu_dma *dma)
+{
+	hash_del(&dma->key);
+	list_del(&dma->node);
+	unmap_entries(dma, dma->pub.entries);
+	vgpu_count(dma->dev, VGPU_PEER_MAPPED_NOW, -((s64)dma->pub.entries << VGPU_SHIFT));
+	dma_free(dma);
+}
+
+void vgpu_dma_unmap_all(struct list_head *link)
+{
+	struct vgpu_dma *dma, *tmp;
+
+	mutex_lock(&vgpu_dma_lock);
+	list_for_each_entry_safe(dma, tmp, link, node)
+		dma_destroy(dma);
+	mutex_unlock(&vgpu_dma_lock);
+}
+
+static struct vgpu_dma *dma_new(struct vgpu_pt *pt, struct pci_dev *peer)
+{
+	struct vgpu_dma *dma;
+
+	dma = vgpu_zalloc(sizeof(*dma));
+	if (!dma)
+		return NULL;
+	dma->dev = pt->dev;
+	dma->pub.version = NVIDIA_P2P_DMA_MAPPING_VERSION;
+	dma->pub.page_size_type = NVIDIA_P2P_PAGE_SIZE_64KB;
+	dma->pub.entries = pt->pub.entries;
+	dma->pub.pci_dev = pci_dev_get(peer);
+	dma->pub.dma_addresses = vgpu_zalloc_array(pt->pub.entries, sizeof(u64));
+	if (!dma->pub.dma_addresses) {
+		dma_free(dma);
+		return NULL;
+	}
+	return dma;
+}
+
+static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
+{
+	struct device *peer = &dma->pub.pci_dev->dev;
+	u32 i;
+
+	for (i = 0; i < pt->pub.entries; i++) {
+		dma_addr_t addr = DMA_MAPPING_ERROR;
+
+		if (!vgpu_fail())
+			addr = dma_map_resource(peer, pt->entry[i].physical_address, VGPU_SIZE,
+						DMA_BIDIRECTIONAL, 0);
+		if (dma_mapping_error(peer, addr)) {
+			unmap_entries(dma, i);
+			return -ENOMEM;
+		}
+		dma->pub.dma_addresses[i] = addr;
+	}
+	return 0;
+}
+
+static void enter(struct vgpu_pt *pt, struct vgpu_dma *dma)
+{
+	s64 bytes = (s64)dma->pub.entries << VGPU_SHIFT;
+
+	mutex_lock(&vgpu_dma_lock);
+	hash_add(mappings, &dma->key, (unsigned long)&dma->pub);
+	list_add_tail(&dma->node, &pt->dmas);
+	mutex_unlock(&vgpu_dma_lock);
+	vgpu_count(pt->dev, VGPU_P2P_MAPPED, bytes);
+	vgpu_count(pt->dev, VGPU_PEER_MAPPED_NOW, bytes);
+}
+
+/* With the API lock held. */
+static int map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
+		     struct nvidia_p2p_dma_mapping **ret)
+{
+	struct vgpu_pt *pt = vgpu_pt_find(table);
+	struct vgpu_dma *dma;
+	int rc;
+
+	if (!pt)
+		return -EINVAL;
+	if (!vgpu_peer_reaches(pt->dev, &peer->dev))
+		return -ENOTSUPP;
+	dma = dma_new(pt, peer);
+	if (!dma)
+		return -ENOMEM;
+	rc = map_entries(pt, dma);
+	if (rc) {
+		dma_free(dma);
+		return rc;
+	}
+	enter(pt, dma);
+	*ret = &dma->pub;
+	return 0;
+}
+
+int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
+			     struct nvidia_p2p_dma_mapping **dma_mapping)
+{
+	int rc;
+
+	might_sleep();
+	if (!peer || !page_table || !dma_mapping)
+		return -EINVAL;
+	if (!vgpu_api_lock())
+		return -EIO;
+	rc = map_pages(peer, page_table, dma_mapping);
+	vgpu_api_unlock();
+	return rc;
+}
+EXPORT_SYMBOL(nvidia_p2p_dma_map_pages);
+
+static struct vgpu_dma *dma_find(struct nvidia_p2p_dma_mapping *mapping)
+{
+	struct vgpu_dma *dma;
+
+	hash_for_each_possible(mappings, dma, key, (unsigned long)mapping)
+		if (&dma->pub == mapping)
+			return dma;
+	return NULL;
+}
+
+/* The one call that is allowed in a callback, and so without the API lock. */
+int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
+			       struct nvidia_p2p_dma_mapping *dma_mapping)
+{
+	struct vgpu_dma *dma;
+
+	might_sleep();
+	if (!peer || !page_table || !dma_mapping)
+		return -EINVAL;
+	vgpu_window_meet(VGPU_W_TEARDOWN);
+	mutex_lock(&vgpu_dma_lock);
+	dma = dma_find(dma_mapping);
+	if (dma) {
+		if (dma->pub.pci_dev != peer)
+			pci_warn(peer, "unmaps what was mapped for %s\n",
+				 pci_name(dma->pub.pci_dev));
+		dma_destroy(dma);
+	}
+	mutex_unlock(&vgpu_dma_lock);
+	return 0;
+}
+EXPORT_SYMBOL(nvidia_p2p_dma_unmap_pages);
+
+int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping)
+{
+	return 0;
+}
+EXPORT_SYMBOL(nvidia_p2p_free_dma_mapping);

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Kernels of the cache, and which of their modules need which others."""
+import functools
+import glob
+import lzma
+import os
+import re
+import subprocess
+import sys
+
+LAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NAMES = ('stock', 'debug', '6.12', '6.1')
+
+
+class Unavailable(Exception):
+    """The lab cannot be had here, or not in this combination: a reason to skip."""
+
+
+class Failed(Exception):
+    """Something of the tree does not work: a failure."""
+
+
+def cache_dir():
+    home = os.environ.get('XDG_CACHE_HOME') or os.path.join(os.environ.get('HOME') or '/root', '.cache')
+    return os.environ.get('STRAIT_LAB_CACHE') or os.path.join(home, 'strait', 'lab')
+
+
+def script(name, *args):
+    """Run one of the lab's scripts. What it says on stderr is passed on, and is the reason if it cannot."""
+    process = subprocess.Popen([os.path.join(LAB, name), *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True, errors='replace')
+    said = []
+    for line in process.stderr:
+        said.append(line.rstrip('\n'))
+        print(f'# {said[-1]}', file=sys.stderr, flush=True)
+    status = process.wait()
+    if status == 77:
+        raise Unavailable(re.sub(r'^[\w-]+: ', '', said[-1]) if said else f'{name} says that it cannot')
+    if status:
+        raise Failed('\n'.join(said[-40:] or [f'{name} ended with status {status}']))
+
+
+class Module:
+    def __init__(self, path):
+        self.path = path
+        self.name = re.sub(r'\.ko(\.xz)?$', '', os.path.basename(path)).replace('-', '_')
+
+    @functools.cached_property
+    def data(self):
+        with open(self.path, 'rb') as file:
+            data = file.read()
+        return lzma.decompress(data) if self.path.endswith('.xz') else data
+
+    def info(self, key):
+        return [value.decode() for value in re.findall(rb'\0' + key.encode() + rb'=([^\0]*)\0', self.data)]
+
+    @functools.cached_property
+    def needs(self):
+        names = [name for value in self.info('depends') for name in value.split(',') if name]
+        for value in self.info('softdep'):
+            match = re.search(r'\bpre: *(.*?)(?: *post:|$)', value)
+            names += match.group(1).split() if match else []
+        return [name.replace('-', '_') for name in names]
+
+
+class Kernel:
+    def __init__(self, name):
+        self.name = name
+        if name == 'debug':
+            script('build-kernel')
+        else:
+            script('fetch-kernel', name)
+        self.dir = os.path.realpath(os.path.join(cache_dir(), 'kernels', name))
+        self.image = os.path.join(self.dir, 'vmlinuz')
+        with open(os.path.join(self.dir, 'release')) as file:
+            self.release = file.read().strip()
+        with open(os.path.join(self.dir, 'config')) as file:
+            self.config = set(re.findall(r'^(CONFIG_\w+)=', file.read(), re.M))
+
+    def has(self, option):
+        return 'CONFIG_' + option in self.config
+
+    @functools.cached_property
+    def modules(self):
+        found = {}
+        for path in glob.glob(os.path.join(self.dir, 'modules', '**', '*.ko*'), recursive=True):
+            module = Module(path)
+            found[module.name] = module
+        return found
+
+    def build(self, folder):
+        """The modules of the tree for this kernel, in @folder."""
+        script('build-modules', self.name, folder)
+        return [Module(path) for path in sorted(glob.glob(os.path.join(folder, '*.ko')))]
+
+    def closure(self, names, own=()):
+        """The modules @names and all that they need, those first that others need; what is built in is left out."""
+        known = {**self.modules, **{module.name: module for module in own}}
+        order = []
+
+        def visit(name):
+            module = known.get(name)
+            if module is None or module in order:
+                return
+            for need in module.needs:
+                visit(need)
+            order.append(module)
+        for name in names:
+            visit(name)
+        return order

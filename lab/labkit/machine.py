@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+"""The emulated machines: what they consist of, how they start and how they end."""
+import ctypes
+import os
+import signal
+import subprocess
+
+from .kernel import Unavailable
+from .initramfs import tool
+
+TOPOLOGIES = ('root-ports', 'switch', 'flat')
+IOMMUS = ('strict', 'lazy', 'pt', 'off')
+BAR_SIZE = 256 << 20
+DRIVE_SIZE = 1 << 30
+PR_SET_PDEATHSIG = 1
+
+IOMMU_ARGS = {
+    'strict': 'intel_iommu=on iommu.passthrough=0 iommu.strict=1',
+    'lazy': 'intel_iommu=on iommu.passthrough=0 iommu.strict=0',
+    'pt': 'intel_iommu=on iommu=pt',
+    'off': 'intel_iommu=off',
+}
+
+
+def no_p2pdma(kernel, options):
+    """Why PCI P2PDMA cannot be tested on this machine, or an empty string."""
+    if not kernel.has('PCI_P2PDMA'):
+        return f'kernel {kernel.release} has no PCI P2PDMA'
+    if options.topology == 'switch' and options.iommu in ('strict', 'lazy'):
+        return 'below a switch QEMU translates what the kernel takes for bus addresses: needs --iommu pt or off'
+    return ''
+
+
+def not_translating(options):
+    """Why what needs a translating IOMMU cannot be tested on this machine, or an empty string."""
+    return '' if options.iommu in ('strict', 'lazy') else f'the IOMMU does not translate with --iommu {options.iommu}'
+
+
+def die_with_parent():
+    """Whatever ends this program, no emulator is left behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Guest:
+    """One emulated machine. Its files are in @folder."""
+
+    def __init__(self, index, folder, kernel, initrd, options, shell=False, hub=None):
+        self.index, self.folder, self.kernel, self.options, self.shell = index, folder, kernel, options, shell
+        os.makedirs(folder, exist_ok=True)
+        self.console = os.path.join(folder, 'console.log')
+        self.report = os.path.join(folder, 'report.log')
+        self.bar = os.path.join(folder, 'bar')
+        self.drive = os.path.join(folder, 'drive.img')
+        self.agent = os.path.join(folder, 'agent')
+        self.errors = os.path.join(folder, 'qemu.log')
+        for path, size in ((self.bar, BAR_SIZE), (self.drive, DRIVE_SIZE), (self.report, 0), (self.console, 0)):
+            with open(path, 'wb') as file:
+                file.truncate(size)
+        self.command = self.arguments(initrd, hub)
+        self.process = None
+
+    def arguments(self, initrd, hub):
+        qemu = tool('qemu-system-x86_64')
+        if not qemu:
+            raise Unavailable('the package qemu-system-x86 is missing')
+        options, debug = self.options, self.kernel.name == 'debug'
+        # A thread per processor shows more races, but QEMU then loses some on its own: where one processor changes
+        # code that another is about to run, as the kernel does, the other may stop at a breakpoint long gone.
+        threads = 'multi' if options.parallel else 'single'
+        # EPYC: on the kernel's list of processors whose host bridge passes peer-to-peer traffic on.
+        args = [qemu, '-machine', 'q35,kernel-irqchip=split', '-accel', f'tcg,thread={threads}', '-cpu', 'EPYC',
+                '-smp', '2', '-m', '2048' if debug else '1024', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot',
+                '-kernel', self.kernel.image, '-initrd', initrd]
+        args += ['-serial', 'mon:stdio' if self.shell else f'file:{self.console}', '-serial', f'file:{self.report}',
+                 '-chardev', f'socket,id=agent,path={self.agent},server=on,wait=off', '-serial', 'chardev:agent']
+        if options.iommu != 'off':
+            args += ['-device', 'intel-iommu,intremap=on']
+        args += ['-drive', f'file={self.drive},format=raw,if=none,id=drive,discard=unmap',
+                 '-object', f'memory-backend-file,id=gpu,mem-path={self.bar},size={BAR_SIZE},share=on']
+        args += self.topology()
+        args += ['-device', 'edu,dma_mask=0xffffffffffffffff']
+        args += ['-netdev', 'user,id=net0,restrict=on',
+                 '-device', f'virtio-net-pci,netdev=net0,romfile=,mac={self.mac(0)}']
+        if hub:
+            args += ['-netdev', f'stream,id=net1,addr.type=unix,addr.path={hub},server=off',
+                     '-device', f'virtio-net-pci,netdev=net1,romfile=,mac={self.mac(1)}']
+        return args + ['-append', self.boot_line()]
+
+    def mac(self, card):
+        return f'52:54:00:53:{card:02x}:{self.index + 1:02x}'
+
+    def boot_line(self):
+        words = ['console=ttyS0', 'panic=-1', 'oops=panic' if not self.shell else '', 'random.trust_cpu=on',
+                 'nokaslr', 'mitigations=off', 'edd=off',
+                 # An emulated processor on a busy machine may stand still for a while.
+                 'no_timer_check', 'nmi_watchdog=0', 'watchdog_thresh=60', 'rcupdate.rcu_cpu_stall_timeout=120',
+                 IOMMU_ARGS[self.options.iommu],
+                 'loglevel=4' if self.shell else 'loglevel=7']
+        return ' '.join(word for word in words if word)
+
+    def topology(self):
+        drive, gpu = 'nvme,drive=drive,serial=strait0', 'ivshmem-plain,memdev=gpu'
+        if self.options.topology == 'flat':
+            return ['-device', drive, '-device', gpu]
+        if self.options.topology == 'root-ports':
+            return ['-device', 'pcie-root-port,id=rp1,chassis=1,slot=1',
+                    '-device', 'pcie-root-port,id=rp2,chassis=2,slot=2,pref64-reserve=1G',
+                    '-device', f'{drive},bus=rp1', '-device', f'{gpu},bus=rp2']
+        return ['-device', 'pcie-root-port,id=rp1,chassis=1,slot=1,pref64-reserve=2G',
+                '-device', 'x3130-upstream,id=up,bus=rp1',
+                '-device', 'xio3130-downstream,id=down1,bus=up,chassis=2,slot=2',
+                '-device', 'xio3130-downstream,id=down2,bus=up,chassis=3,slot=3',
+                '-device', f'{drive},bus=down1', '-device', f'{gpu},bus=down2']
+
+    def start(self):
+        with open(self.errors, 'wb') as errors:
+            self.process = subprocess.Popen(
+                self.command, stdin=None if self.shell else subprocess.DEVNULL,
+                stdout=None if self.shell else errors, stderr=errors,
+                preexec_fn=die_with_parent)
+
+    def stop(self):
+        """Returns only when the emulator is gone."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()

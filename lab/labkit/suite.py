@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: MIT
+"""The suite in the guest: what is in it, putting it there, and following it to its end."""
+import fnmatch
+import glob
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+from . import machine
+from .hub import Hub
+from .initramfs import Initramfs, tool
+from .kernel import LAB, Unavailable, cache_dir
+from .outside import Agent, expectation
+from .report import Program, Result, bad_lines
+
+BOOT_LIMIT = 180
+PROGRAM_LIMIT = 120
+# How much longer all may take on a kernel that watches itself.
+SLOW = {'debug': 5}
+
+# What the guest loads at once, where the kernel has it as a module. Each takes its time on an emulated processor.
+MODULES = ('virtio_pci', 'virtio_net', 'nvme')
+# What it loads when it is asked to, by modprobe or by what needs it: mount, "rdma link add".
+MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
+                'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
+                'null_blk', 'uio_pci_generic', 'test_hmm')
+TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping')
+
+
+class Test:
+    """A program of the suite: a line of tests/lab/lab.txt in the build folder."""
+
+    def __init__(self, build, line):
+        self.name, tags, path, words = line.split('\t')
+        self.tags = set() if tags == '-' else set(tags.split(','))
+        self.words = '' if words == '-' else words
+        self.path = path if os.path.isabs(path) else os.path.join(build, path)
+
+    def number(self, tag, default):
+        for word in self.tags:
+            if word.startswith(tag + '='):
+                return int(word.split('=', 1)[1])
+        return default
+
+    def wanted(self, options):
+        if 'long' in self.tags and not options.long:
+            return False
+        if options.tag and options.tag not in self.tags:
+            return False
+        pattern = options.pattern
+        if not pattern:
+            return True
+        return fnmatch.fnmatch(self.name, pattern) or (not re.search(r'[*?\[]', pattern) and pattern in self.name)
+
+
+def read_list(build):
+    path = os.path.join(build, 'tests', 'lab', 'lab.txt')
+    if not os.path.exists(path):
+        raise Unavailable(f'{build} has no tests: build the target all-tests of the source tree')
+    with open(path) as file:
+        return [Test(build, line) for line in file.read().splitlines() if line and not line.startswith('#')]
+
+
+def work_dir(build):
+    """Where modules are put and logs are kept: with what was built, or in the cache for an installed lab."""
+    if os.path.isdir(os.path.join(build, 'tests')):
+        return os.path.join(build, 'lab')
+    return os.path.join(cache_dir(), 'work')
+
+
+def guest_root(kernel, build, tests, own):
+    """All that every guest of a run has in common."""
+    root = Initramfs()
+    root.busybox()
+    for name in ('init', 'serve', 'peer', 'host'):
+        root.file(os.path.join(LAB, 'guest', name), '/init' if name == 'init' else '/lab/bin/' + name, 0o755)
+    root.modules(kernel.release, kernel.closure(MODULES + MORE_MODULES + tuple(m.name for m in own), own))
+    for name in TOOLS:
+        root.tool(name)
+    # The library of verbs loads the part for software RDMA by itself.
+    for path in glob.glob('/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so'):
+        root.program(path, path)
+        root.file('/etc/libibverbs.d/rxe.driver', '/etc/libibverbs.d/rxe.driver')
+    root.text('/etc/passwd', 'root:x:0:0:root:/root:/bin/sh\n')
+    root.text('/etc/group', 'root:x:0:\n')
+    root.text('/etc/profile', 'export PATH=/lab/bin:/usr/bin:/bin\nPS1="\\h# "\n')
+    cli = os.path.join(build, 'strait')
+    if not os.path.exists(cli):
+        cli = tool('strait') or cli
+    if os.path.exists(cli):
+        root.program(cli, '/usr/bin/strait')
+    for test in tests:
+        root.program(test.path, '/lab/tests/' + test.name)
+    helper = os.path.join(os.path.dirname(LAB), 'tests', 'lab', 'tap.sh')
+    if os.path.exists(helper):
+        root.file(helper, '/lab/tap.sh')
+    return root
+
+
+FOLDER = 'strait-lab.'
+
+
+def sweep():
+    """What runs have left that were killed."""
+    for name in os.listdir(tempfile.gettempdir()):
+        match = re.match(re.escape(FOLDER) + r'(\d+)\.', name)
+        path = os.path.join(tempfile.gettempdir(), name)
+        if match and not os.path.exists(f'/proc/{match.group(1)}') and os.stat(path).st_uid == os.getuid():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class Run:
+    """One boot of one or more guests, with a list of tests for the first."""
+
+    def __init__(self, options, kernel, tests, guests, report):
+        self.options, self.kernel, self.tests, self.report = options, kernel, tests, report
+        self.slow = SLOW.get(kernel.name, 1)
+        self.count = guests
+        self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '')
+        # Sockets have short names only.
+        sweep()
+        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
+        self.guests, self.agents, self.hub = [], [], None
+        self.lab = Program('the lab', self.machine)
+
+    def environment(self, index, role, own):
+        text = {
+            'LAB_KERNEL': self.kernel.name, 'LAB_TOPOLOGY': self.options.topology, 'LAB_IOMMU': self.options.iommu,
+            'LAB_GUESTS': self.count, 'LAB_INDEX': index, 'LAB_ROLE': role,
+            'LAB_NO_P2PDMA': machine.no_p2pdma(self.kernel, self.options),
+            'LAB_NO_TRANSLATION': machine.not_translating(self.options),
+            'LAB_BAR_SIZE': machine.BAR_SIZE, 'LAB_DRIVE_SIZE': machine.DRIVE_SIZE,
+            'LAB_MODULES': ' '.join(name for name in MODULES if name in self.kernel.modules),
+            # Modules that exist to test others are loaded by the tests that use them.
+            'LAB_OWN_MODULES': ' '.join(m.name for m in self.kernel.closure([m.name for m in own], own)
+                                        if m in own and not m.name.endswith('_test')),
+            'HARNESS_SLOW': 4 * self.slow,
+        }
+        return ''.join(f"{key}='{value}'\n" for key, value in text.items())
+
+    def prepare(self, build, role):
+        modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
+        own = [] if self.options.plain else self.kernel.build(modules)
+        root = guest_root(self.kernel, build, self.tests, own)
+        root.text('/lab/list', ''.join(
+            f'{test.name}\t{test.number("limit", PROGRAM_LIMIT) * self.slow}\t{test.words}\n' for test in self.tests))
+        if self.count > 1:
+            self.hub = Hub(os.path.join(self.folder, 'hub'))
+        for index in range(self.count):
+            folder = os.path.join(self.folder, f'guest{index}')
+            os.makedirs(folder)
+            root.text('/lab/env', self.environment(index, role if index == 0 else 'peer', own))
+            initrd = os.path.join(folder, 'initrd')
+            root.write(initrd)
+            self.guests.append(machine.Guest(index, folder, self.kernel, initrd, self.options,
+                                             shell=role == 'shell' and index == 0,
+                                             hub=self.hub.path if self.hub else None))
+
+    def start(self):
+        for guest in reversed(self.guests):
+            guest.start()
+            self.agents.append(Agent(guest))
+
+    def shell(self, build):
+        try:
+            self.prepare(build, 'shell')
+            self.start()
+            status = self.guests[0].process.wait()
+            if status:
+                print(read(self.guests[0].errors), end='', file=sys.stderr)
+            return 1 if status else 0
+        finally:
+            self.close()
+
+    def run(self, build):
+        start = time.monotonic()
+        try:
+            self.prepare(build, 'run')
+            self.start()
+            self.follow()
+            self.show('')
+            self.scan()
+            self.keep(build)
+        finally:
+            self.close()
+        self.lab.seconds = time.monotonic() - start
+        self.report.add(self.lab)
+
+    def close(self):
+        for guest in self.guests:
+            guest.stop()
+        for agent in self.agents:
+            agent.stop()
+        if self.hub:
+            self.hub.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def keep(self, build):
+        """The logs of the last run of each kind, for who wants to read them."""
+        folder = os.path.join(work_dir(build), self.machine.replace('/', '-'))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        for guest in self.guests:
+            for path in (guest.console, guest.report, guest.errors):
+                shutil.copy(path, os.path.join(folder, f'guest{guest.index}-{os.path.basename(path)}'))
+
+    def show(self, what):
+        """What is going on, for who sits at a terminal."""
+        if sys.stderr.isatty():
+            sys.stderr.write(f'\r\033[K{what}')
+            sys.stderr.flush()
+
+    def follow(self):
+        """Read the report as it comes, until the guest ends or a deadline passes."""
+        guest = self.guests[0]
+        limit = time.monotonic() + BOOT_LIMIT * self.slow
+        current, lines, pending = None, [], list(self.tests)
+        data, leaks = '', None
+        self.finished = []
+        self.show('starting ...')
+        with open(guest.report, encoding='utf-8', errors='replace') as file:
+            while True:
+                ended = guest.process.poll() is not None
+                data += file.read()
+                *whole, data = data.split('\n')
+                for line in whole:
+                    if not line.startswith('@lab '):
+                        (leaks if leaks is not None else lines).append(line)
+                        continue
+                    word, _, rest = line[5:].partition(' ')
+                    if word == 'ready':
+                        self.lab.add('the guest starts', Result.PASS)
+                        limit = time.monotonic() + PROGRAM_LIMIT * self.slow
+                    elif word == 'begin':
+                        current, lines = pending.pop(0), []
+                        self.show(f'{len(self.finished)} of {len(self.tests)} done: {current.name} ...')
+                        limit = time.monotonic() + current.number('limit', PROGRAM_LIMIT) * self.slow + 60
+                    elif word == 'done':
+                        _, status, began, done = rest.split()
+                        self.finish(current, lines, int(status), float(done) - float(began))
+                        current, lines = None, []
+                        limit = time.monotonic() + 60 * self.slow
+                    elif word == 'broken':
+                        self.lab.add(rest, Result.FAIL, lines)
+                    elif word == 'unloaded':
+                        self.lab.add(f'{rest} unloads', Result.PASS)
+                    elif word == 'leaks':
+                        leaks = leaks or []
+                        if rest == 'end':
+                            self.lab.add('no memory is leaked', Result.FAIL if leaks else Result.PASS, leaks[:100])
+                            leaks = None
+                    elif word == 'end':
+                        limit = time.monotonic() + 60
+                if ended and not whole:
+                    break
+                if time.monotonic() > limit and not ended:
+                    self.hang(current, lines, pending)
+                    return
+                time.sleep(0.05)
+        if current or pending or '@lab end' not in read(guest.report):
+            self.died(current, lines, pending)
+
+    def finish(self, test, lines, status, seconds):
+        program = Program(test.name, self.machine)
+        program.seconds = seconds
+        tap = [line for line in lines if not line.startswith(('# expect-', '# allow-log '))]
+        program.parse(tap, status, test.number('limit', PROGRAM_LIMIT) * self.slow)
+        program.lines = lines
+        self.finished.append(program)
+
+    def hang(self, current, lines, pending):
+        name = f'{current.name} ends' if current else 'the guest goes on'
+        self.lab.add(name, Result.FAIL, [*lines[-20:], 'no sign of life until the deadline', *tail(self.guests[0])])
+        self.missed(pending)
+
+    def died(self, current, lines, pending):
+        name = f'the guest survives {current.name}' if current else 'the guest ends when it is told to'
+        self.lab.add(name, Result.FAIL, [*lines[-20:], *tail(self.guests[0])])
+        self.missed(pending)
+
+    def missed(self, pending):
+        for test in pending:
+            self.lab.add(f'{test.name} is run', Result.FAIL, ['the guest was gone before'])
+
+    def scan(self):
+        """What the programs expect of memory and drive, and what the kernels said meanwhile."""
+        guest = self.guests[0]
+        guest.stop()
+        for program in self.finished:
+            for line in program.lines:
+                expected = expectation(guest, line)
+                if expected:
+                    name, wrong = expected
+                    program.add(name, Result.FAIL if wrong else Result.PASS, [wrong] if wrong else [])
+        allowed = {program.name: [line.split(' ', 2)[2] for line in program.lines if line.startswith('# allow-log ')]
+                   for program in self.finished}
+        every = [pattern for patterns in allowed.values() for pattern in patterns]
+        clean = True
+        for guest in self.guests:
+            part, lines = 'start', []
+            for line in read(guest.console).splitlines() + ['strait-lab: begin -']:
+                match = re.search(r'strait-lab: (?:begin )?(\S+)', line)
+                if not match:
+                    lines.append(line.rstrip('\r'))
+                    continue
+                # On another guest it cannot be told which program made the kernel say something.
+                bad = bad_lines(lines, allowed.get(part, []) if guest.index == 0 else every)
+                if bad:
+                    clean = False
+                    where = f'guest {guest.index}, {part}' if self.count > 1 else part
+                    self.lab.add(f'the kernel log is clean: {where}', Result.FAIL, bad)
+                part, lines = match.group(1), []
+        if clean:
+            self.lab.add('the kernel log is clean', Result.PASS)
+        for program in self.finished:
+            self.report.add(program)
+
+
+def read(path):
+    with open(path, encoding='utf-8', errors='replace') as file:
+        return file.read()
+
+
+def tail(guest):
+    errors = [line for line in read(guest.errors).splitlines() if "TCG doesn't support" not in line]
+    return (errors[-10:] + ['the end of the kernel log:'] + [line.rstrip('\r') for line in
+                                                             read(guest.console).splitlines()[-40:]])

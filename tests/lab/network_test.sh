@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Do two guests reach each other, and each other's memory by RDMA over Ethernet in software?
+. /lab/tap.sh
+[ "$LAB_GUESTS" -ge 2 ] || skip_all "needs two guests"
+
+rxe() { rdma link add rxe0 type rxe netdev eth1 && wait_gid; }
+
+# The address gets its entry in the table of GIDs a moment later.
+wait_gid() {
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		grep -qs 10.77 /sys/class/infiniband/rxe0/ports/1/gids/1 && return 0
+		[ "$(cut -c 26- /sys/class/infiniband/rxe0/ports/1/gids/1 2>/dev/null)" = "ffff:0a4d:000$((LAB_INDEX + 1))" ] &&
+			return 0
+		sleep 1
+	done
+	grep . /sys/class/infiniband/rxe0/ports/1/gids/[01]
+	return 1
+}
+
+plan 5
+check "the other guest answers a ping" ping -c 2 -W 5 10.77.0.2
+equal "the other guest runs commands" "$(peer 1 hostname)" guest1
+peer 1 exit 3
+equal "and says how they ended" $? 3
+if ! command -v rdma >/dev/null || ! command -v ibv_rc_pingpong >/dev/null; then
+	skip "RDMA link" "rdma or ibv_rc_pingpong is not in the guest"
+	skip "RDMA between guests" "rdma or ibv_rc_pingpong is not in the guest"
+	finish
+fi
+check "there is an RDMA link" rxe
+peer 1 "rdma link add rxe0 type rxe netdev eth1; sleep 2; (timeout 60 ibv_rc_pingpong -d rxe0 -g 1 -n 50 -s 65536 -c \
+	>/tmp/pingpong 2>&1 &)"
+sleep 2
+check "RDMA moves data between guests" timeout 60 ibv_rc_pingpong -d rxe0 -g 1 -n 50 -s 65536 -c 10.77.0.2
+finish

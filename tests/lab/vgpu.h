@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAB_VGPU_H
+#define LAB_VGPU_H
+
+/* The lab's GPU for tests that talk to its driver. Everything here ends the test when it fails. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "harness/harness.h"
+#include "uapi/strait_vgpu.h"
+
+#define PAGE KIB(64)
+#define PLAIN STRAIT_VGPU_MEM_PLAIN
+#define PINNABLE STRAIT_VGPU_MEM_PINNABLE
+
+/* An allocation and where it is mapped, at an address nvidia_p2p takes. */
+struct gpu_mem {
+	int fd;
+	uint32_t handle;
+	uint64_t len, id, bar, offset;
+	unsigned char *p;
+};
+
+/* Skips the test where there is none. */
+int gpu_open(void);
+struct strait_vgpu_info gpu_info(int fd);
+struct strait_vgpu_counters gpu_counters(int fd);
+/* -errno of a call. */
+int gpu_call(int fd, unsigned long cmd, void *arg);
+int gpu_try_alloc(int fd, uint32_t kind, uint64_t len, struct gpu_mem *m);
+struct gpu_mem gpu_alloc(int fd, uint32_t kind, uint64_t len);
+void gpu_map(struct gpu_mem *m);
+void gpu_unmap(struct gpu_mem *m);
+int gpu_free(const struct gpu_mem *m);
+/* An address for it: a multiple of 64 KiB. MAP_FAILED with errno. */
+void *gpu_mmap(int fd, size_t len, int prot, int flags, uint64_t offset);
+int gpu_query(int fd, const void *p, struct strait_vgpu_query *q);
+int gpu_dmabuf(const struct gpu_mem *m, uint64_t off, uint64_t len);
+/* All that is free; waits until nothing drains any more. */
+uint64_t gpu_free_bytes(int fd, uint32_t kind);
+/* Everything is back that was given out. */
+void gpu_expect_free(int fd, const uint64_t want[STRAIT_VGPU_MEM_KINDS]);
+void gpu_all_free(int fd, uint64_t free[STRAIT_VGPU_MEM_KINDS]);
+
+void fill(void *p, size_t len, uint64_t seed);
+bool filled(const void *p, size_t len, uint64_t seed);
+bool all_zero(const void *p, size_t len);
+/* The memory as the machine's host sees it. */
+void expect_outside(const struct gpu_mem *m, uint64_t off, size_t len);
+
+/* Of the driver's windows (docs/vgpu.md). */
+void window_open(const char *name, unsigned int ms);
+void window_close(const char *name);
+unsigned int window_met(const char *name);
+unsigned int window_entered(const char *name);
+/* The nth allocation of the driver for this process fails, counted from 1; 0: none. */
+void fail_nth(unsigned int n);
+/* Has a failure set by fail_nth() not been reached? */
+bool fail_left(void);
+
+void sleep_ms(unsigned int ms);
+uint64_t now_ms(void);
+void load_module(const char *name);
+int write_text(const char *path, const char *text);
+int read_text(const char *path, char *text, size_t len);
+/* Start a function in a process of its own; what it returns is its exit status. */
+pid_t start(int (*fn)(void *arg), void *arg);
+int wait_for(pid_t pid);
+/* The device's folder in sysfs. */
+void gpu_sysfs(char *path, size_t len);
+
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The lab's GPU: calls nobody would make. Two threads on one file, which is replaced now and then; each
+ * call is right but for one thing, or noise altogether. VGPU_FUZZ_CALLS says how many, VGPU_FUZZ_SEED
+ * which. Nothing is asked of the answers but that the driver gives one, and that all memory is
+ * back in the end; the kernel's log is looked at behind it.
+ */
+#include "vgpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define CALLS 50000
+#define FILE_CALLS 4000 /* on one file, before it is replaced */
+#define KEPT 64
+
+struct fuzz {
+	int fd;
+	uint64_t seed, calls, by_result[2];
+	_Atomic uint32_t *handles;
+	char *room;
+	int dmabuf;
+};
+
+static uint64_t next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+static uint64_t below(struct fuzz *f, uint64_t n)
+{
+	return next(&f->seed) % n;
+}
+
+/* A number somebody might trip over. */
+static uint64_t odd(struct fuzz *f)
+{
+	static const uint64_t edge[] = { 0,
+					 1,
+					 4095,
+					 4096,
+					 4097,
+					 PAGE - 1,
+					 PAGE,
+					 PAGE + 1,
+					 INT32_MAX,
+					 UINT32_MAX,
+					 1ull << 40,
+					 INT64_MAX,
+					 1ull << 63,
+					 UINT64_MAX,
+					 UINT64_MAX - 4095,
+					 UINT64_MAX - PAGE + 1 };
+
+	switch (below(f, 4)) {
+	case 0:
+		return next(&f->seed);
+	case 1:
+		return next(&f->seed) >> below(f, 64);
+	case 2:
+		return below(f, 64) * 4096;
+	default:
+		return edge[below(f, ARRAY_SIZE(edge))];
+	}
+}
+
+static uint32_t some_handle(struct fuzz *f)
+{
+	return below(f, 8) ? atomic_load(&f->handles[below(f, KEPT)]) : (uint32_t)odd(f);
+}
+
+union arg {
+	uint32_t size;
+	uint64_t words[32];
+	struct strait_vgpu_info info;
+	struct strait_vgpu_alloc alloc;
+	struct strait_vgpu_free free;
+	struct strait_vgpu_dmabuf dmabuf;
+	struct strait_vgpu_query query;
+	struct strait_vgpu_dmabuf_at at;
+	struct strait_vgpu_counters counters;
+};
+
+/* A call as it should be. */
+static unsigned long good(struct fuzz *f, union arg *a)
+{
+	memset(a, 0, sizeof(*a));
+	switch (below(f, 8)) {
+	case 0:
+		a->size = sizeof(a->info);
+		return STRAIT_VGPU_INFO;
+	case 1:
+	case 2:
+		a->alloc.size = sizeof(a->alloc);
+		a->alloc.kind = (uint32_t)below(f, 2);
+		a->alloc.length = (1 + below(f, 8)) * PAGE;
+		return STRAIT_VGPU_ALLOC;
+	case 3:
+		a->free.size = sizeof(a->free);
+		a->free.handle = some_handle(f);
+		return STRAIT_VGPU_FREE;
+	case 4:
+		a->dmabuf.size = sizeof(a->dmabuf);
+		a->dmabuf.handle = some_handle(f);
+		a->dmabuf.fd_flags = O_CLOEXEC;
+		a->dmabuf.offset = below(f, 2) * 4096;
+		a->dmabuf.length = (1 + below(f, 15)) * 4096;
+		return STRAIT_VGPU_DMABUF;
+	case 5:
+		a->query.size = sizeof(a->query);
+		a->query.address = (uintptr_t)f->room + below(f, 8 * PAGE);
+		return STRAIT_VGPU_QUERY;
+	case 6:
+		a->at.size = sizeof(a->at);
+		a->at.address = (uintptr_t)f->room + below(f, 16) * 4096;
+		a->at.length = (1 + below(f, 16)) * 4096;
+		a->at.identity = odd(f);
+		return STRAIT_VGPU_DMABUF_AT;
+	default:
+		a->size = sizeof(a->counters);
+		return STRAIT_VGPU_COUNTERS;
+	}
+}
+
+/* Map what a handle names where the queries look, and touch it; it may be gone any time. */
+static void map_some(struct fuzz *f)
+{
+	uint64_t offset = (uint64_t)some_handle(f) << 40;
+	size_t len = (1 + below(f, 8)) * PAGE;
+	volatile char *p;
+
+	if (!below(f, 8))
+		offset = odd(f) & ~4095ull;
+	p = mmap(f->room, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, f->fd, (off_t)offset);
+	if (p == MAP_FAILED)
+		return;
+	p[below(f, len)] = 1;
+	if (below(f, 2)) {
+		(void)p[below(f, len)];
+		mprotect(f->room + PAGE, PAGE, PROT_READ);
+	}
+}
+
+static void one(struct fuzz *f)
+{
+	union arg a;
+	unsigned long cmd = good(f, &a);
+	void *arg = &a;
+	int rc;
+
+	switch (below(f, 6)) {
+	case 0: /* one word is wrong */
+		a.words[below(f, 10)] = odd(f);
+		break;
+	case 1: /* the size or the number is */
+		if (below(f, 2))
+			a.size = (uint32_t)odd(f);
+		else
+			cmd ^= 1ul << below(f, 32);
+		break;
+	case 2: /* noise, or an address that is none */
+		if (below(f, 4))
+			for (size_t i = 0; i < ARRAY_SIZE(a.words); i++)
+				a.words[i] = odd(f);
+		else
+			arg = below(f, 2) ? (void *)(uintptr_t)odd(f) : f->room + 8 * PAGE - 8;
+		break;
+	default:
+		break;
+	}
+	rc = ioctl(f->fd, cmd, arg);
+	f->by_result[rc < 0]++;
+	if (rc < 0 || arg != &a)
+		return;
+	if (cmd == STRAIT_VGPU_ALLOC)
+		atomic_store(&f->handles[below(f, KEPT)], a.alloc.handle);
+	else if (cmd == STRAIT_VGPU_DMABUF)
+		close(a.dmabuf.fd);
+	else if (cmd == STRAIT_VGPU_DMABUF_AT)
+		close(a.at.fd);
+}
+
+static void *run(void *arg)
+{
+	struct fuzz *f = arg;
+
+	for (uint64_t i = 0; i < f->calls; i++) {
+		one(f);
+		if (!(i % 64))
+			map_some(f);
+	}
+	return NULL;
+}
+
+static uint64_t number(const char *name, uint64_t fallback)
+{
+	const char *text = getenv(name);
+
+	return text && *text ? strtoull(text, NULL, 10) : fallback;
+}
+
+TEST_TIMEOUT(two_threads_on_one_file, 7200)
+{
+	uint64_t calls = number("VGPU_FUZZ_CALLS", CALLS), seed = number("VGPU_FUZZ_SEED", 1), done = 0;
+	int watch = gpu_open();
+	uint64_t before[2], good_calls = 0;
+
+	gpu_all_free(watch, before);
+	while (done < calls) {
+		_Atomic uint32_t handles[KEPT] = { 0 };
+		int fd = gpu_open();
+		struct fuzz f[2];
+		pthread_t t[2];
+
+		for (int i = 0; i < 2; i++) {
+			f[i] = (struct fuzz){ .fd = fd,
+					      .seed = seed + done * 2 + (uint64_t)i,
+					      .calls = min_u64(FILE_CALLS / 2, (calls - done + 1) / 2),
+					      .handles = handles };
+			f[i].room = mmap(NULL, 8 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			ASSERT_TRUE(f[i].room != MAP_FAILED);
+			ASSERT_EQ(pthread_create(&t[i], NULL, run, &f[i]), 0);
+		}
+		for (int i = 0; i < 2; i++) {
+			ASSERT_EQ(pthread_join(t[i], NULL), 0);
+			ASSERT_EQ(munmap(f[i].room, 8 * PAGE), 0);
+			good_calls += f[i].by_result[0];
+			done += f[i].calls;
+		}
+		close(fd);
+	}
+	printf("# %llu calls, %llu of them went through\n", (unsigned long long)done, (unsigned long long)good_calls);
+	/* Neither all refused nor all taken: it did try something. */
+	ASSERT_GT(good_calls, done / 20);
+	ASSERT_LT(good_calls, done);
+	gpu_expect_free(watch, before);
+	close(watch);
+}

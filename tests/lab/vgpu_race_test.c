@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The lab's GPU: what happens at the same time. In each test one side is held up at the place where it
+ * matters, by a window of the driver, and the driver counts that the other side came by meanwhile.
+ */
+#include "consumer.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#define WIDE 60 /* milliseconds, times HARNESS_SLOW */
+
+/* What the IOMMU says when it stops an engine that goes on. Before the plan: what tests print is kept back. */
+__attribute__((constructor)) static void allow_faults(void)
+{
+	printf("# allow-log DMAR: (DRHD: handling fault|\\[DMA)\n");
+}
+
+static void *free_thread(void *arg)
+{
+	return (void *)(intptr_t)gpu_free(arg);
+}
+
+static pthread_t begin_free(struct gpu_mem *m)
+{
+	pthread_t t;
+
+	ASSERT_EQ(pthread_create(&t, NULL, free_thread, m), 0);
+	return t;
+}
+
+static int end(pthread_t t)
+{
+	void *ret;
+
+	ASSERT_EQ(pthread_join(t, &ret), 0);
+	return (int)(intptr_t)ret;
+}
+
+/* Until somebody is in the window. */
+static void await(const char *window, unsigned int entered)
+{
+	for (int i = 0; i < 20000 && window_entered(window) < entered; i++)
+		sleep_ms(1);
+	ASSERT_GE(window_entered(window), entered);
+}
+
+struct job {
+	int c;
+	uint32_t id;
+	struct gpu_mem *m;
+	struct vt_get get;
+};
+
+static void *put_thread(void *arg)
+{
+	struct job *j = arg;
+
+	return (void *)(intptr_t)consumer_put(j->c, j->id, VT_PUT_KEEP);
+}
+
+static void *get_thread(void *arg)
+{
+	struct job *j = arg;
+
+	j->get = (struct vt_get){ .va = (uintptr_t)j->m->p, .len = j->m->len, .cb_flags = VT_CB_FORGET };
+	return (void *)(intptr_t)consumer_try_get(j->c, &j->get);
+}
+
+static void *touch_thread(void *arg)
+{
+	volatile unsigned char *p = arg;
+
+	return (void *)(intptr_t)*p;
+}
+
+static void *map_thread(void *arg)
+{
+	struct job *j = arg;
+
+	return (void *)(intptr_t)importer_map(j->c, j->id);
+}
+
+static pthread_t begin(void *(*fn)(void *), void *arg)
+{
+	pthread_t t;
+
+	ASSERT_EQ(pthread_create(&t, NULL, fn, arg), 0);
+	return t;
+}
+
+/* The memory is being freed, no callback was called yet, and the consumer puts its pages. */
+TEST(put_while_the_callback_is_due)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	uint32_t id = consumer_get(c, &m, 0, VT_CB_UNMAP);
+	pthread_t t;
+
+	ASSERT_EQ(consumer_map(c, id), 0);
+	window_open("callback", WIDE);
+	t = begin_free(&m);
+	await("callback", 1);
+	/* Waits for the free, finds nothing, and is fine. */
+	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP), 0);
+	ASSERT_EQ(end(t), 0);
+	window_close("callback");
+	ASSERT_GE(window_met("callback"), 1);
+	ASSERT_EQ(consumer_status(c, id).called, 1);
+	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
+	close(c);
+	close(fd);
+}
+
+/* The other way round: put_pages has begun when the memory is freed. */
+TEST(free_while_a_put_has_begun)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	struct job j = { .c = c, .id = consumer_get(c, &m, 0, VT_CB_FORGET) };
+	pthread_t t;
+
+	window_open("put", WIDE);
+	t = begin(put_thread, &j);
+	await("put", 1);
+	ASSERT_OK(gpu_free(&m));
+	ASSERT_EQ(end(t), 0);
+	window_close("put");
+	ASSERT_EQ(window_met("put"), 1);
+	ASSERT_EQ(consumer_status(c, j.id).called, 1);
+	close(c);
+	close(fd);
+}
+
+/* Two threads put the same pages. */
+TEST(two_puts_at_once)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	struct job j = { .c = c, .id = consumer_get(c, &m, 0, 0) };
+	pthread_t a, b;
+
+	ASSERT_EQ(consumer_map(c, j.id), 0);
+	window_open("put", WIDE);
+	a = begin(put_thread, &j);
+	b = begin(put_thread, &j);
+	await("put", 2);
+	ASSERT_EQ(end(a), 0);
+	ASSERT_EQ(end(b), 0);
+	window_close("put");
+	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
+	ASSERT_OK(gpu_free(&m));
+	ASSERT_EQ(consumer_status(c, j.id).called, 0);
+	close(c);
+	close(fd);
+}
+
+/* Pinned, the callback not registered yet, and the memory goes: get_pages fails, nothing is called. */
+TEST(free_before_the_callback_is_registered)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	struct job j = { .c = c, .m = &m };
+	uint64_t calls = gpu_counters(fd).callbacks;
+	pthread_t t;
+
+	window_open("get", WIDE);
+	t = begin(get_thread, &j);
+	await("get", 1);
+	ASSERT_OK(gpu_free(&m));
+	ASSERT_EQ(end(t), -EINVAL);
+	window_close("get");
+	ASSERT_EQ(window_met("get"), 1);
+	ASSERT_EQ(gpu_counters(fd).callbacks, calls);
+	close(c);
+	close(fd);
+}
+
+/* A thread of the consumer unmaps between the callback and the driver's own clearing up. */
+TEST(unmap_while_it_is_torn_down)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	uint32_t id = consumer_get(c, &m, 0, VT_CB_KEEP);
+	pthread_t t;
+
+	ASSERT_EQ(consumer_map(c, id), 0);
+	window_open("teardown", WIDE);
+	t = begin_free(&m);
+	await("teardown", 1);
+	ASSERT_EQ(consumer_unmap(c, id, VT_PUT_KEEP), 0);
+	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
+	ASSERT_EQ(end(t), 0);
+	window_close("teardown");
+	ASSERT_EQ(window_met("teardown"), 1);
+	/* With pointers that are long gone: harmless, if useless. */
+	ASSERT_EQ(consumer_unmap(c, id, VT_PUT_KEEP), 0);
+	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP), 0);
+	close(c);
+	close(fd);
+}
+
+/* The engine is writing into the memory when it is freed: the callback waits for it, the free for that. */
+TEST(free_while_dma_runs)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE), next;
+	uint32_t id = consumer_get(c, &m, 0, VT_CB_QUIESCE | VT_CB_UNMAP);
+	unsigned char data[512];
+
+	ASSERT_EQ(consumer_map(c, id), 0);
+	fill(data, sizeof(data), 71);
+	ASSERT_EQ(consumer_dma(c, id, VT_DMA_WRITE | VT_DMA_START, PAGE, data, sizeof(data)), 0);
+	ASSERT_OK(gpu_free(&m));
+	ASSERT_EQ(consumer_status(c, id).called, 1);
+	/* The window: the engine takes a tenth of a second, and was still at it. */
+	ASSERT_GT(consumer_status(c, id).quiesced_ms, 10);
+	next = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	ASSERT_EQ(next.bar, m.bar);
+	sleep_ms(300);
+	ASSERT_TRUE(all_zero(next.p, next.len));
+	close(c);
+	close(fd);
+}
+
+/*
+ * A consumer that does not wait. Its engine goes on after the memory is somebody else's, and must not
+ * get through: the IOMMU has forgotten the address before the free returned.
+ */
+TEST(a_bad_consumer_does_not_get_through)
+{
+	int fd = gpu_open(), c = consumer_open();
+	const char *none = getenv("LAB_NO_TRANSLATION");
+	unsigned char data[512];
+
+	if (none && *none)
+		SKIP("%s", none);
+	fill(data, sizeof(data), 72);
+	for (int i = 0; i < 5; i++) {
+		struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE), next;
+		uint32_t id = consumer_get(c, &m, 0, 0);
+		uint64_t begin_ms;
+
+		ASSERT_EQ(consumer_map(c, id), 0);
+		ASSERT_EQ(consumer_dma(c, id, VT_DMA_WRITE | VT_DMA_START, PAGE, data, sizeof(data)), 0);
+		begin_ms = now_ms();
+		ASSERT_OK(gpu_free(&m));
+		next = gpu_alloc(fd, PLAIN, 2 * PAGE);
+		ASSERT_EQ(next.bar, m.bar);
+		ASSERT_TRUE(all_zero(next.p, next.len));
+		if (now_ms() - begin_ms > 90)
+			printf("# the engine may have been faster this time\n");
+		consumer_dma_wait(c);
+		sleep_ms(20);
+		ASSERT_TRUE(all_zero(next.p, next.len));
+		ASSERT_OK(gpu_free(&next));
+	}
+	close(c);
+	close(fd);
+}
+
+/* A fault has found the memory live, and has not entered it yet. */
+TEST(free_while_a_fault_runs)
+{
+	int fd = gpu_open();
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE), next;
+	pthread_t t;
+
+	window_open("fault", WIDE);
+	t = begin(touch_thread, m.p);
+	await("fault", 1);
+	ASSERT_OK(gpu_free(&m));
+	window_close("fault");
+	ASSERT_EQ(end(t), 0);
+	ASSERT_EQ(window_met("fault"), 1);
+	/* What the fault entered is not there any more. */
+	next = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	ASSERT_EQ(next.bar, m.bar);
+	fill(next.p, next.len, 5);
+	ASSERT_TRUE(all_zero(m.p, m.len));
+	close(fd);
+}
+
+/* An importer has found the dma-buf live, and has not mapped it yet. */
+TEST(free_while_an_importer_maps)
+{
+	int fd = gpu_open(), c = consumer_open(), buf;
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	struct job j = { .c = c };
+	pthread_t t;
+
+	buf = (int)ASSERT_OK(gpu_dmabuf(&m, 0, m.len));
+	j.id = importer_attach(c, buf, 0);
+	window_open("dmabuf_map", WIDE);
+	t = begin(map_thread, &j);
+	await("dmabuf_map", 1);
+	ASSERT_OK(gpu_free(&m));
+	window_close("dmabuf_map");
+	/* It was mapped, told, and unmapped: in this order. */
+	ASSERT_EQ(end(t), 0);
+	ASSERT_EQ(window_met("dmabuf_map"), 1);
+	ASSERT_EQ(importer_status(c, j.id).told, 1);
+	ASSERT_EQ(importer_status(c, j.id).mapped, 0);
+	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
+	close(c);
+	close(buf);
+	close(fd);
+}
+
+/* An importer comes while the memory is being freed and nobody has been told yet. */
+TEST(map_while_the_memory_goes)
+{
+	int fd = gpu_open(), c = consumer_open(), buf;
+	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE);
+	uint32_t id;
+	pthread_t t;
+
+	buf = (int)ASSERT_OK(gpu_dmabuf(&m, 0, m.len));
+	id = importer_attach(c, buf, 0);
+	window_open("invalidate", WIDE);
+	t = begin_free(&m);
+	await("invalidate", 1);
+	/* Let in, and told right afterwards; exporting it anew is refused already. */
+	ASSERT_EQ(importer_map(c, id), 0);
+	ASSERT_EQ(gpu_dmabuf(&m, 0, m.len), -ENOENT);
+	ASSERT_EQ(end(t), 0);
+	window_close("invalidate");
+	ASSERT_EQ(window_met("invalidate"), 1);
+	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
+	ASSERT_EQ(importer_map(c, id), -ENODEV);
+	close(c);
+	close(buf);
+	close(fd);
+}
+
+struct victim {
+	int ready, consumer;
+};
+
+static int die_with_a_pin(void *arg)
+{
+	struct victim *k = arg;
+	struct gpu_mem m;
+	struct vt_get get = { .cb_flags = VT_CB_FORGET };
+	int fd = open("/dev/strait_vgpu0", O_RDWR);
+
+	if (fd < 0 || gpu_try_alloc(fd, PLAIN, 2 * PAGE, &m))
+		return 1;
+	gpu_map(&m);
+	get.va = (uintptr_t)m.p;
+	get.len = m.len;
+	if (gpu_call(k->consumer, VT_GET, &get) || get.result)
+		return 2;
+	if (write(k->ready, "x", 1) != 1)
+		return 3;
+	for (;;)
+		pause();
+}
+
+/* The owner is killed; its file is on its way out when the consumer puts its pages. */
+TEST(put_while_the_owner_dies)
+{
+	int fd = gpu_open(), pipe_[2];
+	struct victim k = { .consumer = consumer_open() };
+	uint64_t before[2], calls = gpu_counters(fd).callbacks;
+	pid_t pid;
+	char byte;
+
+	gpu_all_free(fd, before);
+	ASSERT_EQ(pipe(pipe_), 0);
+	k.ready = pipe_[1];
+	pid = start(die_with_a_pin, &k);
+	ASSERT_EQ(read(pipe_[0], &byte, 1), 1);
+	window_open("close", WIDE);
+	ASSERT_EQ(kill(pid, SIGKILL), 0);
+	await("close", 1);
+	ASSERT_EQ(consumer_put(k.consumer, 1, 0), 0);
+	wait_for(pid);
+	window_close("close");
+	ASSERT_GE(window_met("close"), 1);
+	/* It came first, so nobody was called. */
+	ASSERT_EQ(gpu_counters(fd).callbacks, calls);
+	gpu_expect_free(fd, before);
+	close(k.consumer);
+	close(fd);
+}
+
+static void *free_all_thread(void *arg)
+{
+	struct gpu_mem *m = arg;
+
+	for (int i = 0; i < 200; i++) {
+		struct gpu_mem n;
+
+		if (!gpu_try_alloc(m->fd, (uint32_t)i & 1, PAGE, &n)) {
+			gpu_map(&n);
+			n.p[0] = 1;
+			if (gpu_free(&n))
+				return (void *)1;
+			if (n.p[0])
+				return (void *)2;
+			gpu_unmap(&n);
+		}
+	}
+	return NULL;
+}
+
+/* Without any window: four threads allocate, touch and free on one file, two consumers pin what passes. */
+TEST_TIMEOUT(many_at_once, 120)
+{
+	int fd = gpu_open(), c = consumer_open();
+	struct gpu_mem m = { .fd = fd };
+	uint64_t before[2];
+	pthread_t t[4];
+
+	gpu_all_free(fd, before);
+	for (int i = 0; i < 4; i++)
+		t[i] = begin(free_all_thread, &m);
+	for (int i = 0; i < 100; i++) {
+		struct gpu_mem n = gpu_alloc(fd, PLAIN, PAGE);
+		uint32_t id = consumer_get(c, &n, 0, VT_CB_FORGET);
+
+		ASSERT_EQ(consumer_map(c, id), 0);
+		ASSERT_OK(gpu_free(&n));
+		gpu_unmap(&n);
+		if (id == VT_SLOTS) {
+			close(c);
+			c = consumer_open();
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(end(t[i]), 0);
+	gpu_expect_free(fd, before);
+	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
+	close(c);
+	close(fd);
+}
