@@ -64,6 +64,7 @@ struct job {
 	uint64_t block;		   /* windows end at multiples of this */
 	uint32_t walign;	   /* alignment of direct windows of a write */
 	bool unchanged;		   /* registrations are kept */
+	bool apart;		   /* a stream of the application's waits for it */
 	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */
 	const atomic_bool *cancel; /* NULL if nobody can */
 	atomic_bool no_direct;	   /* direct I/O was refused on the way */
@@ -93,6 +94,7 @@ struct lane {
 	bool ring_broken;
 	bool stream_broken;
 	bool registers;	    /* takes cached windows by registering them */
+	bool no_register;   /* has tried, and it does not work */
 	unsigned int n_io;  /* on the ring */
 	struct list copies; /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
@@ -111,6 +113,9 @@ void job_want_helper(struct job *job);
 bool job_starts_cached(const struct job *job);
 /* May a lane register, and others read meanwhile? */
 bool job_mixes(const struct job *job);
+/* Makes the lane one that registers, if this is the job for it and none too many do. Under the job's lock. */
+void job_claim_register(struct lane *l);
+void job_release_register(struct lane *l);
 
 void lane_read(struct lane *l);
 void lane_write(struct lane *l);

@@ -197,7 +197,7 @@ static int read_pieces(struct lane *l, struct window *w)
 
 	w->got = 0;
 	w->err = w->device_status = 0;
-	rc = engine_stream_get(job->dev, &job->region->mem, &ls);
+	rc = engine_stream_get(job->dev, &job->region->mem, job->apart, &ls);
 	if (rc)
 		return rc;
 	w->route = pages ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
@@ -421,7 +421,10 @@ static bool try_register(struct lane *l, struct window *w)
 		return true;
 	}
 	/* The file ended, or shrank just now; anything else would fail again. */
-	l->registers = rc == -EFAULT || rc == -ENODATA;
+	if (rc != -EFAULT && rc != -ENODATA) {
+		l->no_register = true;
+		job_release_register(l);
+	}
 	if (w->len <= job->pool->chunk_bytes)
 		return false;
 	read_in_turn(l, w);

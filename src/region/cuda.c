@@ -69,9 +69,11 @@ static int add_device(struct provider *p, cu_device ordinal)
 		.chunk_bytes = MIB(4),
 		.pool_bytes = MIB(128),
 		.window_bytes = MIB(128),
+		.mixed_window = MIB(32),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
-		.mixed_readers = 5,
-		.small_bytes = KIB(128),
+		.mixed_readers = 6,
+		.small_bytes = KIB(256),
+		.register_bytes = MIB(8),
 	};
 	return 0;
 }
@@ -179,6 +181,7 @@ const struct provider_ops cuda_provider_ops = {
 	.host_register = cuda_host_register,
 	.host_unregister = cuda_host_unregister,
 	.stream_open = cuda_stream_open,
+	.stream_open_apart = cuda_stream_open_apart,
 	.stream_import = cuda_stream_import,
 	.stream_close = cuda_stream_close,
 	.stream_wait = cuda_stream_wait,
@@ -194,4 +197,5 @@ const struct provider_ops cuda_provider_ops = {
 	.event_close = cuda_event_close,
 	.event_record = cuda_event_record,
 	.event_wait = cuda_event_wait,
+	.copy_now = cuda_copy_now,
 };

@@ -133,7 +133,8 @@ cu_result cuGetProcAddress_v2(const char *symbol, void **fn, int version, uint64
 		CUDA_ALL(FAKE_CALL)
 #undef FAKE_CALL
 	};
-	bool missing = (fake_machine.no_wait_value && !strcmp(symbol, "cuStreamWaitValue32")) ||
+	bool missing = (fake_machine.no_wait_value &&
+			(!strcmp(symbol, "cuStreamWaitValue32") || !strcmp(symbol, "cuStreamWriteValue32"))) ||
 		       (fake_machine.no_handle_retain && !strcmp(symbol, "cuMemRetainAllocationHandle")) ||
 		       version > fake_machine.driver_version;
 
@@ -197,6 +198,15 @@ cu_result cuDeviceGetName(char *name, int len, cu_device dev)
 {
 	MAY_FAIL();
 	snprintf(name, (size_t)len, "Fake GPU %d", dev);
+	return CU_OK;
+}
+
+/* Only the cuFile interface asks for it, by its full name. */
+__attribute__((visibility("default"))) cu_result cuDeviceGetUuid_v2(char *uuid, cu_device dev);
+cu_result cuDeviceGetUuid_v2(char *uuid, cu_device dev)
+{
+	memcpy(uuid, "fake GPU number ", 16);
+	uuid[15] = (char)('0' + dev);
 	return CU_OK;
 }
 
