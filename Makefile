@@ -6,6 +6,8 @@
 #   make run           the same, then a demonstration that moves and verifies data
 #   make test          all tests: release, address and undefined behaviour, threads
 #   make test-long     the same with the long ones
+#   make lab           the suite that runs in emulated machines
+#   make lab-debug     the same on a kernel that looks for mistakes, built once: half an hour
 #   make bench         measurements
 #   make install       DESTDIR= PREFIX=
 #   make clean
@@ -17,7 +19,7 @@ NINJA = ninja -j $(JOBS)
 # The system's Meson before one that some other Python in PATH has.
 export MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
 
-.PHONY: all run test test-long lab bench install clean build-tests
+.PHONY: all run test test-long lab lab-debug lab-tests bench install clean build-tests
 
 all:
 	@scripts/setup build
@@ -29,6 +31,7 @@ run: all
 
 build-tests:
 	@scripts/setup build test
+	@scripts/setup --try lab
 	@scripts/configure build -Dwerror=true
 	@scripts/configure build-asan -Dwerror=true
 	@scripts/configure build-tsan -Dwerror=true
@@ -42,8 +45,16 @@ test: build-tests
 test-long: build-tests
 	@scripts/run-tests --long build build-asan build-tsan
 
-lab:
-	@echo "make lab: this version does not bring the QEMU lab yet" >&2; exit 2
+lab-tests:
+	@scripts/setup build test lab
+	@scripts/configure build
+	@$(NINJA) -C build all all-tests
+
+lab: lab-tests
+	@lab/run run --compat 6.12
+
+lab-debug: lab-tests
+	@lab/run run --kernel debug
 
 bench: all
 	@bench/run

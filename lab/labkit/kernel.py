@@ -6,6 +6,7 @@ import lzma
 import os
 import re
 import subprocess
+import sys
 
 LAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NAMES = ('stock', 'debug', '6.12', '6.1')
@@ -31,7 +32,7 @@ def script(name, *args):
     said = []
     for line in process.stderr:
         said.append(line.rstrip('\n'))
-        print(f'# {said[-1]}', flush=True)
+        print(f'# {said[-1]}', file=sys.stderr, flush=True)
     status = process.wait()
     if status == 77:
         raise Unavailable(re.sub(r'^[\w-]+: ', '', said[-1]) if said else f'{name} says that it cannot')

@@ -64,9 +64,12 @@ class Guest:
         if not qemu:
             raise Unavailable('the package qemu-system-x86 is missing')
         options, debug = self.options, self.kernel.name == 'debug'
+        # A thread per processor shows more races, but QEMU then loses some on its own: where one processor changes
+        # code that another is about to run, as the kernel does, the other may stop at a breakpoint long gone.
+        threads = 'multi' if options.parallel else 'single'
         # EPYC: on the kernel's list of processors whose host bridge passes peer-to-peer traffic on.
-        args = [qemu, '-machine', 'q35,kernel-irqchip=split', '-accel', 'tcg,thread=multi', '-cpu', 'EPYC', '-smp', '2',
-                '-m', '2048' if debug else '1024', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot',
+        args = [qemu, '-machine', 'q35,kernel-irqchip=split', '-accel', f'tcg,thread={threads}', '-cpu', 'EPYC',
+                '-smp', '2', '-m', '2048' if debug else '1024', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot',
                 '-kernel', self.kernel.image, '-initrd', initrd]
         args += ['-serial', 'mon:stdio' if self.shell else f'file:{self.console}', '-serial', f'file:{self.report}',
                  '-chardev', f'socket,id=agent,path={self.agent},server=on,wait=off', '-serial', 'chardev:agent']
@@ -76,10 +79,11 @@ class Guest:
                  '-object', f'memory-backend-file,id=gpu,mem-path={self.bar},size={BAR_SIZE},share=on']
         args += self.topology()
         args += ['-device', 'edu,dma_mask=0xffffffffffffffff']
-        args += ['-netdev', 'user,id=net0,restrict=on', '-device', f'virtio-net-pci,netdev=net0,mac={self.mac(0)}']
+        args += ['-netdev', 'user,id=net0,restrict=on',
+                 '-device', f'virtio-net-pci,netdev=net0,romfile=,mac={self.mac(0)}']
         if hub:
             args += ['-netdev', f'stream,id=net1,addr.type=unix,addr.path={hub},server=off',
-                     '-device', f'virtio-net-pci,netdev=net1,mac={self.mac(1)}']
+                     '-device', f'virtio-net-pci,netdev=net1,romfile=,mac={self.mac(1)}']
         return args + ['-append', self.boot_line()]
 
     def mac(self, card):
@@ -87,7 +91,7 @@ class Guest:
 
     def boot_line(self):
         words = ['console=ttyS0', 'panic=-1', 'oops=panic' if not self.shell else '', 'random.trust_cpu=on',
-                 'nokaslr', 'mitigations=off',
+                 'nokaslr', 'mitigations=off', 'edd=off',
                  # An emulated processor on a busy machine may stand still for a while.
                  'no_timer_check', 'nmi_watchdog=0', 'watchdog_thresh=60', 'rcupdate.rcu_cpu_stall_timeout=120',
                  IOMMU_ARGS[self.options.iommu],
@@ -112,7 +116,7 @@ class Guest:
         with open(self.errors, 'wb') as errors:
             self.process = subprocess.Popen(
                 self.command, stdin=None if self.shell else subprocess.DEVNULL,
-                stdout=None if self.shell else errors, stderr=None if self.shell else errors,
+                stdout=None if self.shell else errors, stderr=errors,
                 preexec_fn=die_with_parent)
 
     def stop(self):

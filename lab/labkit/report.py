@@ -7,17 +7,22 @@ import sys
 RESULT = re.compile(r'^(not )?ok\b(?:\s+(\d+))?(?:\s*-)?\s*(.*?)\s*(?:#\s*(SKIP)\b\s*(.*))?$', re.IGNORECASE)
 PLAN = re.compile(r'^1\.\.(\d+)(?:\s*#\s*SKIP\b\s*(.*))?', re.IGNORECASE)
 
-BAD_LOG = re.compile(
-    r'DMAR: \[|DMAR: .*[Ff]ault|WARNING|\bBUG\b|KASAN|UBSAN|lockdep|kmemleak|possible (recursive|circular|irq)|INFO: task|'
-    r'INFO: rcu|INFO: trying to register|\bOops\b|Kernel panic|general protection|DMA-API: |refcount_t: |soft lockup|'
-    r'hung task|ODEBUG|suspicious RCU|inconsistent lock state|bad unlock balance|held lock freed|unable to handle|'
-    r'Unknown symbol|disagrees about version|scheduling while atomic|sleeping function called|list_(add|del) corruption|'
-    r'segfault at|trap invalid opcode|nobody cared')
+BAD_LOG = re.compile('|'.join((
+    # The IOMMU has refused a device something.
+    r'DMAR: \[', r'DMAR: .*[Ff]ault',
+    r'WARNING', r'\bBUG\b', r'\bOops\b', r'Kernel panic', r'general protection', r'unable to handle', r'nobody cared',
+    # Memory and locks, on kernels that watch them.
+    r'KASAN', r'UBSAN', r'kmemleak', r'DMA-API: ', r'ODEBUG', r'refcount_t: ', r'list_(add|del) corruption',
+    r'lockdep', r'possible (recursive|circular|irq)', r'inconsistent lock state', r'bad unlock balance',
+    r'held lock freed', r'suspicious RCU', r'scheduling while atomic', r'sleeping function called',
+    # What does not go on.
+    r'INFO: task', r'INFO: rcu', r'INFO: trying to register', r'soft lockup', r'hung task',
+    # Modules that do not fit, programs that crash.
+    r'Unknown symbol', r'disagrees about version', r'segfault at', r'trap invalid opcode')))
 # What kernels that look for mistakes say of themselves while they start.
-GOOD_LOG = re.compile(
-    r'kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning thread started)|'
-    r'RCU lockdep checking is enabled|lockdep (is|debugging)|lockdep_subclass|LOCKDEP|DMA-API: (preallocated|debugging enabled)|'
-    r'WARNING: memory_hotplug|You are using|Command line:')
+GOOD_LOG = re.compile('|'.join((
+    r'kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning thread started)',
+    r'RCU lockdep checking is enabled', r'DMA-API: (preallocated|debugging enabled)', r'Command line:')))
 
 
 class Result:
@@ -109,9 +114,10 @@ class Report:
         if self.style == 'tap':
             self.add_tap(program)
             return
-        word = 'FAIL' if program.count(Result.FAIL) else 'ok'
-        self.say(f'{word:4} {program.machine:18} {program.name:32} {program.count(Result.PASS):4} passed '
-                 f'{program.count(Result.FAIL):3} failed {program.count(Result.SKIP):3} skipped {program.seconds:7.1f} s')
+        passed, failed, skipped = (program.count(v) for v in (Result.PASS, Result.FAIL, Result.SKIP))
+        word = 'FAIL' if failed else 'ok'
+        self.say(f'{word:4} {program.machine:24} {program.name:28} {passed:4} passed {failed:3} failed {skipped:3} skipped '
+                 f'{program.seconds:7.1f} s')
         for result in program.results:
             if result.verdict == Result.FAIL:
                 self.say(f'     not ok: {result.name}')
@@ -154,7 +160,8 @@ class Report:
         for program in self.programs:
             for result in program.results:
                 if result.verdict == Result.SKIP:
-                    reasons.setdefault(' '.join(result.detail), []).append(f'{program.machine} {program.name} {result.name}')
+                    name = f'{program.machine} {program.name} {result.name}'
+                    reasons.setdefault(' '.join(result.detail), []).append(name)
         if reasons:
             print('\nSkipped:')
             for reason, names in sorted(reasons.items()):

@@ -4,13 +4,14 @@ import fnmatch
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 
 from . import machine
 from .hub import Hub
 from .initramfs import Initramfs, tool
-from .kernel import LAB, Unavailable
+from .kernel import LAB, Unavailable, cache_dir
 from .outside import Agent, expectation
 from .report import Program, Result, bad_lines
 
@@ -46,6 +47,8 @@ class Test:
     def wanted(self, options):
         if 'long' in self.tags and not options.long:
             return False
+        if options.tag and options.tag not in self.tags:
+            return False
         pattern = options.pattern
         if not pattern:
             return True
@@ -58,6 +61,13 @@ def read_list(build):
         raise Unavailable(f'{build} has no tests: build the target all-tests of the source tree')
     with open(path) as file:
         return [Test(build, line) for line in file.read().splitlines() if line and not line.startswith('#')]
+
+
+def work_dir(build):
+    """Where modules are put and logs are kept: with what was built, or in the cache for an installed lab."""
+    if os.path.isdir(os.path.join(build, 'tests')):
+        return os.path.join(build, 'lab')
+    return os.path.join(cache_dir(), 'work')
 
 
 def guest_root(kernel, build, tests, own):
@@ -92,6 +102,18 @@ def guest_root(kernel, build, tests, own):
     return root
 
 
+FOLDER = 'strait-lab.'
+
+
+def sweep():
+    """What runs have left that were killed."""
+    for name in os.listdir(tempfile.gettempdir()):
+        match = re.match(re.escape(FOLDER) + r'(\d+)\.', name)
+        path = os.path.join(tempfile.gettempdir(), name)
+        if match and not os.path.exists(f'/proc/{match.group(1)}') and os.stat(path).st_uid == os.getuid():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 class Run:
     """One boot of one or more guests, with a list of tests for the first."""
 
@@ -101,7 +123,8 @@ class Run:
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '')
         # Sockets have short names only.
-        self.folder = tempfile.mkdtemp(prefix='strait-lab.')
+        sweep()
+        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
         self.guests, self.agents, self.hub = [], [], None
         self.lab = Program('the lab', self.machine)
 
@@ -121,8 +144,8 @@ class Run:
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
 
     def prepare(self, build, role):
-        modules = os.path.join(build, 'lab', 'modules-' + self.kernel.name)
-        own = self.kernel.build(modules)
+        modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
+        own = [] if self.options.plain else self.kernel.build(modules)
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
             f'{test.name}\t{test.number("limit", PROGRAM_LIMIT) * self.slow}\t{test.words}\n' for test in self.tests))
@@ -147,7 +170,10 @@ class Run:
         try:
             self.prepare(build, 'shell')
             self.start()
-            return self.guests[0].process.wait()
+            status = self.guests[0].process.wait()
+            if status:
+                print(read(self.guests[0].errors), end='', file=sys.stderr)
+            return 1 if status else 0
         finally:
             self.close()
 
@@ -157,6 +183,7 @@ class Run:
             self.prepare(build, 'run')
             self.start()
             self.follow()
+            self.show('')
             self.scan()
             self.keep(build)
         finally:
@@ -175,12 +202,18 @@ class Run:
 
     def keep(self, build):
         """The logs of the last run of each kind, for who wants to read them."""
-        folder = os.path.join(build, 'lab', self.machine.replace('/', '-'))
+        folder = os.path.join(work_dir(build), self.machine.replace('/', '-'))
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         for guest in self.guests:
             for path in (guest.console, guest.report, guest.errors):
                 shutil.copy(path, os.path.join(folder, f'guest{guest.index}-{os.path.basename(path)}'))
+
+    def show(self, what):
+        """What is going on, for who sits at a terminal."""
+        if sys.stderr.isatty():
+            sys.stderr.write(f'\r\033[K{what}')
+            sys.stderr.flush()
 
     def follow(self):
         """Read the report as it comes, until the guest ends or a deadline passes."""
@@ -189,6 +222,7 @@ class Run:
         current, lines, pending = None, [], list(self.tests)
         data, leaks = '', None
         self.finished = []
+        self.show('starting ...')
         with open(guest.report, encoding='utf-8', errors='replace') as file:
             while True:
                 ended = guest.process.poll() is not None
@@ -204,6 +238,7 @@ class Run:
                         limit = time.monotonic() + PROGRAM_LIMIT * self.slow
                     elif word == 'begin':
                         current, lines = pending.pop(0), []
+                        self.show(f'{len(self.finished)} of {len(self.tests)} done: {current.name} ...')
                         limit = time.monotonic() + current.number('limit', PROGRAM_LIMIT) * self.slow + 60
                     elif word == 'done':
                         _, status, began, done = rest.split()

@@ -22,7 +22,7 @@ BUILD = os.path.abspath((sys.argv[1:] or [os.environ.get('STRAIT_BUILD') or os.e
                                           os.path.join(SOURCE, 'build')])[0])
 STRAIT = os.path.join(BUILD, 'strait')
 SLOW = max(1, int(os.environ.get('HARNESS_SLOW') or 1))
-VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench']
+VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench', 'lab']
 ROUTES = {'p2p', 'pagecache', 'staged', 'host'}
 TESTS = []
 
@@ -127,6 +127,15 @@ def help_of_a_verb_and_the_manual_agree():
 
 
 @test
+def lab_is_found_and_told_what_to_run():
+    out, _ = strait('lab', 'run', '--iommu', 'lazy', '--guests', '2', 'no-such-program', code=1)
+    expect('no program of the suite is called "no-such-program"' in out, out)
+    expect(out.endswith('\n0 passed, 1 failed, 0 skipped\n'), out)
+    answer = report('lab', 'run', 'no-such-program', code=1)
+    expect(answer['failed'] == 1 and answer['programs'][0]['results'][0]['verdict'] == 'fail', answer)
+
+
+@test
 def usage_errors():
     for args in ([], ['frobnicate'], ['help', 'frobnicate'], ['load'], ['load', 'a', 'b'], ['load', '--nonsense', 'a'],
                  ['load', 'a', '--device'], ['load', 'a', '--json=1'], ['save', 'a'], ['save', 'a', '--size', '12Q'],
@@ -138,7 +147,9 @@ def usage_errors():
                  ['bench', 'tape', 'a'], ['bench', 'file', 'a', '--threads', '0'],
                  ['bench', 'file', 'a', '--block', ''], ['bench', 'file', 'a', '--mode', 'sideways'],
                  ['bench', 'file', 'a', '--seconds', 'nan'], ['bench', 'file', 'a', '--compare', 'tape'],
-                 ['bench', 'file', 'a', '--cached', '--direct']):
+                 ['bench', 'file', 'a', '--cached', '--direct'], ['lab'], ['lab', 'walk'], ['lab', 'shell', 'a'],
+                 ['lab', 'shell', '--tap'], ['lab', 'run', '--iommu', 'on'], ['lab', 'run', '--kernel', '2.6'],
+                 ['lab', 'run', '--topology', 'ring'], ['lab', 'run', '--guests', '9'], ['lab', 'run', 'a', 'b']):
         out, err = strait(*args, code=2)
         expect(not out, f'{args}: {out}')
         expect(re.search(r'^  \S', err, re.M), f'{args} does not say what to do next: {err}')

@@ -17,6 +17,7 @@ const struct verb verbs[] = {
 	{ "verify", "DIR|FILE [--size S] [--seed N] [options]", cmd_verify,
 	  "Write a pattern from device memory, read it back in every way, compare" },
 	{ "bench", "file PATH [options]", cmd_bench, "Measure throughput and latency of a file" },
+	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the suite, or a shell, in emulated machines" },
 	{ "help", "[VERB]", cmd_help, "This list, or what one verb takes" },
 	{ 0 },
 };
