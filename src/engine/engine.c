@@ -303,22 +303,6 @@ void engine_word_put(struct strait_device *dev, struct stream_word *w)
 	pthread_mutex_unlock(&de->lock);
 }
 
-int engine_stream_finish(struct lane_stream *ls)
-{
-	const struct provider_ops *ops = ls->stream->dev->ops;
-	struct dev_event *e;
-	int rc;
-
-	rc = engine_event_get(ls, &e);
-	if (rc)
-		return ops->stream_wait(ls->stream, STRAIT_FOREVER);
-	rc = ops->event_record(e, ls->stream);
-	/* Without the event the work is waited for all the same: its memory is given back next. */
-	rc = rc ? ops->stream_wait(ls->stream, STRAIT_FOREVER) : ops->event_wait(e, STRAIT_FOREVER);
-	engine_event_put(ls, e);
-	return rc;
-}
-
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n)
 {
 	atomic_fetch_add_explicit(&ep->refs, n, memory_order_relaxed);

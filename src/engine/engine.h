@@ -26,6 +26,8 @@ struct device_engine {
 	pthread_mutex_t lock;
 	struct list streams; /* idle struct lane_stream */
 	struct list words;   /* idle struct stream_word */
+	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
+	atomic_uint registering;
 };
 
 /*
@@ -97,8 +99,6 @@ void engine_event_put(struct lane_stream *ls, struct dev_event *e);
 
 int engine_word_get(struct strait_device *dev, struct stream_word **ret);
 void engine_word_put(struct strait_device *dev, struct stream_word *w);
-/* Wait for the work put on a stream so far, by an event: that is noticed sooner than an idle stream. */
-int engine_stream_finish(struct lane_stream *ls);
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
 void endpoint_unref(struct strait_endpoint *ep, unsigned int n);

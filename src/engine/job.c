@@ -58,6 +58,42 @@ bool job_starts_cached(const struct job *job)
 	return !job->ep->ops->cached(job->ep, job->start, len, &bytes) && bytes >= len / 2;
 }
 
+void job_claim_register(struct lane *l)
+{
+	struct job *job = l->job;
+	atomic_uint *all = &device_engine(job->dev)->registering;
+	unsigned int most = (unsigned int)max_u64(job->dev->tuning.register_lanes, 1), now;
+
+	if (l->registers || l->no_register || job->op != STRAIT_READ || !job->ep->facts.can_buffered ||
+	    !(job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || job->register_lanes >= most)
+		return;
+	/* Where reading is as good, one job of the device registers; where it is asked for, each does. */
+	if (job_mixes(job)) {
+		now = atomic_load_explicit(all, memory_order_relaxed);
+		do {
+			if (now >= most)
+				return;
+		} while (!atomic_compare_exchange_weak_explicit(all, &now, now + 1, memory_order_relaxed,
+								memory_order_relaxed));
+	}
+	job->register_lanes++;
+	l->registers = true;
+}
+
+void job_release_register(struct lane *l)
+{
+	struct job *job = l->job;
+
+	if (!l->registers)
+		return;
+	l->registers = false;
+	if (job_mixes(job))
+		atomic_fetch_sub_explicit(&device_engine(job->dev)->registering, 1, memory_order_relaxed);
+	pthread_mutex_lock(&job->lock);
+	job->register_lanes--;
+	pthread_mutex_unlock(&job->lock);
+}
+
 static void lane_run(struct job *job, bool helper)
 {
 	struct lane l = { .job = job };
@@ -65,11 +101,7 @@ static void lane_run(struct job *job, bool helper)
 
 	list_init(&l.copies);
 	pthread_mutex_lock(&job->lock);
-	if (job->op == STRAIT_READ && (job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) &&
-	    job->ep->facts.can_buffered && job->register_lanes < max_u64(job->dev->tuning.register_lanes, 1)) {
-		job->register_lanes++;
-		l.registers = true;
-	}
+	job_claim_register(&l);
 	pthread_mutex_unlock(&job->lock);
 	if (!helper && l.registers && job_mixes(job) && job_starts_cached(job))
 		job_want_helper(job);
@@ -80,6 +112,7 @@ static void lane_run(struct job *job, bool helper)
 			/* A helper leaves its part to the others; the first lane is the last resort. */
 			if (!helper)
 				job_fail(job, job->start, rc, 0);
+			job_release_register(&l);
 			return;
 		}
 	}
@@ -87,6 +120,7 @@ static void lane_run(struct job *job, bool helper)
 		lane_read(&l);
 	else
 		lane_write(&l);
+	job_release_register(&l);
 	if (l.ls)
 		engine_stream_put(job->dev, l.ls, l.stream_broken);
 	if (l.ring)

@@ -93,6 +93,7 @@ struct lane {
 	bool ring_broken;
 	bool stream_broken;
 	bool registers;	    /* takes cached windows by registering them */
+	bool no_register;   /* has tried, and it does not work */
 	unsigned int n_io;  /* on the ring */
 	struct list copies; /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
@@ -111,6 +112,9 @@ void job_want_helper(struct job *job);
 bool job_starts_cached(const struct job *job);
 /* May a lane register, and others read meanwhile? */
 bool job_mixes(const struct job *job);
+/* Makes the lane one that registers, if this is the job for it and none too many do. Under the job's lock. */
+void job_claim_register(struct lane *l);
+void job_release_register(struct lane *l);
 
 void lane_read(struct lane *l);
 void lane_write(struct lane *l);

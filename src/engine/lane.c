@@ -107,11 +107,16 @@ static bool all_cached(struct job *job, uint64_t off, uint64_t end)
  */
 static void widen(struct job *job, struct window *w)
 {
-	uint64_t size = job->dev->tuning.window_bytes, end;
+	const struct device_tuning *tuning = &job->dev->tuning;
+	bool mixes = job_mixes(job);
+	uint64_t size = mixes && tuning->mixed_window ? tuning->mixed_window : tuning->window_bytes, end;
 
 	if (job->ep->facts.force_direct)
 		return;
 	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
+	/* Towards the end in smaller steps, so that those who read have as long to do as the one who registers. */
+	if (mixes)
+		end = min_u64(end, align_up(w->off + (job->stop - w->off) / 4, job->block));
 	if (end <= w->off || !all_cached(job, w->off, end))
 		return;
 	w->cached = true;
@@ -149,6 +154,7 @@ struct window *lane_take_window(struct lane *l)
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
 	cut(job, w);
+	job_claim_register(l);
 	if (l->registers)
 		widen(job, w);
 	if (job->op == STRAIT_READ)

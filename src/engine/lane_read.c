@@ -421,7 +421,10 @@ static bool try_register(struct lane *l, struct window *w)
 		return true;
 	}
 	/* The file ended, or shrank just now; anything else would fail again. */
-	l->registers = rc == -EFAULT || rc == -ENODATA;
+	if (rc != -EFAULT && rc != -ENODATA) {
+		l->no_register = true;
+		job_release_register(l);
+	}
 	if (w->len <= job->pool->chunk_bytes)
 		return false;
 	read_in_turn(l, w);

@@ -58,7 +58,7 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 	if ((d->mask & pagecache) && d->mask != pagecache && f->length) {
 		if (f->ep->force_direct || f->cached == 0)
 			d->reason[STRAIT_ROUTE_PAGECACHE] = ROUTE_NOT_CACHED;
-		else if (f->small && !f->unchanged)
+		else if ((f->small || f->brief) && !f->unchanged)
 			d->reason[STRAIT_ROUTE_PAGECACHE] = ROUTE_SHORT;
 		if (d->reason[STRAIT_ROUTE_PAGECACHE] != ROUTE_OK)
 			d->mask &= ~pagecache;

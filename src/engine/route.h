@@ -25,6 +25,7 @@ struct route_facts {
 	uint64_t length; /* bytes the request covers, clipped to the endpoint */
 	uint64_t cached; /* of those in memory; UINT64_MAX if unknown */
 	bool small;	 /* short enough for the short path */
+	bool brief;	 /* too short for registering to pay */
 	bool unchanged;
 	/* the machine's */
 	int module; /* 0, or why /dev/strait cannot be opened */

@@ -149,7 +149,6 @@ static int run_host(struct strait_context *ctx, const struct strait_transfer *t,
 static void read_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
 			struct lane_stream *ls, struct strait_result *r)
 {
-	const struct provider_ops *ops = t->region->dev->ops;
 	uint64_t skip;
 	ssize_t n;
 	int rc = 0;
@@ -160,10 +159,8 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 		return;
 	}
 	if (n)
-		rc = ops->copy_in(ls->stream, t->region->mem.addr + t->region_offset, (char *)c->ptr + skip,
-				  (uint64_t)n);
-	if (n && !rc)
-		rc = engine_stream_finish(ls);
+		rc = t->region->dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset,
+						   (char *)c->ptr + skip, (uint64_t)n, false);
 	if (rc)
 		r->device_status = ls->stream->status;
 	finish(r, STRAIT_ROUTE_STAGED, rc ? 0 : (uint64_t)n, rc);
@@ -172,13 +169,10 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 static void write_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
 			 struct lane_stream *ls, struct strait_result *r)
 {
-	const struct provider_ops *ops = t->region->dev->ops;
 	uint64_t done;
 	int rc;
 
-	rc = ops->copy_out(ls->stream, c->ptr, t->region->mem.addr + t->region_offset, t->length);
-	if (!rc)
-		rc = engine_stream_finish(ls);
+	rc = t->region->dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset, c->ptr, t->length, true);
 	if (rc) {
 		r->device_status = ls->stream->status;
 		finish(r, STRAIT_ROUTE_STAGED, 0, rc);

@@ -8,6 +8,8 @@
 #include "os/os.h"
 
 #define DIRECT_BYTES MIB(1)
+#define OVERLAP_WINDOWS 8
+#define OVERLAP_BYTES KIB(128) /* smaller windows cost more than they overlap */
 #define ALL_ROUTES ((1u << STRAIT_ROUTE_COUNT) - 1)
 
 int transfer_check(const struct strait_context *ctx, const struct strait_transfer *t)
@@ -99,6 +101,7 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	f->routes = t->routes;
 	f->length = t->length;
 	f->small = transfer_is_small(t);
+	f->brief = t->length < t->region->dev->tuning.register_bytes;
 	f->cached = UINT64_MAX;
 	if (!ask)
 		return;
@@ -159,6 +162,9 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->cancel = cancel;
 	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	job->max_lanes = lanes_for(job);
+	/* Several windows, so that one is read while another is copied. */
+	if (!job->host && t->length < OVERLAP_WINDOWS * job->block)
+		job->block = min_u64(job->block, max_u64(align_up(t->length / OVERLAP_WINDOWS, 4096), OVERLAP_BYTES));
 	/* Drives like more and smaller requests than copy engines do. */
 	if (t->op == STRAIT_READ && t->endpoint->facts.can_direct &&
 	    (t->endpoint->facts.force_direct || !job_starts_cached(job)))

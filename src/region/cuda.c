@@ -69,9 +69,11 @@ static int add_device(struct provider *p, cu_device ordinal)
 		.chunk_bytes = MIB(4),
 		.pool_bytes = MIB(128),
 		.window_bytes = MIB(128),
+		.mixed_window = MIB(32),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
-		.mixed_readers = 5,
-		.small_bytes = KIB(128),
+		.mixed_readers = 6,
+		.small_bytes = KIB(256),
+		.register_bytes = MIB(8),
 	};
 	return 0;
 }
@@ -194,4 +196,5 @@ const struct provider_ops cuda_provider_ops = {
 	.event_close = cuda_event_close,
 	.event_record = cuda_event_record,
 	.event_wait = cuda_event_wait,
+	.copy_now = cuda_copy_now,
 };

@@ -44,9 +44,12 @@ struct cuda_space {
 	bool own;     /* made by the provider, see cuda_space_windows() */
 	atomic_uint refs;
 	atomic_bool dead;	 /* the context was destroyed or reset; once is for good */
+	atomic_bool doubtful;	 /* a call failed as it would while that happens */
 	void *page;		 /* registered in the context: known to the driver as long as that lives */
 	bool page_has_context;	 /* the driver names the context a registered page belongs to */
+	cu_ptr page_addr;	 /* where the GPU sees it, 0 if not known */
 	pthread_mutex_t lock;	 /* protects what follows */
+	uint64_t words;		 /* which words of the page are some stream's */
 	struct list scratch;	 /* idle */
 	cu_event wait_events[8]; /* idle */
 	unsigned int n_wait_events;
@@ -76,6 +79,9 @@ struct cuda_stream {
 	struct cuda_space *space;
 	cu_stream handle;
 	bool imported;
+	cu_event done;		/* for copy_now; raises no interrupt. NULL for a stream of the application's */
+	_Atomic uint32_t *word; /* of the space's page, written by the GPU when a copy is done; or NULL */
+	uint32_t value;		/* of the last such write */
 	pthread_mutex_t lock;
 	struct list calls; /* functions put on it and not called yet; under @lock */
 };
@@ -117,6 +123,12 @@ struct cuda_entry {
 	int capture_mode;
 	bool capture;
 };
+/* After a call in the space has failed: should its context go away now, the next cuda_enter() will see it. */
+void cuda_doubt(struct cuda_space *sp, cu_result r);
+/* For how long; a test in which calls fail for no reason need not wait. */
+extern uint64_t cuda_doubt_ns;
+/* The same, and the answer. */
+bool cuda_lives_on(struct cuda_space *sp, cu_result r);
 int cuda_enter(struct cuda_space *sp, struct cuda_entry *e);
 void cuda_leave(struct cuda_entry *e);
 /* The same for a context that is no space yet. */
@@ -135,6 +147,10 @@ cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int wa
 /* cuda_wait.c. Inside cuda_enter(): CU_NOT_READY when the time is up. */
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
+/* The same for an event that no thread sleeps for: naps between looking. */
+cu_result cuda_wait_done(cu_event e);
+/* Has the word the value, or gets it within as long as polling is worth it? */
+bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value);
 /*
  * Work was put on the stream and then something failed: what is on the stream is waited for, so that the
  * memory it uses may be given back. Returns @r.
@@ -142,6 +158,7 @@ cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
 cu_result cuda_settle(struct cuda_stream *s, cu_result r);
 
 /* cuda_stream.c. The errno for a result of work on @s, which is remembered as the stream's status. */
+void cuda_stream_no_word(struct cuda_stream *s);
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
@@ -164,6 +181,7 @@ int cuda_event_open(struct dev_stream *s, struct dev_event **ret);
 void cuda_event_close(struct dev_event *e);
 int cuda_event_record(struct dev_event *e, struct dev_stream *s);
 int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
+int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out);
 
 /* cuda_mem.c, cuda_import.c */
 int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);

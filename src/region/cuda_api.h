@@ -144,6 +144,8 @@ enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 	X(stream_call, "cuLaunchHostFunc", 10000, false, (cu_stream s, cu_host_fn * fn, void *arg))                    \
 	X(stream_wait_value, "cuStreamWaitValue32", 11070, true,                                                       \
 	  (cu_stream s, cu_ptr addr, uint32_t value, unsigned int flags))                                              \
+	X(stream_write_value, "cuStreamWriteValue32", 11070, true,                                                     \
+	  (cu_stream s, cu_ptr addr, uint32_t value, unsigned int flags))                                              \
 	X(event_create, "cuEventCreate", 2000, false, (cu_event * e, unsigned int flags))                              \
 	X(event_destroy, "cuEventDestroy", 4000, false, (cu_event e))                                                  \
 	X(event_record, "cuEventRecord", 2000, false, (cu_event e, cu_stream s))                                       \

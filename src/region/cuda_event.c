@@ -85,3 +85,41 @@ int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
 	cuda_leave(&e);
 	return r == CU_NOT_READY ? -ETIMEDOUT : cuda_stream_errno(ev->stream, r);
 }
+
+/*
+ * A word the GPU writes behind the copy is seen sooner than an event, and raises no interrupt. Should it not come,
+ * the event tells why: unlike a stream it may be asked when its context was destroyed meanwhile.
+ */
+static cu_result finish(struct cuda_stream *s)
+{
+	uint64_t at = (uint64_t)((char *)s->word - (char *)s->space->page);
+	cu_result r = cu.event_record(s->done, s->handle);
+
+	if (r || !s->word)
+		return r ? r : cuda_wait_done(s->done);
+	r = cu.stream_write_value(s->handle, s->space->page_addr + at, ++s->value, 0);
+	if (!r && cuda_spin_word(s->word, s->value))
+		return CU_OK;
+	/* Not every GPU that is shared by several machines or processes has it. */
+	if (cuda_errno(r) == -EOPNOTSUPP)
+		cuda_stream_no_word(s);
+	return cuda_wait_done(s->done);
+}
+
+int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = out ? cu.copy_out(host, addr, len, s->handle) : cu.copy_in(addr, host, len, s->handle);
+	if (!r)
+		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
+	cuda_settle(s, r);
+	cuda_leave(&e);
+	return cuda_stream_errno(s, r);
+}

@@ -7,6 +7,7 @@
 #include "region/cuda.h"
 
 #define PAGE KIB(4)
+#define DOUBT_TICK_NS 1000000u
 
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e)
 {
@@ -71,12 +72,47 @@ static bool alive(struct cuda_space *sp)
 	return false;
 }
 
+uint64_t cuda_doubt_ns = 200000000;
+
+void cuda_doubt(struct cuda_space *sp, cu_result r)
+{
+	if (cuda_errno(r) == -ENODEV || cuda_errno(r) == -EINVAL)
+		atomic_store_explicit(&sp->doubtful, true, memory_order_relaxed);
+}
+
+/*
+ * While a context is being destroyed its streams go before the page does, and the driver does not survive being
+ * asked about them. So after an error that may come from there the page is watched for a while.
+ */
+static bool survives(struct cuda_space *sp)
+{
+	uint64_t end;
+
+	if (!atomic_load_explicit(&sp->doubtful, memory_order_relaxed))
+		return alive(sp);
+	end = os_now_ns() + cuda_doubt_ns;
+	while (alive(sp)) {
+		if (os_now_ns() >= end) {
+			atomic_store_explicit(&sp->doubtful, false, memory_order_relaxed);
+			return true;
+		}
+		os_sleep_ns(DOUBT_TICK_NS);
+	}
+	return false;
+}
+
+bool cuda_lives_on(struct cuda_space *sp, cu_result r)
+{
+	cuda_doubt(sp, r);
+	return survives(sp);
+}
+
 int cuda_enter(struct cuda_space *sp, struct cuda_entry *e)
 {
 	cu_result r;
 	int rc;
 
-	if (!alive(sp))
+	if (!survives(sp))
 		return -ENODEV;
 	r = cuda_push(sp->ctx, e);
 	rc = cuda_errno(r);
@@ -109,6 +145,8 @@ static int register_page(struct cuda_space *sp)
 	r = cuda_push(sp->ctx, &e);
 	if (!r) {
 		r = cu.host_register(sp->page, PAGE, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
+		if (!r && cu.host_device_ptr(&sp->page_addr, sp->page, 0))
+			sp->page_addr = 0;
 		cuda_leave(&e);
 	}
 	if (r) {
@@ -178,15 +216,31 @@ static bool is_primary(struct cuda_device *cd, cu_context ctx)
 	return ctx == primary;
 }
 
+/*
+ * As soon as the context is known, which is when memory or a stream of it is: loading kernels waits for all work
+ * of the context, and later there may be work that waits for a transfer.
+ */
+static void load_kernels(struct cuda_space *sp)
+{
+	struct cuda_entry e;
+
+	if (cuda_enter(sp, &e))
+		return;
+	cuda_kernels_load(sp);
+	cuda_leave(&e);
+}
+
 int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **ret)
 {
 	struct cuda_space *sp = NULL;
+	bool fresh = false;
 	int rc = 0;
 
 	if (cuda_gone(cd))
 		return -ENODEV;
 	pthread_mutex_lock(&cd->lock);
 	if (!ctx || is_primary(cd, ctx)) {
+		fresh = !cd->primary;
 		rc = need_primary(cd);
 		sp = cd->primary;
 	} else {
@@ -198,14 +252,19 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 				sp = has;
 		}
 	}
-	if (!rc && sp)
+	if (!rc && sp) {
 		cuda_space_ref(sp);
-	else if (!rc)
+	} else if (!rc) {
+		fresh = true;
 		rc = space_new(cd, ctx, false, &sp);
+	}
 	pthread_mutex_unlock(&cd->lock);
-	if (!rc)
-		*ret = sp;
-	return rc;
+	if (rc)
+		return rc;
+	if (fresh)
+		load_kernels(sp);
+	*ret = sp;
+	return 0;
 }
 
 /* With the device's lock held. */

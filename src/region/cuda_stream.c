@@ -12,8 +12,10 @@
 
 int cuda_stream_errno(struct cuda_stream *s, cu_result r)
 {
-	if (r)
+	if (r) {
 		s->base.status = r;
+		cuda_doubt(s->space, r);
+	}
 	return cuda_errno(r);
 }
 
@@ -28,6 +30,39 @@ static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_spa
 	list_init(&s->calls);
 	pthread_mutex_init(&s->lock, NULL);
 	return s;
+}
+
+#define WORD_STEP 64 /* a cache line each */
+
+/* A word for the GPU to write, if there is one left: without it an event does. */
+static void word_get(struct cuda_stream *s)
+{
+	struct cuda_space *sp = s->space;
+	unsigned int i;
+
+	if (!cu.stream_write_value || !sp->page_addr)
+		return;
+	pthread_mutex_lock(&sp->lock);
+	if (~sp->words) {
+		i = (unsigned int)__builtin_ctzll(~sp->words);
+		sp->words |= 1ull << i;
+		s->word = (_Atomic uint32_t *)(void *)((char *)sp->page + i * WORD_STEP);
+		s->value = atomic_load_explicit(s->word, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&sp->lock);
+}
+
+/* When no write to the word is under way. */
+void cuda_stream_no_word(struct cuda_stream *s)
+{
+	struct cuda_space *sp = s->space;
+
+	if (!s->word)
+		return;
+	pthread_mutex_lock(&sp->lock);
+	sp->words &= ~(1ull << (unsigned int)(((char *)s->word - (char *)sp->page) / WORD_STEP));
+	pthread_mutex_unlock(&sp->lock);
+	s->word = NULL;
 }
 
 static void stream_free(struct cuda_stream *s)
@@ -59,13 +94,16 @@ int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_
 	if (rc)
 		goto free_stream;
 	r = cu.stream_create(&s->handle, CU_STREAM_NON_BLOCKING);
-	/* Now, because later a stream of the application's may be waiting for a transfer that needs them. */
-	if (!r)
-		cuda_kernels_load(sp);
+	if (!r) {
+		r = cu.event_create(&s->done, CU_EVENT_NO_TIMING);
+		if (r)
+			cu.stream_destroy(s->handle);
+	}
 	cuda_leave(&e);
 	rc = cuda_errno(r);
 	if (rc)
 		goto free_stream;
+	word_get(s);
 	*ret = &s->base;
 	return 0;
 free_stream:
@@ -129,10 +167,6 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	}
 	s->handle = native;
 	s->imported = true;
-	if (!cuda_enter(sp, &e)) {
-		cuda_kernels_load(sp);
-		cuda_leave(&e);
-	}
 	*ret = &s->base;
 	return 0;
 }
@@ -161,6 +195,9 @@ void cuda_stream_close(struct dev_stream *stream)
 	if (entered) {
 		if (!s->imported)
 			cu.stream_destroy(s->handle);
+		if (s->done)
+			cu.event_destroy(s->done);
+		cuda_stream_no_word(s);
 		cuda_leave(&e);
 	}
 	cuda_space_put(s->space);

@@ -50,6 +50,34 @@ cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? cu.event_sync(e) : r;
 }
 
+cu_result cuda_wait_done(cu_event e)
+{
+	return poll(query_event, e, SPIN_EVENT_NS, STRAIT_FOREVER - 1);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
+{
+	uint64_t start = os_now_ns();
+
+	do {
+		for (int i = 0; i < 64; i++) {
+			if (atomic_load_explicit(word, memory_order_acquire) == value)
+				return true;
+			relax();
+		}
+	} while (os_now_ns() - start < SPIN_STREAM_NS);
+	return false;
+}
+
 static cu_event wait_event_get(struct cuda_space *sp)
 {
 	cu_event e = NULL;
@@ -99,8 +127,11 @@ cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
 
 cu_result cuda_settle(struct cuda_stream *s, cu_result r)
 {
-	/* A stream that is being captured must not be waited for, and has none of our work on it. */
-	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP)
+	/*
+	 * A stream that is being captured must not be waited for, and has none of our work on it. One of a context
+	 * that is gone is gone too.
+	 */
+	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_lives_on(s->space, r))
 		cu.stream_sync(s->handle);
 	return r;
 }

@@ -156,6 +156,11 @@ struct provider_ops {
 	void (*event_close)(struct dev_event *e);
 	int (*event_record)(struct dev_event *e, struct dev_stream *s);
 	int (*event_wait)(struct dev_event *e, int64_t timeout_ns);
+	/*
+	 * One small copy between @host and device memory at @addr, done when it returns: copy_in or copy_out and
+	 * stream_wait in one step. Whatever it returns, @host is the caller's again.
+	 */
+	int (*copy_now)(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out);
 };
 
 extern const struct provider_ops provider_default_ops;
@@ -180,10 +185,12 @@ struct device_tuning {
 	uint64_t chunk_bytes;	 /* staging chunk */
 	uint64_t pool_bytes;	 /* staging memory in all */
 	uint64_t window_bytes;	 /* page-cache window registered at once */
+	uint64_t mixed_window;	 /* the same beside readers, who cannot pass it: less than the pool holds */
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes;	 /* threads that fill staging chunks at the same time, 0: all workers */
 	uint32_t mixed_readers;	 /* the same beside a thread that registers */
 	uint64_t small_bytes;	 /* transfers up to this length take the short path */
+	uint64_t register_bytes; /* shorter ones are read sooner than registered */
 };
 
 struct strait_device {

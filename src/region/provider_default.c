@@ -161,6 +161,15 @@ static int no_event_wait(struct dev_event *e, int64_t timeout_ns)
 	return -EOPNOTSUPP;
 }
 
+static int copy_now(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out)
+{
+	const struct provider_ops *ops = s->dev->ops;
+	int rc;
+
+	rc = out ? ops->copy_out(s, host, addr, len) : ops->copy_in(s, addr, host, len);
+	return rc ? rc : ops->stream_wait(s, STRAIT_FOREVER);
+}
+
 const struct provider_ops provider_default_ops = {
 	.name = "default",
 	.open = no_open,
@@ -197,6 +206,7 @@ const struct provider_ops provider_default_ops = {
 	.event_close = no_event_close,
 	.event_record = no_event_record,
 	.event_wait = no_event_wait,
+	.copy_now = copy_now,
 };
 
 /*

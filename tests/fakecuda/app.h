@@ -69,6 +69,7 @@ struct cu_mem_access {
 	X(cuStreamIsCapturing, (cu_stream s, int *status))                                                             \
 	X(cuLaunchHostFunc, (cu_stream s, cu_host_fn * fn, void *arg))                                                 \
 	X(cuStreamWaitValue32_v2, (cu_stream s, cu_ptr addr, uint32_t value, unsigned int flags))                      \
+	X(cuStreamWriteValue32_v2, (cu_stream s, cu_ptr addr, uint32_t value, unsigned int flags))                     \
 	X(cuEventCreate, (cu_event * e, unsigned int flags))                                                           \
 	X(cuEventDestroy_v2, (cu_event e))                                                                             \
 	X(cuEventRecord, (cu_event e, cu_stream s))                                                                    \

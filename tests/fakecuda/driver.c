@@ -133,7 +133,8 @@ cu_result cuGetProcAddress_v2(const char *symbol, void **fn, int version, uint64
 		CUDA_ALL(FAKE_CALL)
 #undef FAKE_CALL
 	};
-	bool missing = (fake_machine.no_wait_value && !strcmp(symbol, "cuStreamWaitValue32")) ||
+	bool missing = (fake_machine.no_wait_value &&
+			(!strcmp(symbol, "cuStreamWaitValue32") || !strcmp(symbol, "cuStreamWriteValue32"))) ||
 		       (fake_machine.no_handle_retain && !strcmp(symbol, "cuMemRetainAllocationHandle")) ||
 		       version > fake_machine.driver_version;
 

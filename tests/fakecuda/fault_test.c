@@ -4,6 +4,7 @@
  * left behind, nothing is misused, and the thread's current context is what it was.
  */
 #include "fakecuda/common.h"
+#include "region/cuda.h"
 
 struct rig {
 	struct strait_context *ctx;
@@ -247,6 +248,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 	unsigned int hits = 0, step = 1;
 	cu_context mine, now;
 
+	cuda_doubt_ns = 0;
 	CU(cuInit(0));
 	CU(cuCtxCreate_v2(&mine, 0, 0));
 	CU(cuMemAlloc_v2(&g.ptr, MIB(1)));

@@ -295,8 +295,9 @@ TEST(tells_the_code_of_the_gpu)
 		res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(4));
 		ASSERT_EQ(res.status, -EIO);
 		ASSERT_EQ(res.bytes, 0);
-		/* The second time there is not even a stream to have one. */
-		ASSERT_EQ(res.device_status, i ? 0 : CU_ILLEGAL_ADDRESS);
+		/* The second time there may not even be a stream to have one. */
+		if (!i)
+			ASSERT_EQ(res.device_status, CU_ILLEGAL_ADDRESS);
 	}
 	ASSERT_EQ(strait_region_fill(r, 0, 1, 10), -EIO);
 	strait_region_close(r);

@@ -200,6 +200,28 @@ cu_result cuStreamWaitValue32_v2(cu_stream s, cu_ptr addr, uint32_t value, unsig
 	return stream_submit(s, run_wait, &w, sizeof(w), false);
 }
 
+static cu_result run_write(cu_context ctx, void *args)
+{
+	struct wait *w = args;
+	struct span word;
+
+	if (!span_get(ctx, w->addr, sizeof(uint32_t), true, &word))
+		return CU_ILLEGAL_ADDRESS;
+	__atomic_store_n((uint32_t *)(void *)word.p, w->value, __ATOMIC_RELEASE);
+	span_put(&word);
+	return CU_OK;
+}
+
+cu_result cuStreamWriteValue32_v2(cu_stream s, cu_ptr addr, uint32_t value, unsigned int flags)
+{
+	struct wait w = { addr, value };
+
+	MAY_FAIL();
+	if (flags || addr % 4 || !is_gpu(addr, 4))
+		return CU_INVALID_VALUE;
+	return stream_submit(s, run_write, &w, sizeof(w), false);
+}
+
 /* ---- kernels ---- */
 
 static cu_result run_copy_list(cu_context ctx, void *args)

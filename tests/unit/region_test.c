@@ -458,7 +458,7 @@ static void *crowd_member(void *arg)
 
 		x = x * 6364136223846793005u + 1442695040888963407u;
 		off = x >> 40 & 0xf000;
-		if (region_import(&set, NULL, number(c->mem) + off, 4096, &r))
+		if (region_import(&set, c->dev, number(c->mem) + off, 4096, &r))
 			continue;
 		/* Too late is an answer; a notice that comes twice or never is not. */
 		if (!(r->mem.caps & STRAIT_REGION_NOTICE) || region_on_revoke(r, count_notice, &c->notices)) {

@@ -51,7 +51,8 @@ bool bench_next(struct bench_worker *w, uint64_t *off)
 
 	if (atomic_load_explicit(&run->stop, memory_order_relaxed))
 		return false;
-	if (run->deadline_ns && now_ns() >= run->deadline_ns)
+	/* A row has at least one operation, however short its time. */
+	if (run->deadline_ns && now_ns() >= run->deadline_ns && atomic_load_explicit(&run->next, memory_order_relaxed))
 		return false;
 	i = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
 	if (!run->deadline_ns && i >= run->blocks)
