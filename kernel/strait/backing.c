@@ -33,9 +33,11 @@ static void give_back(struct work_struct *work)
 	unsigned int i;
 
 	/* A drive may have written to memory that can be swapped; device memory is nowhere written back to. */
-	for (i = 0; i < b->n; i++)
+	for (i = 0; !b->bridged && i < b->n; i++)
 		unpin_user_page_range_dirty_lock(virt_to_page(b->vec[i].iov_base),
 						 b->vec[i].iov_len >> PAGE_SHIFT, !b->pdev);
+	if (b->bridged)
+		strait_bridge_put(b->bridged);
 	uncharge(b);
 	pci_dev_put(b->pdev);
 	pci_dev_put(b->peer);
@@ -44,6 +46,24 @@ static void give_back(struct work_struct *work)
 	kvfree(b->vec);
 	kvfree(b->start);
 	kfree(b);
+}
+
+bool strait_backing_use(struct strait_backing *b)
+{
+	return refcount_inc_not_zero(&b->users);
+}
+
+void strait_backing_unuse(struct strait_backing *b)
+{
+	if (refcount_dec_and_test(&b->users))
+		complete_all(&b->idle);
+}
+
+void strait_backing_kill(struct strait_backing *b)
+{
+	if (!xchg(&b->killed, true))
+		strait_backing_unuse(b);
+	wait_for_completion(&b->idle);
 }
 
 void strait_backing_release(struct kref *kref)
@@ -117,6 +137,8 @@ struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs)
 	kref_init(&b->kref);
 	INIT_WORK(&b->work, give_back);
 	b->length = length;
+	refcount_set(&b->users, 1);
+	init_completion(&b->idle);
 	if (!runs)
 		return b;
 	b->vec = strait_zalloc_array(runs, sizeof(*b->vec));

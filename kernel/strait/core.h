@@ -16,20 +16,26 @@
  *			last hold may be dropped in an interrupt, and a work item gives the pages back.
  *
  * Revoking takes the backing from the region. It does not wait: what is in flight has a hold, and the
- * pages stay whose they are until it ends.
+ * pages stay whose they are until it ends. Memory of a bridge is another matter: its driver takes it
+ * away when its callback returns, so that kills the backing first, which waits for what is in flight.
+ * That is the one wait without a deadline; a drive that does not answer is reset by its own driver.
  *
  * Locks, all of them leaves:
  *	the xa_lock of a file's table
+ *	strait_bridged.lock	.backing, .gone of it
+ *	the bridge's mutex	which bridge there is
  *	strait_region.lock	.backing, .gone, .changes, .compared; taken under the mmap_lock by the notifier
  *
  * The mmap_lock of a process is taken with neither held.
  */
 
+#include <linux/completion.h>
 #include <linux/fs.h>
 #include <linux/io_uring/cmd.h>
 #include <linux/kref.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pci.h>
+#include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
@@ -56,6 +62,8 @@ enum strait_count {
 	STRAIT_COUNTS,
 };
 
+struct strait_bridged;
+
 struct strait_file {
 	struct xarray regions;
 	u32 next;
@@ -73,6 +81,10 @@ struct strait_backing {
 	struct mm_struct *mm;		/* charged for @length, NULL: nobody is */
 	bool charged;			/* to the module's limit */
 	struct dma_buf *dmabuf;		/* then there are no pages, and no vectors */
+	struct strait_bridged *bridged;	/* then the pages are not pinned by us */
+	refcount_t users;		/* I/O in flight, and 1 until it is killed */
+	bool killed;
+	struct completion idle;		/* no user is left */
 };
 
 struct strait_region {
@@ -141,6 +153,14 @@ void strait_backing_release(struct kref *kref);
 void strait_backing_iter(struct strait_backing *b, u64 offset, u64 length, int direction,
 			 struct iov_iter *iter);
 
+/*
+ * A use is what I/O has, along with a hold: strait_backing_kill() lets no new one begin, and returns
+ * when there is none. False: it has been killed.
+ */
+bool strait_backing_use(struct strait_backing *b);
+void strait_backing_unuse(struct strait_backing *b);
+void strait_backing_kill(struct strait_backing *b);
+
 static inline void strait_backing_put(struct strait_backing *b)
 {
 	kref_put(&b->kref, strait_backing_release);
@@ -158,6 +178,11 @@ int strait_region_give(struct strait_region *r, struct strait_backing *b);
 
 /* dmabuf.c */
 int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset);
+
+/* bridge.c */
+bool strait_bridge_there(void);
+int strait_bridge_back(struct strait_region *r, struct strait_backing **ret);
+void strait_bridge_put(struct strait_bridged *bridged);
 
 /* judge.c */
 void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v);

@@ -89,7 +89,8 @@ static int pin_pages(struct strait_region *r, struct page **pages, unsigned long
 					 pin_flags(r->kind), pages + done);
 		if (rc <= 0) {
 			unpin_user_pages(pages, done);
-			return rc ? rc : -EFAULT;
+			/* Device pages where ordinary ones are wanted. */
+			return !rc ? -EFAULT : rc == -EREMOTEIO ? -EOPNOTSUPP : rc;
 		}
 		done += rc;
 		cond_resched();
@@ -163,13 +164,14 @@ static int fill_region(struct strait_region *r)
 	struct strait_backing *b;
 	int rc;
 
-	rc = watch(r);
+	/* A bridge is told by its driver. */
+	rc = r->kind == STRAIT_IMPORT_NVP2P ? 0 : watch(r);
 	if (rc)
 		return rc;
-	rc = back(r, &b);
+	rc = r->kind == STRAIT_IMPORT_NVP2P ? strait_bridge_back(r, &b) : back(r, &b);
 	if (rc)
 		return rc;
-	if (r->kind == STRAIT_IMPORT_P2P)
+	if (r->kind != STRAIT_IMPORT_USER)
 		rc = find_device(b);
 	if (!rc)
 		rc = strait_backing_charge(b);

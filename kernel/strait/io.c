@@ -38,6 +38,7 @@ void strait_scene_close(struct strait_io_scene *s)
 {
 	if (s->file)
 		fput(s->file);
+	strait_backing_unuse(s->backing);
 	strait_backing_put(s->backing);
 }
 

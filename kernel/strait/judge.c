@@ -28,6 +28,8 @@ u64 strait_features(void)
 
 	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
 		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
+	if ((features & STRAIT_FEATURE_P2PDMA) && strait_bridge_there())
+		features |= STRAIT_FEATURE_IMPORT_NVP2P;
 	return features;
 }
 

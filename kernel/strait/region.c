@@ -137,8 +137,14 @@ int strait_region_use(struct strait_region *r, struct strait_backing **ret)
 	spin_unlock(&r->lock);
 	if (!b)
 		return -ENODEV;
+	if (!strait_backing_use(b)) {
+		strait_region_revoke(r);
+		strait_backing_put(b);
+		return -ENODEV;
+	}
 	rc = changes == compared ? 0 : compare(r, b, changes);
 	if (rc) {
+		strait_backing_unuse(b);
 		strait_backing_put(b);
 		return rc;
 	}
