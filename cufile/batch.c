@@ -5,103 +5,104 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#define MAX_ENTRIES 256 /* what a parameter can be set to */
+
 struct slot {
 	struct cf_file *file; /* NULL: free */
 	struct cf_mem *mem;
 	void *cookie;
 	uint64_t start;
+	uint64_t at; /* the bits of offsets and size */
 	uint32_t op;
 };
 
 struct batch {
-	struct batch *next;
-	unsigned int refs;
+	struct cf_node node;
+	atomic_uint refs;
 	unsigned int n;
 	pthread_mutex_t lock; /* the slots */
 	struct strait_queue *queue;
-	struct slot *slots;
+	struct slot slots[];
 };
 
-static struct batch *batches;
+static struct cf_hash batches;
 
 void cf_batches_forked(void)
 {
-	batches = NULL;
+	batches = (struct cf_hash){ 0 };
 }
 
 static struct batch *batch_get(CUfileBatchHandle_t id)
 {
-	struct batch *b;
+	struct batch *b = NULL;
+	struct cf_node *n;
 
 	pthread_mutex_lock(&cf.lock);
-	for (b = batches; b && b != id; b = b->next)
-		;
-	if (b)
-		b->refs++;
+	n = cf_hash_find(&batches, (uintptr_t)id);
+	if (n) {
+		b = cf_object(n, struct batch, node);
+		atomic_fetch_add(&b->refs, 1);
+	}
 	pthread_mutex_unlock(&cf.lock);
 	return b;
 }
 
-static void slot_clear(struct slot *s)
-{
-	cf_file_put(s->file);
-	cf_mem_put(s->mem);
-	s->file = NULL;
-}
-
 static void batch_put(struct batch *b)
 {
-	bool last;
-
-	pthread_mutex_lock(&cf.lock);
-	last = !--b->refs;
-	pthread_mutex_unlock(&cf.lock);
-	if (!last)
+	if (atomic_fetch_sub(&b->refs, 1) != 1)
 		return;
 	strait_queue_close(b->queue);
 	for (unsigned int i = 0; i < b->n; i++)
-		if (b->slots[i].file)
-			slot_clear(&b->slots[i]);
+		if (b->slots[i].file) {
+			cf_file_put(b->slots[i].file, 1);
+			cf_mem_put(b->slots[i].mem, 1);
+		}
 	pthread_mutex_destroy(&b->lock);
-	free(b->slots);
 	free(b);
 }
 
-static int set_up(CUfileBatchHandle_t *ret, unsigned int n)
+static int batch_new(struct strait_context *ctx, unsigned int n, CUfileBatchHandle_t *ret)
 {
 	struct strait_queue_opts o = { .size = sizeof(o), .entries = n };
-	struct strait_context *ctx;
-	struct batch *b;
-	int code;
+	struct batch *b = calloc(1, sizeof(*b) + n * sizeof(b->slots[0]));
+	int rc;
 
-	if (!ret || !n)
-		return CU_FILE_INVALID_VALUE;
-	code = cf_open_implicit();
-	if (code)
-		return code;
-	if (n > cf_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE))
-		return CU_FILE_INVALID_VALUE;
-	ctx = cf_context();
-	b = calloc(1, sizeof(*b));
-	if (!b || !ctx)
-		goto fail;
-	b->slots = calloc(n, sizeof(*b->slots));
-	if (!b->slots || strait_queue_open(ctx, &o, &b->queue))
-		goto fail;
+	if (!b)
+		return -ENOMEM;
+	rc = strait_queue_open(ctx, &o, &b->queue);
+	if (rc) {
+		free(b);
+		return rc;
+	}
 	b->refs = 1;
 	b->n = n;
 	pthread_mutex_init(&b->lock, NULL);
 	pthread_mutex_lock(&cf.lock);
-	b->next = batches;
-	batches = b;
+	rc = cf_hash_add(&batches, &b->node, (uintptr_t)b);
 	pthread_mutex_unlock(&cf.lock);
-	*ret = b;
-	return CU_FILE_SUCCESS;
-fail:
-	if (b)
-		free(b->slots);
-	free(b);
-	return CU_FILE_INTERNAL_BATCH_SETUP_ERROR;
+	if (rc)
+		batch_put(b);
+	else
+		*ret = b;
+	return rc;
+}
+
+static int set_up(CUfileBatchHandle_t *ret, unsigned int n)
+{
+	struct strait_context *ctx;
+	int code;
+
+	if (!ret || !n)
+		return CU_FILE_INVALID_VALUE;
+	code = cf_enter(&ctx);
+	if (code)
+		return code;
+	if (n > cf_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE) || n > MAX_ENTRIES)
+		code = CU_FILE_INVALID_VALUE;
+	else if (batch_new(ctx, n, ret))
+		code = CU_FILE_INTERNAL_BATCH_SETUP_ERROR;
+	cf_leave();
+	return code;
 }
 
 CF_API CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned int nr)
@@ -112,65 +113,126 @@ CF_API CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned int
 	return cf_error(code);
 }
 
-/* Fills a slot and the request for it. False if the entry is not one that can be submitted. */
-static bool prepare(struct slot *s, const CUfileIOParams_t *p, struct strait_transfer *t)
+/*
+ * What the entry before was about: entries of one batch mostly have file and memory in common, so that only the
+ * first of them has to be looked for, and references are taken and given back for all of them at once.
+ */
+struct run {
+	CUfileHandle_t fh;
+	const void *base;
+	struct cf_file *file;
+	struct cf_mem *mem;
+	struct strait_endpoint *ep[2]; /* to read and to write, NULL before one is asked for */
+	uint64_t offset;	       /* of base in the memory */
+	unsigned int n;		       /* references that are still to be taken */
+};
+
+static void run_end(struct run *r)
 {
-	uint64_t offset;
+	if (r->n) {
+		cf_file_ref(r->file, r->n);
+		cf_mem_ref(r->mem, r->n);
+	}
+	r->n = 0;
+}
+
+/* The file and the memory of an entry, one reference of each. */
+static bool run_take(struct run *r, const CUfileIOParams_t *p)
+{
+	uintptr_t addr = (uintptr_t)p->u.batch.devPtr_base + (uintptr_t)p->u.batch.devPtr_offset;
+
+	if (r->mem && r->fh == p->fh && r->base == p->u.batch.devPtr_base &&
+	    cf_mem_holds(r->mem, addr, p->u.batch.size)) {
+		r->n++;
+		return true;
+	}
+	run_end(r);
+	*r = (struct run){ .fh = p->fh, .base = p->u.batch.devPtr_base };
+	r->file = cf_file_get(p->fh);
+	if (!r->file)
+		return false;
+	if (!cf_mem_get(r->base, p->u.batch.devPtr_offset, p->u.batch.size, CF_MEM_FRESH, &r->mem, &r->offset))
+		return true;
+	cf_file_put(r->file, 1);
+	r->mem = NULL;
+	return false;
+}
+
+/* Fills a slot and the request for it. False if the entry is not one that can be submitted. */
+static bool prepare(struct run *r, struct slot *s, const CUfileIOParams_t *p, struct strait_transfer *t)
+{
+	uint32_t op = p->opcode == CUFILE_READ ? STRAIT_READ : STRAIT_WRITE;
 
 	if (p->mode != CUFILE_BATCH || (p->opcode != CUFILE_READ && p->opcode != CUFILE_WRITE) ||
-	    !p->u.batch.devPtr_base || p->u.batch.file_offset < 0 || p->u.batch.devPtr_offset < 0)
+	    !p->u.batch.devPtr_base || p->u.batch.file_offset < 0 || p->u.batch.devPtr_offset < 0 || !run_take(r, p))
 		return false;
-	s->file = cf_file_get(p->fh);
-	if (!s->file)
-		return false;
-	if (cf_mem_get(p->u.batch.devPtr_base, p->u.batch.devPtr_offset, p->u.batch.size, CF_MEM_FRESH, &s->mem,
-		       &offset)) {
-		cf_file_put(s->file);
-		s->file = NULL;
-		return false;
-	}
+	if (!r->ep[op])
+		r->ep[op] = cf_file_endpoint(r->file, op);
+	s->file = r->file;
+	s->mem = r->mem;
 	s->cookie = p->cookie;
-	s->op = p->opcode == CUFILE_READ ? STRAIT_READ : STRAIT_WRITE;
-	s->start = cf_now_ns();
+	s->op = op;
+	s->at = (uint64_t)p->u.batch.file_offset | (uint64_t)p->u.batch.devPtr_offset | p->u.batch.size;
 	*t = (struct strait_transfer){
-		.op = s->op,
+		.op = op,
 		.routes = cf.routes,
-		.endpoint = s->file->ep,
+		.endpoint = r->ep[op],
 		.region = s->mem->region,
 		.endpoint_offset = (uint64_t)p->u.batch.file_offset,
-		.region_offset = offset + (uint64_t)p->u.batch.devPtr_offset,
+		.region_offset = r->offset + (uint64_t)p->u.batch.devPtr_offset,
 		.length = p->u.batch.size,
 	};
 	return true;
 }
 
+/* Gives back what the slots hold. With the lock held. */
+static void release(struct batch *b, const unsigned int *slot, unsigned int n)
+{
+	unsigned int run;
+
+	for (unsigned int i = 0; i < n; i += run) {
+		struct slot *s = &b->slots[slot[i]];
+		struct cf_file *file = s->file;
+		struct cf_mem *mem = s->mem;
+
+		for (run = 0; i + run < n; run++) {
+			s = &b->slots[slot[i + run]];
+			if (s->file != file || s->mem != mem)
+				break;
+			s->file = NULL;
+		}
+		cf_file_put(file, run);
+		cf_mem_put(mem, run);
+	}
+}
+
 /* All or nothing. */
 static int submit(struct batch *b, unsigned int n, const CUfileIOParams_t *p)
 {
-	struct strait_transfer *t;
-	unsigned int done = 0;
+	struct strait_transfer t[MAX_ENTRIES];
+	unsigned int slot[MAX_ENTRIES], done = 0;
+	uint64_t now = cf_now_ns();
+	struct run r = { 0 };
 	int rc = -EINVAL;
 
 	if (!n || n > b->n || !p)
 		return -EINVAL;
-	t = calloc(n, sizeof(*t));
-	if (!t)
-		return -ENOMEM;
 	pthread_mutex_lock(&b->lock);
 	for (unsigned int at = 0; done < n && at < b->n; at++) {
 		if (b->slots[at].file)
 			continue;
-		if (!prepare(&b->slots[at], &p[done], &t[done]))
+		if (!prepare(&r, &b->slots[at], &p[done], &t[done]))
 			break;
+		b->slots[at].start = now;
+		slot[done] = at;
 		t[done++].user_data = at;
 	}
+	run_end(&r);
 	if (done == n)
 		rc = strait_queue_submit(b->queue, t, n);
 	if (rc)
-		while (done--)
-			slot_clear(&b->slots[t[done].user_data]);
+		release(b, slot, done);
 	pthread_mutex_unlock(&b->lock);
-	free(t);
 	return rc;
 }
 
@@ -207,23 +269,23 @@ static bool timeout_ns(const struct timespec *t, int64_t *ns)
 	return true;
 }
 
-static void deliver(struct batch *b, const struct strait_result *r, CUfileIOEvents_t *ev)
+static void deliver(const struct slot *s, const struct strait_result *r, uint64_t now, CUfileIOEvents_t *ev)
 {
-	struct slot *s = &b->slots[r->user_data];
 	int64_t result = r->status ? r->status : (int64_t)r->bytes;
 
 	*ev = (CUfileIOEvents_t){ .cookie = s->cookie, .ret = (size_t)result };
 	ev->status = !r->status ? CUFILE_COMPLETE : r->status == -ECANCELED ? CUFILE_CANCELED : CUFILE_FAILED;
-	cf_stat_batch(s->op, result, cf_now_ns() - s->start);
-	cf_stat_io(s->op, result, cf_now_ns() - s->start, s->mem, r->routes);
-	slot_clear(s);
+	cf_stat_batch(s->op, result, now - s->start);
+	cf_tally_add(s->op, result, r->route_bytes);
+	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes, s->at);
 }
 
 static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfileIOEvents_t *ev,
 		      const struct timespec *timeout)
 {
-	struct strait_result *results;
-	unsigned int max;
+	struct strait_result results[MAX_ENTRIES];
+	unsigned int slot[MAX_ENTRIES], max;
+	uint64_t now;
 	int64_t ns;
 	int n;
 
@@ -235,17 +297,17 @@ static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfil
 	*nr = 0;
 	if (!max)
 		return CU_FILE_SUCCESS;
-	results = calloc(max, sizeof(*results));
-	if (!results)
-		return CU_FILE_NOMEM_ERROR;
 	n = strait_queue_wait(b->queue, min, max, ns, results);
-	pthread_mutex_lock(&b->lock);
-	for (int i = 0; i < n; i++)
-		deliver(b, &results[i], &ev[i]);
-	pthread_mutex_unlock(&b->lock);
-	free(results);
 	if (n < 0)
 		return CU_FILE_INTERNAL_BATCH_GETSTATUS_ERROR;
+	now = cf_now_ns();
+	pthread_mutex_lock(&b->lock);
+	for (int i = 0; i < n; i++) {
+		slot[i] = (unsigned int)results[i].user_data;
+		deliver(&b->slots[slot[i]], &results[i], now, &ev[i]);
+	}
+	release(b, slot, (unsigned int)n);
+	pthread_mutex_unlock(&b->lock);
 	*nr = (unsigned int)n;
 	return CU_FILE_SUCCESS;
 }
@@ -282,17 +344,14 @@ CF_API CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 
 CF_API void cuFileBatchIODestroy(CUfileBatchHandle_t batch)
 {
-	struct batch *b = NULL, **at;
+	struct cf_node *n;
 
 	pthread_mutex_lock(&cf.lock);
-	for (at = &batches; *at && *at != batch; at = &(*at)->next)
-		;
-	if (*at) {
-		b = *at;
-		*at = b->next;
-	}
+	n = cf_hash_find(&batches, (uintptr_t)batch);
+	if (n)
+		cf_hash_del(&batches, n);
 	pthread_mutex_unlock(&cf.lock);
-	cf_stat_op(CF_BATCH_DESTROY, b != NULL);
-	if (b)
-		batch_put(b);
+	cf_stat_op(CF_BATCH_DESTROY, n != NULL);
+	if (n)
+		batch_put(cf_object(n, struct batch, node));
 }

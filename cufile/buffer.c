@@ -21,33 +21,32 @@ void cf_mem_forked(void)
 	memset(kept, 0, sizeof(kept));
 }
 
-void cf_mem_put(struct cf_mem *m)
+void cf_mem_ref(struct cf_mem *m, unsigned int n)
 {
-	bool last;
+	atomic_fetch_add_explicit(&m->refs, n, memory_order_relaxed);
+}
 
-	pthread_mutex_lock(&cf.lock);
-	last = !--m->refs;
-	pthread_mutex_unlock(&cf.lock);
-	if (!last)
+void cf_mem_put(struct cf_mem *m, unsigned int n)
+{
+	if (atomic_fetch_sub_explicit(&m->refs, n, memory_order_acq_rel) != n)
 		return;
 	strait_region_close(m->region);
 	free(m);
 }
 
-static int mem_new(const void *base, size_t len, struct cf_mem **ret)
+/* These and what calls them are for those who have entered. @on: where it is known to be, or NULL. */
+static int mem_new(struct strait_context *ctx, struct strait_device *on, const void *base, size_t len,
+		   struct cf_mem **ret)
 {
 	struct strait_region_info info = { .size = sizeof(info) };
 	struct strait_device_info dev = { .size = sizeof(dev) };
-	struct strait_context *ctx = cf_context();
 	struct cf_mem *m;
 	int rc;
 
-	if (!ctx)
-		return CU_FILE_DRIVER_NOT_INITIALIZED;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	rc = strait_region_import(ctx, NULL, (void *)(uintptr_t)base, len, &m->region);
+	rc = strait_region_import(ctx, on, (void *)(uintptr_t)base, len, &m->region);
 	if (rc) {
 		free(m);
 		return rc;
@@ -66,32 +65,34 @@ static int mem_new(const void *base, size_t len, struct cf_mem **ret)
 }
 
 /* All that can be imported from @base on: found by halving, since only trying tells how far it goes. */
-static int mem_whole(const void *base, struct cf_mem **ret)
+static int mem_whole(struct strait_context *ctx, const void *base, struct cf_mem **ret)
 {
 	struct cf_mem *m, *more;
 	size_t good = 1, bad;
 	int rc;
 
-	rc = mem_new(base, 1, &m);
+	rc = mem_new(ctx, NULL, base, 1, &m);
 	if (rc)
 		return rc;
 	if (m->host) {
-		*ret = m;
-		return 0;
+		/* The kernel knows how far it goes, and says so to who reads into it. */
+		rc = mem_new(ctx, m->dev, base, INT64_MAX - (uintptr_t)base, ret);
+		cf_mem_put(m, 1);
+		return rc;
 	}
-	for (bad = 2; !mem_new(base, bad, &more); bad *= 2) {
-		cf_mem_put(m);
+	for (bad = 2; !mem_new(ctx, m->dev, base, bad, &more); bad *= 2) {
+		cf_mem_put(m, 1);
 		m = more;
 		good = bad;
 	}
 	while (bad - good > 1) {
 		size_t mid = good + (bad - good) / 2;
 
-		if (mem_new(base, mid, &more)) {
+		if (mem_new(ctx, m->dev, base, mid, &more)) {
 			bad = mid;
 			continue;
 		}
-		cf_mem_put(m);
+		cf_mem_put(m, 1);
 		m = more;
 		good = mid;
 	}
@@ -115,7 +116,7 @@ static size_t place(uintptr_t addr)
 	return lo;
 }
 
-static bool holds(const struct cf_mem *m, uintptr_t addr, size_t len)
+bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t len)
 {
 	return addr >= m->addr && addr - m->addr <= m->len && len <= m->len - (addr - m->addr);
 }
@@ -136,10 +137,10 @@ static int find(uintptr_t base, off_t off, size_t size, unsigned int how, struct
 				*ret = kept[i];
 		return 0;
 	}
-	if (at && holds(bufs[at - 1], base + (uintptr_t)off, size))
+	if (at && cf_mem_holds(bufs[at - 1], base + (uintptr_t)off, size))
 		*ret = bufs[at - 1];
 	for (int i = 0; !*ret && i < KEPT; i++)
-		if (kept[i] && holds(kept[i], base + (uintptr_t)off, size))
+		if (kept[i] && cf_mem_holds(kept[i], base + (uintptr_t)off, size))
 			*ret = kept[i];
 	return 0;
 }
@@ -155,18 +156,20 @@ static void keep(struct cf_mem *m)
 			at = i;
 	old = kept[at];
 	kept[at] = m;
-	m->refs++;
+	cf_mem_ref(m, 1);
 	m->used = ++uses;
 	pthread_mutex_unlock(&cf.lock);
 	if (old)
-		cf_mem_put(old);
+		cf_mem_put(old, 1);
 }
 
 bool cf_mem_stale(struct cf_mem *m)
 {
+	struct strait_context *ctx;
 	struct cf_mem *fresh = NULL;
 	unsigned int drops = 0;
 	size_t at;
+	int rc = -1;
 
 	if (!m->identity)
 		return false;
@@ -180,7 +183,11 @@ bool cf_mem_stale(struct cf_mem *m)
 	at = at < nbufs && bufs[at] == m ? at : SIZE_MAX;
 	pthread_mutex_unlock(&cf.lock);
 	/* Registered memory that was freed and given out again is what the program means now. */
-	if (at != SIZE_MAX && !mem_new((void *)m->addr, m->len, &fresh)) {
+	if (at != SIZE_MAX && !cf_enter_open(&ctx)) {
+		rc = mem_new(ctx, NULL, (void *)m->addr, m->len, &fresh);
+		cf_leave();
+	}
+	if (!rc) {
 		pthread_mutex_lock(&cf.lock);
 		at = place(m->addr);
 		if (at < nbufs && bufs[at] == m) {
@@ -190,11 +197,33 @@ bool cf_mem_stale(struct cf_mem *m)
 		}
 		pthread_mutex_unlock(&cf.lock);
 		if (fresh)
-			cf_mem_put(fresh);
+			cf_mem_put(fresh, 1);
 	}
-	for (unsigned int i = 0; i < drops; i++)
-		cf_mem_put(m);
+	if (drops)
+		cf_mem_put(m, drops);
 	return drops > 0;
+}
+
+/* What nobody has registered, kept for the next time where that is safe. */
+static int mem_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+{
+	struct strait_context *ctx;
+	size_t len;
+	int rc;
+
+	if (__builtin_add_overflow((size_t)off, size, &len))
+		return -EINVAL;
+	rc = cf_enter_open(&ctx);
+	if (rc)
+		return rc;
+	rc = how & CF_MEM_WHOLE ? mem_whole(ctx, base, ret) : mem_new(ctx, NULL, base, len ? len : 1, ret);
+	if (!rc) {
+		(*ret)->whole = how & CF_MEM_WHOLE;
+		if ((*ret)->identity)
+			keep(*ret);
+	}
+	cf_leave();
+	return rc;
 }
 
 int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset)
@@ -204,31 +233,23 @@ int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struc
 
 	for (int tries = 0;; tries++) {
 		struct cf_mem *m = NULL;
-		size_t len;
 
 		pthread_mutex_lock(&cf.lock);
 		rc = find(addr, off, size, how, &m);
 		if (m) {
-			m->refs++;
+			cf_mem_ref(m, 1);
 			m->used = ++uses;
 		}
 		pthread_mutex_unlock(&cf.lock);
-		if (rc)
-			return rc;
-		if (!m) {
-			if (__builtin_add_overflow((size_t)off, size, &len))
-				return -EINVAL;
-			rc = how & CF_MEM_WHOLE ? mem_whole(base, &m) : mem_new(base, len ? len : 1, &m);
-			if (rc)
-				return rc;
-			m->whole = how & CF_MEM_WHOLE;
-			if (m->identity)
-				keep(m);
-		} else if ((how & CF_MEM_FRESH) && m->identity && strait_region_check(m->region) && tries < 4 &&
-			   cf_mem_stale(m)) {
-			cf_mem_put(m);
+		if (!rc && !m)
+			rc = mem_unregistered(base, off, size, how, &m);
+		else if (!rc && (how & CF_MEM_FRESH) && m->identity && strait_region_check(m->region) && tries < 4 &&
+			 cf_mem_stale(m)) {
+			cf_mem_put(m, 1);
 			continue;
 		}
+		if (rc)
+			return rc;
 		*offset = addr - m->addr;
 		*ret = m;
 		return 0;
@@ -247,10 +268,10 @@ void cf_mem_drop_all(void)
 	cf_mem_forked();
 	pthread_mutex_unlock(&cf.lock);
 	for (size_t i = 0; i < n; i++)
-		cf_mem_put(all[i]);
+		cf_mem_put(all[i], 1);
 	for (int i = 0; i < KEPT; i++)
 		if (cache[i])
-			cf_mem_put(cache[i]);
+			cf_mem_put(cache[i], 1);
 	free(all);
 }
 
@@ -289,22 +310,26 @@ static int insert(struct cf_mem *m)
 
 static int buf_register(const void *base, size_t len)
 {
+	struct strait_context *ctx;
 	struct cf_mem *m;
-	int code, rc;
+	int code;
 
 	if (!base || !len)
 		return CU_FILE_INVALID_VALUE;
-	code = cf_open_implicit();
+	code = cf_enter(&ctx);
 	if (code)
 		return code;
-	rc = mem_new(base, len, &m);
-	if (rc)
-		return rc > 0 ? rc : cf_code(rc);
-	pthread_mutex_lock(&cf.lock);
-	code = insert(m);
-	pthread_mutex_unlock(&cf.lock);
-	if (code)
-		cf_mem_put(m);
+	code = cf_code(mem_new(ctx, NULL, base, len, &m));
+	if (!code) {
+		pthread_mutex_lock(&cf.lock);
+		code = insert(m);
+		pthread_mutex_unlock(&cf.lock);
+		if (code)
+			cf_mem_put(m, 1);
+		else
+			cf_stat_buffer(m, true);
+	}
+	cf_leave();
 	return code;
 }
 
@@ -313,6 +338,8 @@ CF_API CUfileError_t cuFileBufRegister(const void *base, size_t length, int flag
 	int code = buf_register(base, length);
 
 	cf_stat_op(CF_BUF_REG, !code);
+	if (code)
+		cf_stat_buffer(NULL, true);
 	return cf_error(code);
 }
 
@@ -332,6 +359,7 @@ CF_API CUfileError_t cuFileBufDeregister(const void *base)
 	cf_stat_op(CF_BUF_DEREG, m != NULL);
 	if (!m)
 		return cf_error(CU_FILE_MEMORY_NOT_REGISTERED);
-	cf_mem_put(m);
+	cf_stat_buffer(m, false);
+	cf_mem_put(m, 1);
 	return CF_OK;
 }

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#define DEFAULT_PATH "/etc/cufile.json"
-#define MAX_FILE (1 << 20)
+#include <strait_knobs.h>
 
 static const struct {
 	const char *path;
@@ -42,6 +41,7 @@ static const struct {
 	{ "properties.use_pci_p2pdma", CUFILE_PARAM_USE_PCIP2PDMA },
 	{ "properties.prefer_iouring", CUFILE_PARAM_PREFER_IO_URING },
 	{ "properties.force_odirect_mode", CUFILE_PARAM_FORCE_ODIRECT_MODE },
+	{ "properties.vanilla_posix_mode", CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE },
 	{ "miscellaneous.api_check_aggressive", CUFILE_PARAM_FS_MISC_API_CHECK_AGGRESSIVE },
 	{ "miscellaneous.skip_topology_detection", CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION },
 	{ "miscellaneous.stream_memops_bypass", CUFILE_PARAM_STREAM_MEMOPS_BYPASS },
@@ -65,57 +65,46 @@ struct reading {
 	char ignored[2048];
 };
 
-static bool in_force(const struct cf_json_value *v)
+/* Keeps a value that is a parameter. */
+static bool take(const struct knob *v)
 {
 	for (size_t i = 0; i < COUNT(size_keys); i++)
-		if (v->kind == CF_JSON_NUMBER && !strcmp(v->path, size_keys[i].path)) {
+		if (v->kind == KNOB_NUMBER && !strcmp(v->path, size_keys[i].path)) {
 			cf_size_configure(size_keys[i].param, v->number < 0 ? SIZE_MAX : (size_t)v->number);
 			return true;
 		}
 	for (size_t i = 0; i < COUNT(bool_keys); i++)
-		if (v->kind == CF_JSON_BOOL && !strcmp(v->path, bool_keys[i].path)) {
+		if (v->kind == KNOB_BOOL && !strcmp(v->path, bool_keys[i].path)) {
 			cf_bool_configure(bool_keys[i].param, v->number != 0);
 			return true;
 		}
-	if (v->kind == CF_JSON_STRING && !strcmp(v->path, "logging.level"))
+	if (v->kind == KNOB_STRING && !strcmp(v->path, "logging.level"))
 		cf_string_configure(CUFILE_PARAM_LOGGING_LEVEL, v->text);
-	else if (v->kind == CF_JSON_STRING && !strcmp(v->path, "logging.dir"))
+	else if (v->kind == KNOB_STRING && !strcmp(v->path, "logging.dir"))
 		cf_string_configure(CUFILE_PARAM_LOG_DIR, v->text);
-	else if (v->kind == CF_JSON_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_size_kb"))
+	else if (v->kind == KNOB_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_size_kb"))
 		cf_slab_configure(false, (unsigned int)v->index, (size_t)v->number);
-	else if (v->kind == CF_JSON_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_count"))
+	else if (v->kind == KNOB_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_count"))
 		cf_slab_configure(true, (unsigned int)v->index, (size_t)v->number);
 	else
 		return false;
 	return true;
 }
 
-static void setting(void *arg, const struct cf_json_value *v)
+static void add_name(struct reading *r, const char *name, size_t n)
 {
-	struct reading *r = arg;
 	size_t len = strlen(r->ignored);
 
-	if (in_force(v) || v->index > 0 || v->kind == CF_JSON_EMPTY)
-		return;
-	if (len + strlen(v->path) + 2 < sizeof(r->ignored))
-		sprintf(r->ignored + len, " %s", v->path);
+	if (len + n + 2 < sizeof(r->ignored))
+		sprintf(r->ignored + len, " %.*s", (int)n, name);
 }
 
-/* The file as text, or NULL with errno set. */
-static char *slurp(const char *path)
+static void setting(void *arg, const struct knob *v)
 {
-	FILE *f = fopen(path, "re");
-	char *text;
-	size_t n;
+	bool taken = take(v);
 
-	if (!f)
-		return NULL;
-	text = malloc(MAX_FILE + 1);
-	n = text ? fread(text, 1, MAX_FILE, f) : 0;
-	fclose(f);
-	if (text)
-		text[n] = 0;
-	return text;
+	if ((!taken || knob_effect(v->path) != KNOB_IN_FORCE) && v->index <= 0 && v->kind != KNOB_EMPTY)
+		add_name(arg, v->path, strlen(v->path));
 }
 
 static bool truth(const char *text)
@@ -140,21 +129,51 @@ static void read_environment(void)
 		cf_string_configure(CUFILE_PARAM_ENV_LOGFILE_PATH, v);
 }
 
+extern char **environ;
+
+/* Variables that are cuFile's and mean nothing here. */
+static void read_names(struct reading *r)
+{
+	for (char **e = environ; e && *e; e++) {
+		const char *end = strchr(*e, '=');
+		char name[64];
+
+		if (strncmp(*e, "CUFILE_", 7) || !end || (size_t)(end - *e) >= sizeof(name))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)(end - *e), *e);
+		if (knob_env_effect(name) != KNOB_IN_FORCE)
+			add_name(r, name, strlen(name));
+	}
+}
+
+/* A program that opens the driver again and again is told once, as long as it is the same. */
+static void tell_ignored(const struct reading *r, const char *path)
+{
+	static struct reading told;
+
+	if (!r->ignored[0] || !strcmp(r->ignored, told.ignored))
+		return;
+	cf_log(CF_WARN, "%s and the environment: without effect here:%s", path, r->ignored);
+	/* Only what was written counts. */
+	if (cf_logs(CF_WARN))
+		told = *r;
+}
+
 /* A file that is missing or broken is no reason to fail: some programs name one that does not exist. */
 void cf_config_read(void)
 {
-	const char *named = getenv("CUFILE_ENV_PATH_JSON"), *path = named && named[0] ? named : DEFAULT_PATH;
+	const char *named = getenv(KNOBS_FILE_ENV), *path = named && named[0] ? named : KNOBS_FILE;
 	struct reading r = { .ignored = "" };
-	char *text = slurp(path);
-	int err = errno, line = text ? cf_json_read(text, setting, &r) : 0;
+	char *text = knobs_load(path);
+	int err = errno, line = text ? knobs_read(text, setting, &r) : 0;
 
 	read_environment();
+	read_names(&r);
 	cf_params_log();
 	if (!text && path == named)
 		cf_log(CF_WARN, "%s: %s; the defaults are taken", path, strerror(err));
 	if (line)
 		cf_log(CF_WARN, "%s:%d: is not JSON; what stands before is taken", path, line);
-	if (r.ignored[0])
-		cf_log(CF_WARN, "%s: without effect here:%s", path, r.ignored);
+	tell_ignored(&r, path);
 	free(text);
 }

@@ -3,9 +3,12 @@
 #define CUFILE_CORE_H
 
 /*
- * What the parts of libcufile share. One lock, cf.lock, guards all tables and reference counts; it is
- * never held over a call that can sleep on I/O. Objects (files, memory, batches) are found by pointer in
- * tables of what is alive, so that a handle that is no longer, or never was, one is noticed.
+ * What the parts of libcufile share. One lock, cf.lock, guards all tables; it is never held over a call that
+ * can sleep on I/O. Objects (files, memory, batches) are found by pointer in tables of what is alive, so that a
+ * handle that is no longer, or never was, one is noticed. A table has a reference of what is in it.
+ *
+ * Whoever needs the context, or puts something into a table, is inside of cf_enter() and cf_leave(): the last
+ * close waits until nobody is.
  *
  * In a child made by fork() everything starts empty: what was inherited is not registered there, and the
  * driver can be opened anew.
@@ -13,6 +16,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,23 +24,29 @@
 #include <cufile.h>
 #include <strait/strait.h>
 
+#include "hash.h"
+
 #define CF_API __attribute__((visibility("default")))
 
 enum cf_level { CF_NOTICE, CF_ERROR, CF_WARN, CF_INFO, CF_DEBUG, CF_TRACE };
 
 /* A registered file. */
 struct cf_file {
-	struct cf_file *next;
-	unsigned int refs;
+	struct cf_node by_handle, by_fd;
+	atomic_uint refs;
 	int fd; /* the number it was registered under; not ours */
 	dev_t dev;
 	ino_t ino;
+	atomic_bool read_only; /* and worth a lease */
 	struct strait_endpoint *ep;
+	/* The same with a read lease, for batches and streams; made when first asked for, NULL before. */
+	_Atomic(struct strait_endpoint *) leased;
+	pthread_mutex_t lease_lock;
 };
 
 /* A range of memory that Strait knows as a region. */
 struct cf_mem {
-	unsigned int refs;
+	atomic_uint refs;
 	uintptr_t addr;
 	size_t len;
 	struct strait_region *region;
@@ -50,10 +60,14 @@ struct cf_mem {
 
 struct cf_state {
 	pthread_mutex_t lock;
+	pthread_cond_t left; /* users has become 0 */
 	long opens;
+	bool closing;
+	unsigned int users;
 	struct strait_context *ctx;
-	uint32_t routes; /* what transfers may take */
-	struct cf_file *files;
+	_Atomic uint32_t routes; /* what transfers may take */
+	bool leases;		 /* may be taken on files */
+	struct cf_hash files, files_by_fd;
 };
 
 extern struct cf_state cf;
@@ -73,16 +87,29 @@ int cf_code(int rc);
 ssize_t cf_fail(int err);
 uint64_t cf_now_ns(void);
 
-/* driver.c. Opens the driver unless it is open; a CUfileOpError. */
+/*
+ * driver.c. cf_enter() opens the driver unless it is open; a CUfileOpError. With cf_enter_open() it has to be open.
+ * The context is there until cf_leave().
+ */
+int cf_enter(struct strait_context **ctx);
+int cf_enter_open(struct strait_context **ctx);
+void cf_leave(void);
+/* Opens the driver unless it is open. */
 int cf_open_implicit(void);
 bool cf_is_open(void);
+/* What is claimed: 1.15 is 1150. */
+int cf_version(void);
+/* For those who know that nobody closes the driver meanwhile. */
 struct strait_context *cf_context(void);
 
 /* handle.c. A reference, or NULL for what is no registered file. */
 struct cf_file *cf_file_get(CUfileHandle_t fh);
-void cf_file_put(struct cf_file *f);
-/* With the lock held: unlinks all; the caller puts them afterwards. */
-struct cf_file *cf_files_take(void);
+void cf_file_ref(struct cf_file *f, unsigned int n);
+void cf_file_put(struct cf_file *f, unsigned int n);
+/* What to move many pieces through. */
+struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op);
+void cf_files_drop_all(void);
+void cf_files_forked(void);
 
 /*
  * buffer.c. cf_mem_get: memory that holds [base + off, base + off + size) and how far that lies from its
@@ -92,7 +119,10 @@ struct cf_file *cf_files_take(void);
 #define CF_MEM_WHOLE 1u
 #define CF_MEM_FRESH 2u
 int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset);
-void cf_mem_put(struct cf_mem *m);
+void cf_mem_ref(struct cf_mem *m, unsigned int n);
+void cf_mem_put(struct cf_mem *m, unsigned int n);
+/* Is [addr, addr + len) in it? */
+bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t len);
 /* The memory behind @m was freed: it must not be found again. True if another try makes sense. */
 bool cf_mem_stale(struct cf_mem *m);
 void cf_mem_drop_all(void);
@@ -101,7 +131,7 @@ uint64_t cf_mem_registered_bytes(int gpu);
 /* io.c. Bytes, or a negative errno or CUfileOpError. */
 ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
 
-/* stream.c */
+/* stream.c. Nobody is inside then. */
 void cf_streams_close_all(void);
 void cf_streams_reap(void);
 void cf_streams_forked(void);
@@ -111,6 +141,7 @@ void cf_batches_forked(void);
 void cf_mem_forked(void);
 void cf_params_forked(void);
 void cf_stats_forked(void);
+void cf_tally_forked(void);
 
 /* stats.c */
 enum cf_op {
@@ -123,10 +154,18 @@ enum cf_op {
 	CF_BATCH_DESTROY
 };
 void cf_stat_op(enum cf_op op, bool ok);
-void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes);
+/* A buffer of @m was registered or given back, or could not be: NULL. */
+void cf_stat_buffer(const struct cf_mem *m, bool registered);
+/* A transfer. @at: the bits of its offsets and its size, to see whether all are whole pages. */
+void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at);
+void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns);
 void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns);
 void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
+
+/* tally.c. @route_bytes may be NULL. */
+void cf_tally_open(void);
+void cf_tally_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
 
 /* params.c. Values in force; at open they have been checked. */
 void cf_params_load(void);
@@ -149,19 +188,6 @@ void cf_slab_configure(bool count, unsigned int index, size_t value);
 
 /* config.c: reads cufile.json, then the environment. */
 void cf_config_read(void);
-
-/* json.c. Called for each value that is no object; elements of arrays have their index, else -1. */
-enum cf_json_kind { CF_JSON_NULL, CF_JSON_BOOL, CF_JSON_NUMBER, CF_JSON_STRING, CF_JSON_EMPTY };
-struct cf_json_value {
-	const char *path; /* "properties.allow_compat_mode" */
-	int index;
-	enum cf_json_kind kind;
-	double number; /* of a bool too */
-	const char *text;
-};
-typedef void cf_json_fn(void *arg, const struct cf_json_value *v);
-/* JSON with comments. 0, or the number of the line that is wrong. */
-int cf_json_read(const char *text, cf_json_fn *fn, void *arg);
 
 /* log.c */
 void cf_log(enum cf_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

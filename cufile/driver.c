@@ -4,12 +4,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #undef cuFileDriverClose
 
 #define DEFAULT_VERSION 1150
 
-struct cf_state cf = { .lock = PTHREAD_MUTEX_INITIALIZER };
+struct cf_state cf = { .lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER };
 
 static unsigned int p2p_flags[CU_FILE_MAX_TARGET_TYPES];
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one opens or closes at a time */
@@ -74,21 +75,44 @@ static void fork_parent(void)
 static void fork_child(void)
 {
 	cf.opens = 0;
+	cf.users = 0;
+	cf.closing = false;
 	cf.ctx = NULL;
-	cf.files = NULL;
+	cf_files_forked();
 	cf_mem_forked();
 	cf_streams_forked();
 	cf_batches_forked();
 	cf_params_forked();
 	cf_stats_forked();
+	cf_tally_forked();
 	cf_log_forked();
 	pthread_mutex_init(&cf.lock, NULL);
+	pthread_cond_init(&cf.left, NULL);
 	pthread_mutex_init(&open_lock, NULL);
 }
 
 static void fork_setup(void)
 {
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+/*
+ * Page cache that may stay registered for the device, under leases: as much as the program lets be pinned, but
+ * no large part of the machine's memory.
+ */
+static uint64_t pinned_budget(void)
+{
+	uint64_t limit = (uint64_t)cf_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB) * 1024;
+	uint64_t eighth = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 8;
+
+	return limit < eighth ? limit : eighth;
+}
+
+static bool leases_wanted(void)
+{
+	const char *text = getenv("STRAIT_CUFILE_LEASE");
+
+	return !text || strcmp(text, "0");
 }
 
 /* With open_lock held. */
@@ -102,6 +126,7 @@ static int open_context(void)
 	cf_params_check();
 	o.log_level = cf_logs(CF_DEBUG) ? STRAIT_LOG_DEBUG : cf_logs(CF_INFO) ? STRAIT_LOG_INFO : STRAIT_LOG_WARN;
 	o.pool_bytes = cf_pool_bytes();
+	o.pinned_budget = pinned_budget();
 	if (cf_size_given(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
 		o.queue_depth = (uint32_t)cf_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
 	rc = strait_context_open(&o, &ctx);
@@ -109,11 +134,14 @@ static int open_context(void)
 		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
 		return cf_code(rc);
 	}
+	cf_tally_open();
 	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
+	strait_context_share(ctx);
 	pthread_mutex_lock(&cf.lock);
 	cf.ctx = ctx;
 	cf.routes = STRAIT_ROUTE_ANY;
-	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE))
+	cf.leases = leases_wanted();
+	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE) || cf_bool(CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE))
 		cf.routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) |
 			    STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST);
 	pthread_mutex_unlock(&cf.lock);
@@ -137,11 +165,46 @@ static int driver_open(bool again)
 		code = open_context();
 	if (fresh && !code) {
 		pthread_mutex_lock(&cf.lock);
-		cf.opens = 1;
+		cf.opens++;
 		pthread_mutex_unlock(&cf.lock);
 	}
 	pthread_mutex_unlock(&open_lock);
 	return code;
+}
+
+int cf_enter_open(struct strait_context **ctx)
+{
+	int code = CU_FILE_DRIVER_NOT_INITIALIZED;
+
+	pthread_mutex_lock(&cf.lock);
+	if (cf.opens && !cf.closing) {
+		cf.users++;
+		*ctx = cf.ctx;
+		code = CU_FILE_SUCCESS;
+	}
+	pthread_mutex_unlock(&cf.lock);
+	return code;
+}
+
+int cf_enter(struct strait_context **ctx)
+{
+	int code;
+
+	/* One that is closing is waited for, and opened anew. */
+	while (cf_enter_open(ctx)) {
+		code = driver_open(false);
+		if (code)
+			return code;
+	}
+	return CU_FILE_SUCCESS;
+}
+
+void cf_leave(void)
+{
+	pthread_mutex_lock(&cf.lock);
+	if (!--cf.users && cf.closing)
+		pthread_cond_signal(&cf.left);
+	pthread_mutex_unlock(&cf.lock);
 }
 
 int cf_open_implicit(void)
@@ -154,7 +217,7 @@ bool cf_is_open(void)
 	bool open;
 
 	pthread_mutex_lock(&cf.lock);
-	open = cf.opens > 0;
+	open = cf.opens > 0 && !cf.closing;
 	pthread_mutex_unlock(&cf.lock);
 	return open;
 }
@@ -178,7 +241,6 @@ CF_API CUfileError_t cuFileDriverOpen(void)
 static int driver_close(void)
 {
 	struct strait_context *ctx = NULL;
-	struct cf_file *files = NULL;
 	int code = CU_FILE_SUCCESS;
 
 	pthread_mutex_lock(&open_lock);
@@ -186,21 +248,22 @@ static int driver_close(void)
 	if (!cf.opens) {
 		code = CU_FILE_DRIVER_NOT_INITIALIZED;
 	} else if (!--cf.opens) {
+		cf.closing = true;
+		while (cf.users)
+			pthread_cond_wait(&cf.left, &cf.lock);
 		ctx = cf.ctx;
 		cf.ctx = NULL;
-		files = cf_files_take();
 	}
 	pthread_mutex_unlock(&cf.lock);
 	if (ctx) {
+		strait_context_share(NULL);
 		cf_streams_close_all();
 		cf_mem_drop_all();
-		while (files) {
-			struct cf_file *f = files;
-
-			files = f->next;
-			cf_file_put(f);
-		}
+		cf_files_drop_all();
 		strait_context_close(ctx);
+		pthread_mutex_lock(&cf.lock);
+		cf.closing = false;
+		pthread_mutex_unlock(&cf.lock);
 	}
 	pthread_mutex_unlock(&open_lock);
 	return code;
@@ -227,18 +290,22 @@ CF_API long cuFileUseCount(void)
 	return n;
 }
 
-/* 1.15 is 1150. */
-CF_API CUfileError_t cuFileGetVersion(int *version)
+int cf_version(void)
 {
 	const char *text = getenv("STRAIT_CUFILE_VERSION");
 	int major, minor;
 
-	if (!version)
-		return cf_error(CU_FILE_INVALID_VALUE);
-	*version = DEFAULT_VERSION;
 	if (text && sscanf(text, "%d.%d", &major, &minor) == 2 && major > 0 && major < 1000 && minor >= 0 &&
 	    minor < 100)
-		*version = 1000 * major + 10 * minor;
+		return 1000 * major + 10 * minor;
+	return DEFAULT_VERSION;
+}
+
+CF_API CUfileError_t cuFileGetVersion(int *version)
+{
+	if (!version)
+		return cf_error(CU_FILE_INVALID_VALUE);
+	*version = cf_version();
 	return CF_OK;
 }
 

@@ -8,46 +8,113 @@
 
 struct cf_file *cf_file_get(CUfileHandle_t fh)
 {
-	struct cf_file *f;
+	struct cf_file *f = NULL;
+	struct cf_node *n;
 
 	pthread_mutex_lock(&cf.lock);
-	for (f = cf.files; f && f != fh; f = f->next)
-		;
-	if (f)
-		f->refs++;
+	n = cf_hash_find(&cf.files, (uintptr_t)fh);
+	if (n) {
+		f = cf_object(n, struct cf_file, by_handle);
+		cf_file_ref(f, 1);
+	}
 	pthread_mutex_unlock(&cf.lock);
 	return f;
 }
 
-void cf_file_put(struct cf_file *f)
+void cf_file_ref(struct cf_file *f, unsigned int n)
 {
-	bool last;
+	atomic_fetch_add_explicit(&f->refs, n, memory_order_relaxed);
+}
 
-	pthread_mutex_lock(&cf.lock);
-	last = !--f->refs;
-	pthread_mutex_unlock(&cf.lock);
-	if (!last)
-		return;
+static void file_free(struct cf_file *f)
+{
+	strait_endpoint_close(atomic_load(&f->leased));
 	strait_endpoint_close(f->ep);
+	pthread_mutex_destroy(&f->lease_lock);
 	free(f);
 }
 
-struct cf_file *cf_files_take(void)
+void cf_file_put(struct cf_file *f, unsigned int n)
 {
-	struct cf_file *all = cf.files;
+	if (atomic_fetch_sub_explicit(&f->refs, n, memory_order_acq_rel) == n)
+		file_free(f);
+}
 
-	cf.files = NULL;
-	return all;
+void cf_files_forked(void)
+{
+	cf.files = cf.files_by_fd = (struct cf_hash){ 0 };
+}
+
+void cf_files_drop_all(void)
+{
+	struct cf_node *n;
+
+	pthread_mutex_lock(&cf.lock);
+	while (cf_hash_take(&cf.files_by_fd))
+		;
+	do {
+		n = cf_hash_take(&cf.files);
+		if (!n)
+			break;
+		pthread_mutex_unlock(&cf.lock);
+		cf_file_put(cf_object(n, struct cf_file, by_handle), 1);
+		pthread_mutex_lock(&cf.lock);
+	} while (n);
+	pthread_mutex_unlock(&cf.lock);
+}
+
+/* The descriptor is the program's: it may be another file's by now. */
+static struct strait_endpoint *lease(struct cf_file *f)
+{
+	struct strait_endpoint *ep = f->ep;
+	struct strait_context *ctx;
+	struct stat st;
+
+	if (cf_enter_open(&ctx))
+		return ep;
+	if (!fstat(f->fd, &st) && st.st_dev == f->dev && st.st_ino == f->ino && S_ISREG(st.st_mode) &&
+	    strait_file_import(ctx, f->fd, STRAIT_FILE_LEASE, &ep))
+		ep = f->ep;
+	cf_leave();
+	return ep;
+}
+
+/*
+ * With a read lease the file is known not to change, and the device reads it where it lies in the page cache. Who
+ * opens the file for writing is kept waiting for as long as the lease takes to be given back, so this is for those
+ * alone who move many pieces, from a file that they cannot write themselves.
+ */
+struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op)
+{
+	struct strait_endpoint *ep;
+
+	if (op != STRAIT_READ || !f->read_only || !cf.leases)
+		return f->ep;
+	ep = atomic_load_explicit(&f->leased, memory_order_acquire);
+	if (ep)
+		return ep;
+	pthread_mutex_lock(&f->lease_lock);
+	ep = atomic_load(&f->leased);
+	if (!ep) {
+		ep = lease(f);
+		if (ep == f->ep)
+			f->read_only = false;
+		else
+			atomic_store(&f->leased, ep);
+	}
+	pthread_mutex_unlock(&f->lease_lock);
+	return ep;
 }
 
 /* The same descriptor, and it still is the file it was: a number closed and given anew is another. */
 static bool registered(int fd, const struct stat *st)
 {
-	const struct cf_file *f;
+	for (struct cf_node *n = cf_hash_find(&cf.files_by_fd, (uintptr_t)fd); n; n = cf_hash_again(n)) {
+		const struct cf_file *f = cf_object(n, struct cf_file, by_fd);
 
-	for (f = cf.files; f; f = f->next)
-		if (f->fd == fd && f->dev == st->st_dev && f->ino == st->st_ino)
+		if (f->dev == st->st_dev && f->ino == st->st_ino)
 			return true;
+	}
 	return false;
 }
 
@@ -90,46 +157,66 @@ static int check(const CUfileDescr_t *d, struct stat *st)
 	return oflags & O_APPEND ? CU_FILE_INVALID_FILE_OPEN_FLAG : CU_FILE_SUCCESS;
 }
 
-static int handle_register(CUfileHandle_t *fh, const CUfileDescr_t *d)
+/* With the lock held. */
+static int file_add(struct cf_file *f, const struct stat *st)
 {
-	struct strait_context *ctx;
+	if (registered(f->fd, st))
+		return CU_FILE_HANDLE_ALREADY_REGISTERED;
+	if (cf_hash_add(&cf.files, &f->by_handle, (uintptr_t)f))
+		return CU_FILE_NOMEM_ERROR;
+	if (!cf_hash_add(&cf.files_by_fd, &f->by_fd, (uintptr_t)f->fd))
+		return CU_FILE_SUCCESS;
+	cf_hash_del(&cf.files, &f->by_handle);
+	return CU_FILE_NOMEM_ERROR;
+}
+
+static int file_new(struct strait_context *ctx, const CUfileDescr_t *d, CUfileHandle_t *fh)
+{
 	struct cf_file *f;
 	struct stat st;
 	int code, rc;
 
-	if (!fh || !d)
-		return CU_FILE_INVALID_VALUE;
-	code = cf_open_implicit();
-	if (!code)
-		code = check(d, &st);
+	code = check(d, &st);
 	if (code)
 		return code;
-	ctx = cf_context();
 	f = calloc(1, sizeof(*f));
-	if (!f || !ctx) {
-		free(f);
-		return ctx ? CU_FILE_NOMEM_ERROR : CU_FILE_DRIVER_NOT_INITIALIZED;
-	}
-	*f = (struct cf_file){ .refs = 1, .fd = d->handle.fd, .dev = st.st_dev, .ino = st.st_ino };
+	if (!f)
+		return CU_FILE_NOMEM_ERROR;
+	f->refs = 1;
+	f->fd = d->handle.fd;
+	f->dev = st.st_dev;
+	f->ino = st.st_ino;
+	f->read_only = (fcntl(f->fd, F_GETFL) & (O_ACCMODE | O_DIRECT)) == O_RDONLY &&
+		       !cf_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE);
+	pthread_mutex_init(&f->lease_lock, NULL);
 	rc = strait_file_import(ctx, f->fd, cf_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE) ? STRAIT_FILE_DIRECT : 0, &f->ep);
 	code = rc ? cf_code(rc) : routes(ctx, f->ep, f->fd);
 	if (!code) {
 		pthread_mutex_lock(&cf.lock);
-		if (registered(f->fd, &st)) {
-			code = CU_FILE_HANDLE_ALREADY_REGISTERED;
-		} else {
-			f->next = cf.files;
-			cf.files = f;
-		}
+		code = file_add(f, &st);
 		pthread_mutex_unlock(&cf.lock);
 	}
 	if (code) {
-		strait_endpoint_close(f->ep);
-		free(f);
+		file_free(f);
 		return code;
 	}
 	*fh = f;
 	return CU_FILE_SUCCESS;
+}
+
+static int handle_register(CUfileHandle_t *fh, const CUfileDescr_t *d)
+{
+	struct strait_context *ctx;
+	int code;
+
+	if (!fh || !d)
+		return CU_FILE_INVALID_VALUE;
+	code = cf_enter(&ctx);
+	if (code)
+		return code;
+	code = file_new(ctx, d, fh);
+	cf_leave();
+	return code;
 }
 
 CF_API CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *descr)
@@ -144,18 +231,19 @@ CF_API CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *des
 
 CF_API void cuFileHandleDeregister(CUfileHandle_t fh)
 {
-	struct cf_file *f = NULL, **at;
+	struct cf_file *f = NULL;
+	struct cf_node *n;
 
 	pthread_mutex_lock(&cf.lock);
-	for (at = &cf.files; *at && *at != fh; at = &(*at)->next)
-		;
-	if (*at) {
-		f = *at;
-		*at = f->next;
+	n = cf_hash_find(&cf.files, (uintptr_t)fh);
+	if (n) {
+		f = cf_object(n, struct cf_file, by_handle);
+		cf_hash_del(&cf.files, n);
+		cf_hash_del(&cf.files_by_fd, &f->by_fd);
 	}
 	pthread_mutex_unlock(&cf.lock);
 	cf_stat_op(CF_HANDLE_DEREG, f != NULL);
 	cf_streams_reap();
 	if (f)
-		cf_file_put(f);
+		cf_file_put(f, 1);
 }

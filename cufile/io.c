@@ -25,10 +25,12 @@ ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, of
 		rc = strait_transfer_run(&t, STRAIT_FOREVER, &r);
 		if ((rc != -ESTALE && rc != -ENODEV) || tries || !cf_mem_stale(m))
 			break;
-		cf_mem_put(m);
+		cf_mem_put(m, 1);
 	}
-	cf_stat_io(op, rc ? rc : (int64_t)r.bytes, cf_now_ns() - start, m, r.routes);
-	cf_mem_put(m);
+	cf_tally_add(op, rc ? rc : (int64_t)r.bytes, r.route_bytes);
+	cf_stat_io(op, rc ? rc : (int64_t)r.bytes, cf_now_ns() - start, m, r.routes,
+		   (uint64_t)file_off | (uint64_t)buf_off | size);
+	cf_mem_put(m, 1);
 	return rc ? rc : (ssize_t)r.bytes;
 }
 
@@ -47,7 +49,7 @@ static ssize_t move(CUfileHandle_t fh, uint32_t op, const void *base, size_t siz
 	if (!f)
 		return cf_fail(CU_FILE_HANDLE_NOT_REGISTERED);
 	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : cf_run(f, op, base, size, file_off, buf_off);
-	cf_file_put(f);
+	cf_file_put(f, 1);
 	return n < 0 ? cf_fail((int)-n) : n;
 }
 
@@ -65,6 +67,7 @@ CF_API ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off
 static ssize_t move_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *iov, size_t n, off_t off,
 			   unsigned int flags)
 {
+	uint64_t start = cf_now_ns();
 	ssize_t sum = 0;
 	size_t total = 0;
 
@@ -80,12 +83,15 @@ static ssize_t move_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *
 		if (!iov[i].len)
 			continue;
 		part = move(fh, op, iov[i].base, iov[i].len, off + sum, 0);
-		if (part < 0)
-			return sum ? sum : -1;
+		if (part < 0) {
+			sum = sum ? sum : -1;
+			break;
+		}
 		sum += part;
 		if ((size_t)part < iov[i].len)
 			break;
 	}
+	cf_stat_vector(op, sum, cf_now_ns() - start);
 	return sum;
 }
 

@@ -2,16 +2,27 @@
 /* Counters of what passes through this library. They count between start and stop, from level 1 on. */
 #include "core.h"
 
-#include <stdatomic.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #define GPUS 16
+#define VERSION_WITH_VECTORS 1190
+
+/* Stands behind the first level from 1.19 on. */
+struct vectors {
+	CUfileOpCounter_t ops[2];
+	uint64_t bytes[2], bw_bytes_per_sec[2], lat_avg_us[2], ops_per_sec[2], lat_sum_us[2];
+};
+
+_Static_assert(sizeof(struct vectors) == 112, "layout");
 
 _Static_assert(sizeof(CUfileStatsLevel1_t) == 512 && sizeof(CUfileStatsLevel2_t) == 1024, "layout");
 _Static_assert(sizeof(CUfilePerGpuStats_t) == 248 && sizeof(CUfileStatsLevel3_t) == 5000, "layout");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUfileStatsLevel3_t s;
+static struct vectors v;
+static CUfilePerGpuStats_t buffers[GPUS]; /* n_mmap* alone */
 static atomic_int level;
 static atomic_bool running;
 static uint64_t since_ns, run_ns; /* of the current run; of those before it */
@@ -62,7 +73,36 @@ static int bucket(uint64_t bytes)
 	return k;
 }
 
-static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_mem *m, uint32_t routes)
+void cf_stat_buffer(const struct cf_mem *m, bool registered)
+{
+	int gpu = m ? m->gpu : 0;
+
+	if (!counts() || gpu < 0 || gpu >= GPUS)
+		return;
+	pthread_mutex_lock(&lock);
+	if (registered) {
+		buffers[gpu].n_mmap++;
+		*(m ? &buffers[gpu].n_mmap_ok : &buffers[gpu].n_mmap_err) += 1;
+		if (m && s.num_gpus <= (uint32_t)gpu)
+			s.num_gpus = (uint32_t)gpu + 1;
+	} else {
+		buffers[gpu].n_mmap_free++;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns)
+{
+	if (!counts())
+		return;
+	pthread_mutex_lock(&lock);
+	count(&v.ops[op], result >= 0);
+	v.bytes[op] += result > 0 ? (uint64_t)result : 0;
+	v.lat_sum_us[op] += ns / 1000;
+	pthread_mutex_unlock(&lock);
+}
+
+static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_mem *m, uint32_t routes, bool unaligned)
 {
 	CUfilePerGpuStats_t *g = &s.per_gpu_stats[m->gpu];
 	bool p2p = routes & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
@@ -74,6 +114,7 @@ static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_
 		g->n_total_reads++;
 		g->n_p2p_reads += p2p;
 		g->n_posix_reads += !p2p;
+		g->n_unaligned_reads += unaligned;
 		g->n_reads_err += result < 0;
 		g->read_bytes += bytes;
 		g->read_duration_us += us;
@@ -81,13 +122,14 @@ static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_
 		g->n_total_writes++;
 		g->n_p2p_writes += p2p;
 		g->n_posix_writes += !p2p;
+		g->n_unaligned_writes += unaligned;
 		g->n_writes_err += result < 0;
 		g->writes_bytes += bytes;
 		g->write_duration_us += us;
 	}
 }
 
-void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes)
+void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at)
 {
 	CUfileStatsLevel1_t *b = &s.detailed.basic;
 	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
@@ -107,7 +149,7 @@ void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m
 		s.detailed.write_size_kb_hist[bucket(bytes)] += result >= 0;
 	}
 	if (m->gpu >= 0 && m->gpu < GPUS)
-		count_gpu(op, result, ns / 1000, m, routes);
+		count_gpu(op, result, ns / 1000, m, routes, at % 4096);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -124,6 +166,7 @@ void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns)
 		count(&b->batch_mixed_io_submit_ops, ok);
 	if (ok) {
 		b->batch_enqueued_ops.ok += entries;
+		b->batch_posix_enqueued_ops.ok += entries;
 		b->batch_submit_lat_sum_us += ns / 1000;
 		b->last_batch_read_bytes = b->last_batch_write_bytes = 0;
 	}
@@ -140,6 +183,7 @@ void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns)
 	pthread_mutex_lock(&lock);
 	count(&b->batch_complete_ops, result >= 0);
 	count(&b->batch_processed_ops, result >= 0);
+	count(&b->batch_posix_processed_ops, result >= 0);
 	b->batch_completion_lat_sum_us += ns / 1000;
 	*(op == STRAIT_READ ? &b->batch_read_bytes : &b->batch_write_bytes) += bytes;
 	*(op == STRAIT_READ ? &b->last_batch_read_bytes : &b->last_batch_write_bytes) += bytes;
@@ -197,6 +241,8 @@ CF_API CUfileError_t cuFileStatsReset(void)
 {
 	pthread_mutex_lock(&lock);
 	memset(&s, 0, sizeof(s));
+	memset(&v, 0, sizeof(v));
+	memset(buffers, 0, sizeof(buffers));
 	run_ns = 0;
 	since_ns = cf_now_ns();
 	pthread_mutex_unlock(&lock);
@@ -213,8 +259,47 @@ static uint64_t mean(uint64_t sum, uint64_t n)
 	return n ? sum / n : 0;
 }
 
+/* The share of the time in which a transfer was under way, in percent. */
+static uint64_t share(uint64_t us, uint64_t ns)
+{
+	uint64_t percent = ns ? us * 100000 / ns : 0;
+
+	return percent < 100 ? percent : 100;
+}
+
+/* The driver is there if a device was used; nothing else of it is needed here. */
+static void uuid_of(int gpu, char *uuid)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	int (*get)(char *uuid, int device) = NULL;
+	int (*ordinal)(int *device, int n) = NULL;
+	int device;
+
+	if (!lib)
+		return;
+	*(void **)&get = dlsym(lib, "cuDeviceGetUuid_v2");
+	*(void **)&ordinal = dlsym(lib, "cuDeviceGet");
+	if (get && ordinal && !ordinal(&device, gpu))
+		get(uuid, device);
+	dlclose(lib);
+}
+
+static void finish_gpu(CUfilePerGpuStats_t *g, int gpu, uint64_t ns)
+{
+	uuid_of(gpu, g->uuid);
+	g->read_bw_bytes_per_sec = rate(g->read_bytes, ns);
+	g->write_bw_bytes_per_sec = rate(g->writes_bytes, ns);
+	g->read_utilization = share(g->read_duration_us, ns);
+	g->write_utilization = share(g->write_duration_us, ns);
+	g->reg_bytes = cf_mem_registered_bytes(gpu);
+	g->n_mmap = buffers[gpu].n_mmap;
+	g->n_mmap_ok = buffers[gpu].n_mmap_ok;
+	g->n_mmap_err = buffers[gpu].n_mmap_err;
+	g->n_mmap_free = buffers[gpu].n_mmap_free;
+}
+
 /* A copy with what follows from the counters. */
-static int snapshot(int wanted, CUfileStatsLevel3_t *out)
+static int snapshot(int wanted, CUfileStatsLevel3_t *out, struct vectors *vec)
 {
 	CUfileStatsLevel1_t *b = &out->detailed.basic;
 	uint64_t ns;
@@ -223,6 +308,7 @@ static int snapshot(int wanted, CUfileStatsLevel3_t *out)
 		return CU_FILE_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
 	*out = s;
+	*vec = v;
 	ns = run_ns + (atomic_load(&running) ? cf_now_ns() - since_ns : 0);
 	pthread_mutex_unlock(&lock);
 	b->read_bw_bytes_per_sec = rate(b->read_bytes, ns);
@@ -238,23 +324,32 @@ static int snapshot(int wanted, CUfileStatsLevel3_t *out)
 	b->batch_submit_lat_avg_us = mean(b->batch_submit_lat_sum_us, b->batch_submit_ops.ok);
 	b->batch_completion_lat_avg_us =
 		mean(b->batch_completion_lat_sum_us, b->batch_complete_ops.ok + b->batch_complete_ops.err);
-	for (uint32_t i = 0; i < out->num_gpus; i++) {
-		CUfilePerGpuStats_t *g = &out->per_gpu_stats[i];
-
-		g->read_bw_bytes_per_sec = rate(g->read_bytes, ns);
-		g->write_bw_bytes_per_sec = rate(g->writes_bytes, ns);
-		g->reg_bytes = cf_mem_registered_bytes((int)i);
+	for (int op = 0; op < 2; op++) {
+		vec->bw_bytes_per_sec[op] = rate(vec->bytes[op], ns);
+		vec->ops_per_sec[op] = rate(vec->ops[op].ok, ns);
+		vec->lat_avg_us[op] = mean(vec->lat_sum_us[op], vec->ops[op].ok + vec->ops[op].err);
 	}
+	for (uint32_t i = 0; i < out->num_gpus; i++)
+		finish_gpu(&out->per_gpu_stats[i], (int)i, ns);
 	return CU_FILE_SUCCESS;
 }
 
+/* Programs of 1.19 have the vectors between the first level and the rest. */
 static CUfileError_t get(int wanted, void *out, size_t len)
 {
+	size_t first = sizeof(CUfileStatsLevel1_t);
 	CUfileStatsLevel3_t *all = out ? malloc(sizeof(*all)) : NULL;
-	int code = all ? snapshot(wanted, all) : out ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE;
+	struct vectors vec;
+	int code = all ? snapshot(wanted, all, &vec) : out ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE;
+	char *to = out;
 
-	if (!code)
-		memcpy(out, all, len);
+	if (!code && cf_version() < VERSION_WITH_VECTORS) {
+		memcpy(to, all, len);
+	} else if (!code) {
+		memcpy(to, all, first);
+		memcpy(to + first, &vec, sizeof(vec));
+		memcpy(to + first + sizeof(vec), (char *)all + first, len - first);
+	}
 	free(all);
 	return cf_error(code);
 }

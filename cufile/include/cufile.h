@@ -229,6 +229,8 @@ typedef enum CUfileDriverStatusFlags {
 typedef enum CUfileDriverControlFlags {
 	CU_FILE_USE_POLL_MODE = 0,
 	CU_FILE_ALLOW_COMPAT_MODE = 1,
+	CU_FILE_VANILLA_POSIX_IO_MODE = 2,
+	CU_FILE_FALLBACK_IO_MODE = 4,
 } CUfileDriverControlFlags_t;
 
 typedef enum CUfileFeatureFlags {
@@ -246,6 +248,11 @@ typedef enum CUfileP2PFlags {
 	CUFILE_C2C = 3,
 	CUFILE_NVIDIA_PEERMEM = 4,
 } CUfileP2PFlags_t;
+
+#define CU_FILE_P2P_FLAG_PCI_P2PDMA (1 << CUFILE_P2PDMA)
+#define CU_FILE_P2P_FLAG_NVFS (1 << CUFILE_NVFS)
+#define CU_FILE_P2P_FLAG_DMABUF (1 << CUFILE_DMABUF)
+#define CU_FILE_P2P_FLAG_C2C (1 << CUFILE_C2C)
 
 typedef struct CUfileDrvProps {
 	struct {
@@ -299,11 +306,11 @@ typedef struct cufileRDMAInfo {
 #define CU_FILE_RDMA_RELAXED_ORDERING (1 << 1)
 
 typedef struct CUfileFSOps {
-	const char *(*fs_type)(void *handle);
-	int (*getRDMADeviceList)(void *handle, sockaddr_t **hostaddrs);
-	int (*getRDMADevicePriority)(void *handle, char *path, size_t len, off_t off, sockaddr_t *hostaddr);
-	ssize_t (*read)(void *handle, char *buf, size_t len, off_t off, cufileRDMAInfo_t *info);
-	ssize_t (*write)(void *handle, const char *buf, size_t len, off_t off, cufileRDMAInfo_t *info);
+	const char *(*fs_type)(const void *handle);
+	int (*getRDMADeviceList)(const void *handle, sockaddr_t **hostaddrs);
+	int (*getRDMADevicePriority)(const void *handle, char *path, size_t len, off_t off, const sockaddr_t *hostaddr);
+	ssize_t (*read)(const void *handle, char *buf, size_t len, off_t off, const cufileRDMAInfo_t *info);
+	ssize_t (*write)(const void *handle, const char *buf, size_t len, off_t off, const cufileRDMAInfo_t *info);
 } CUfileFSOps_t;
 
 typedef struct CUfileDescr_t {
@@ -428,17 +435,22 @@ typedef enum CUFileBoolConfigParameter_t {
 	CUFILE_PARAM_FORCE_ODIRECT_MODE,
 	CUFILE_PARAM_SKIP_TOPOLOGY_DETECTION,
 	CUFILE_PARAM_STREAM_MEMOPS_BYPASS,
+	CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE,
+	CUFILE_PARAM_GDS_FALLBACK_IO,
 } CUFileBoolConfigParameter_t;
 
 typedef enum CUFileStringConfigParameter_t {
 	CUFILE_PARAM_LOGGING_LEVEL,
 	CUFILE_PARAM_ENV_LOGFILE_PATH,
 	CUFILE_PARAM_LOG_DIR,
+	CUFILE_PARAM_RDMA_TRANSPORT,
 } CUFileStringConfigParameter_t;
 
 typedef enum CUFileArrayConfigParameter_t {
 	CUFILE_PARAM_POSIX_POOL_SLAB_SIZE_KB,
 	CUFILE_PARAM_POSIX_POOL_SLAB_COUNT,
+	CUFILE_PARAM_GPU_BOUNCE_BUFFER_SLAB_SIZE_KB,
+	CUFILE_PARAM_GPU_BOUNCE_BUFFER_SLAB_COUNT,
 } CUFileArrayConfigParameter_t;
 
 CUfileError_t cuFileGetParameterSizeT(CUFileSizeTConfigParameter_t param, size_t *value);
@@ -454,7 +466,9 @@ CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_valu
 							 int len);
 CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_values, size_t *count_values, int len);
 
-/* Statistics. */
+/* Statistics. In the form they had up to version 1.18. */
+#define CUFILE_GPU_UUID_LEN 16
+
 typedef struct CUfileOpCounter {
 	uint64_t ok;
 	uint64_t err;
@@ -513,7 +527,7 @@ typedef struct CUfileStatsLevel2 {
 } CUfileStatsLevel2_t;
 
 typedef struct CUfilePerGpuStats {
-	char uuid[16];
+	char uuid[CUFILE_GPU_UUID_LEN];
 	uint64_t read_bytes;
 	uint64_t read_bw_bytes_per_sec;
 	uint64_t read_utilization;

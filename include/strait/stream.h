@@ -2,6 +2,7 @@
 #ifndef STRAIT_STREAM_H
 #define STRAIT_STREAM_H
 
+#include <strait/transfer.h>
 #include <strait/types.h>
 
 #ifdef __cplusplus
@@ -9,6 +10,7 @@ extern "C" {
 #endif
 
 typedef void strait_stream_fn(void *arg);
+typedef void strait_stream_done_fn(void *arg, const struct strait_result *result);
 
 /**
  * struct strait_stream_transfer - A transfer ordered on a stream
@@ -16,12 +18,16 @@ typedef void strait_stream_fn(void *arg);
  * @op: enum strait_op
  * @routes: as in struct strait_transfer
  * @endpoint: one side
- * @region: the other side
+ * @region: the other side: memory of the stream's device, or of the host
  * @endpoint_offset: where the offset is found when the stream reaches the transfer
- * @region_offset: likewise
+ * @region_offset: likewise; counted from @region_base on
  * @length: likewise
  * @result: where the bytes moved, or a negative errno, are stored before later work on the stream
  *	runs; may be NULL
+ * @region_base: where in the region offsets are counted from
+ * @done: called after @result was stored and before later work on the stream runs, from any thread; must not
+ *	call into the library; not called when strait_stream_transfer() has failed; may be NULL
+ * @done_arg: first argument of @done
  *
  * The four pointers must stay valid until the stream has passed the transfer.
  */
@@ -35,6 +41,9 @@ struct strait_stream_transfer {
 	const uint64_t *region_offset;
 	const uint64_t *length;
 	int64_t *result;
+	uint64_t region_base;
+	strait_stream_done_fn *done;
+	void *done_arg;
 };
 
 /**
@@ -63,6 +72,16 @@ STRAIT_API int strait_stream_import(struct strait_device *dev, void *native, str
 STRAIT_API void strait_stream_close(struct strait_stream *stream);
 
 /**
+ * strait_stream_forget() - Free an imported stream that may not be there any more
+ * @stream: the stream, or NULL
+ *
+ * For applications that do not say when they destroy their streams: waits for the transfers that were put on it,
+ * as the work on a destroyed stream still runs, and does not touch the stream itself. One that was made by
+ * strait_stream_open() is closed as by strait_stream_close().
+ */
+STRAIT_API void strait_stream_forget(struct strait_stream *stream);
+
+/**
  * strait_stream_call() - Put a host function on a stream
  * @stream: the stream
  * @fn: called when all earlier work is done; later work waits for it to return. On the emulated
@@ -84,7 +103,7 @@ STRAIT_API int strait_stream_call(struct strait_stream *stream, strait_stream_fn
  * parameters then, and later work on the stream sees its result and its bytes. A transfer that fails
  * stores its error in @t->result and the stream goes on.
  *
- * Return: 0; -EINVAL; -EXDEV when the region is on another device; -ENODEV; -EOPNOTSUPP; -ENOMEM.
+ * Return: 0; -EINVAL; -EXDEV when the region is the memory of another device; -ENODEV; -EOPNOTSUPP; -ENOMEM.
  */
 STRAIT_API int strait_stream_transfer(struct strait_stream *stream, const struct strait_stream_transfer *t);
 

@@ -3,6 +3,7 @@
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/pci-p2pdma.h>
 #include <linux/pci.h>
 #include <linux/slab.h>
@@ -20,6 +21,7 @@ MODULE_PARM_DESC(register_bar,
 
 struct pinned {
 	struct nvidia_p2p_page_table *table;	/* the driver's */
+	struct mutex lock;			/* the next one; taken under the driver's lock */
 	bool went;				/* the memory has, and the table with it */
 	u64 address;
 	void (*gone)(void *arg);
@@ -35,7 +37,10 @@ static void free_callback(void *data)
 	struct pinned *p = data;
 
 	p->gone(p->arg);
-	WRITE_ONCE(p->went, true);
+	/* Who still reads the table reads it to the end. */
+	mutex_lock(&p->lock);
+	p->went = true;
+	mutex_unlock(&p->lock);
 }
 
 static u32 table_page_bytes(const struct nvidia_p2p_page_table *table)
@@ -111,6 +116,7 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 	p = kzalloc(sizeof(*p), GFP_KERNEL_ACCOUNT);
 	if (!p)
 		return -ENOMEM;
+	mutex_init(&p->lock);
 	p->address = address;
 	p->gone = gone;
 	p->arg = arg;
@@ -120,7 +126,9 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 		return rc == -EINVAL ? -EFAULT : rc;
 	}
 	m->priv = p;
-	rc = READ_ONCE(p->went) ? -ENODEV : copy_addresses(p->table, m);
+	mutex_lock(&p->lock);
+	rc = p->went ? -ENODEV : copy_addresses(p->table, m);
+	mutex_unlock(&p->lock);
 	if (!rc)
 		rc = need_pages(m);
 	if (rc)

@@ -23,6 +23,43 @@ STRAIT_API void strait_context_close(struct strait_context *ctx)
 		engine_unref(ctx);
 }
 
+static pthread_mutex_t share_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct strait_context *shared; /* with a reference */
+
+STRAIT_API int strait_context_share(struct strait_context *ctx)
+{
+	struct strait_context *old;
+
+	if (ctx) {
+		API_ALIVE(ctx);
+		engine_ref(ctx);
+	}
+	pthread_mutex_lock(&share_lock);
+	old = shared;
+	shared = ctx;
+	pthread_mutex_unlock(&share_lock);
+	if (old)
+		engine_unref(old);
+	return 0;
+}
+
+STRAIT_API int strait_context_shared(struct strait_context **ret)
+{
+	struct strait_context *ctx;
+
+	API_CHECK(ret);
+	pthread_mutex_lock(&share_lock);
+	/* One that was inherited by fork() is nobody's here. */
+	ctx = shared && !engine_alive(shared) ? shared : NULL;
+	if (ctx)
+		engine_ref(ctx);
+	pthread_mutex_unlock(&share_lock);
+	if (!ctx)
+		return -ENOENT;
+	*ret = ctx;
+	return 0;
+}
+
 STRAIT_API int strait_stats_get(struct strait_context *ctx, struct strait_stats *stats)
 {
 	struct strait_stats s = { .size = sizeof(s) };

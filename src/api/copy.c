@@ -20,7 +20,7 @@ static int use_begin(struct use *u, struct strait_region *region, uint64_t off, 
 	rc = region_use(region, off, len);
 	if (rc)
 		return rc;
-	rc = engine_stream_get(region->dev, &region->mem, &u->ls);
+	rc = engine_stream_get(region->dev, &region->mem, false, &u->ls);
 	if (rc)
 		region_unuse(region);
 	return rc;

@@ -25,7 +25,7 @@ STRAIT_API int strait_transfer_run(const struct strait_transfer *t, int64_t time
 		return rc;
 	}
 	deadline = timeout_ns > STRAIT_FOREVER / 2 ? UINT64_MAX : os_now_ns() + (uint64_t)timeout_ns;
-	transfer_execute(t, deadline, NULL, &r);
+	transfer_execute(t, deadline, NULL, false, &r);
 	transfer_end(t, 1);
 	*result = r;
 	return r.status;
@@ -112,6 +112,12 @@ STRAIT_API void strait_stream_close(struct strait_stream *stream)
 {
 	if (stream && !engine_alive(stream_context(stream)))
 		stream_close(stream);
+}
+
+STRAIT_API void strait_stream_forget(struct strait_stream *stream)
+{
+	if (stream && !engine_alive(stream_context(stream)))
+		stream_forget(stream);
 }
 
 STRAIT_API int strait_stream_call(struct strait_stream *stream, strait_stream_fn *fn, void *arg)

@@ -53,6 +53,16 @@ static inline bool range_fits_off_t(uint64_t off, uint64_t len)
 	return off <= INT64_MAX && len <= INT64_MAX - off;
 }
 
+/* In a loop that waits for another thread. */
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 /*
  * The two directions of a struct that starts with `size`. `first` is the size of the first version
  * ever published: less than that is malformed.

@@ -44,6 +44,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 	pthread_mutex_init(&de->lock, NULL);
 	list_init(&de->streams);
 	list_init(&de->words);
+	list_init(&de->retired);
 	dev->engine = de;
 	return 0;
 }
@@ -57,6 +58,17 @@ static void free_stream(struct strait_device *dev, struct lane_stream *ls)
 	free(ls);
 }
 
+static void free_words(struct strait_device *dev, struct list *words)
+{
+	list_for_each_safe(it, tmp, words) {
+		struct stream_word *w = list_entry(it, struct stream_word, node);
+
+		dev->ops->host_unregister(dev, &w->reg);
+		os_unmap((void *)w->word, WORD_BYTES);
+		free(w);
+	}
+}
+
 static void close_device(struct strait_device *dev)
 {
 	struct device_engine *de = dev->engine;
@@ -65,13 +77,8 @@ static void close_device(struct strait_device *dev)
 		return;
 	list_for_each_safe(it, tmp, &de->streams)
 		free_stream(dev, list_entry(it, struct lane_stream, node));
-	list_for_each_safe(it, tmp, &de->words) {
-		struct stream_word *w = list_entry(it, struct stream_word, node);
-
-		dev->ops->host_unregister(dev, &w->reg);
-		os_unmap((void *)w->word, WORD_BYTES);
-		free(w);
-	}
+	free_words(dev, &de->words);
+	free_words(dev, &de->retired);
 	pool_fini(&de->pool);
 	pthread_mutex_destroy(&de->lock);
 	free(de);
@@ -201,7 +208,7 @@ void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool brok
 	os_ring_close(ring);
 }
 
-int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lane_stream **ret)
+int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart, struct lane_stream **ret)
 {
 	struct device_engine *de = device_engine(dev);
 	struct lane_stream *ls;
@@ -210,7 +217,7 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lan
 	pthread_mutex_lock(&de->lock);
 	list_for_each(it, &de->streams) {
 		ls = list_entry(it, struct lane_stream, node);
-		if (ls->space == m->space) {
+		if (ls->space == m->space && ls->apart == apart) {
 			list_del(&ls->node);
 			pthread_mutex_unlock(&de->lock);
 			*ret = ls;
@@ -223,7 +230,8 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lan
 		return -ENOMEM;
 	list_init(&ls->node);
 	ls->space = m->space;
-	rc = dev->ops->stream_open(dev, m, &ls->stream);
+	ls->apart = apart;
+	rc = apart ? dev->ops->stream_open_apart(dev, m, &ls->stream) : dev->ops->stream_open(dev, m, &ls->stream);
 	if (rc) {
 		free(ls);
 		return rc;
@@ -304,6 +312,15 @@ void engine_word_put(struct strait_device *dev, struct stream_word *w)
 
 	pthread_mutex_lock(&de->lock);
 	list_add(&de->words, &w->node);
+	pthread_mutex_unlock(&de->lock);
+}
+
+void engine_word_retire(struct strait_device *dev, struct stream_word *w)
+{
+	struct device_engine *de = device_engine(dev);
+
+	pthread_mutex_lock(&de->lock);
+	list_add(&de->retired, &w->node);
 	pthread_mutex_unlock(&de->lock);
 }
 

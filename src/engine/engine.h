@@ -27,6 +27,7 @@ struct device_engine {
 	pthread_mutex_t lock;
 	struct list streams; /* idle struct lane_stream */
 	struct list words;   /* idle struct stream_word */
+	struct list retired; /* those that a stream may still be looking at */
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
 	atomic_uint registering;
 };
@@ -64,6 +65,7 @@ struct strait_context {
 struct lane_stream {
 	struct list node;
 	uintptr_t space;
+	bool apart;
 	struct dev_stream *stream;
 	struct dev_event *events[64]; /* idle ones */
 	unsigned int n_events;
@@ -94,13 +96,16 @@ struct os_ring *engine_ring_get(struct strait_context *ctx);
 /* A broken ring is closed instead of kept. */
 void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool broken);
 
-int engine_stream_get(struct strait_device *dev, const struct mem *m, struct lane_stream **ret);
+/* @apart: for what a stream of the application's waits for, see stream_open_apart. */
+int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart, struct lane_stream **ret);
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);
 
 int engine_word_get(struct strait_device *dev, struct stream_word **ret);
 void engine_word_put(struct strait_device *dev, struct stream_word *w);
+/* Never to be used again before the context is closed. */
+void engine_word_retire(struct strait_device *dev, struct stream_word *w);
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
 void endpoint_unref(struct strait_endpoint *ep, unsigned int n);

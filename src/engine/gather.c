@@ -60,6 +60,15 @@ static bool in_place(const struct strait_transfer *t, uint64_t *len)
 	       !ep->ops->length(ep, len);
 }
 
+/* Registering a window brings all of it into memory: not worth it where that is not so already. */
+static bool window_cached(const struct keep_place *p)
+{
+	uint64_t start = align_down(p->off, p->dev->tuning.window_bytes), bytes;
+	uint64_t len = min_u64(p->dev->tuning.window_bytes, p->ep_len - start);
+
+	return !p->ep->ops->cached(p->ep, start, len, &bytes) && bytes >= len / 8 * 7;
+}
+
 /* Finds, or makes, the registered windows of those items that can be read in place. */
 static void find_places(struct strait_context *ctx, struct gather *g)
 {
@@ -92,7 +101,7 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 
 		if (!p->ep)
 			continue;
-		if (!p->kept)
+		if (!p->kept && window_cached(p))
 			p->kept = keep_get(&ctx->keeper, p->ep, p->dev, p->off, p->ep_len);
 		if (p->kept && p->off + p->len > p->kept->off + p->kept->len) {
 			/* It reaches into the next window. */
@@ -339,7 +348,7 @@ void gather_run(struct gather *g)
 		memset(g->item[i].result, 0, sizeof(*g->item[i].result));
 		g->item[i].result->user_data = g->item[i].t->user_data;
 	}
-	rc = engine_stream_get(dev, &first->region->mem, &ls);
+	rc = engine_stream_get(dev, &first->region->mem, false, &ls);
 	if (!rc)
 		rc = pool_enter(pool, &user);
 	if (!rc) {

@@ -197,7 +197,7 @@ static int read_pieces(struct lane *l, struct window *w)
 
 	w->got = 0;
 	w->err = w->device_status = 0;
-	rc = engine_stream_get(job->dev, &job->region->mem, &ls);
+	rc = engine_stream_get(job->dev, &job->region->mem, job->apart, &ls);
 	if (rc)
 		return rc;
 	w->route = pages ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;

@@ -9,7 +9,8 @@
 
 #define DEFAULT_ENTRIES 1024
 #define MAX_ENTRIES (1u << 20)
-#define SMALL_PER_PUMP 32 /* small transfers worth waking another thread for */
+#define SMALL_PER_PUMP 32 /* small transfers worth waking another thread for, if it has to copy them */
+#define HELP_NS 10000000  /* who waits for less gets no work to do meanwhile */
 
 enum entry_state { ENTRY_FREE, ENTRY_PENDING, ENTRY_RUNNING, ENTRY_DONE };
 
@@ -40,8 +41,10 @@ struct strait_queue {
 	struct list free, pending, done;
 	unsigned int n_free, n_done;
 	unsigned int n_small, n_large; /* pending */
+	unsigned int per_pump;	       /* small transfers that one pump takes at least, if there are as many */
 	unsigned int pumps;	       /* posted or running */
 	unsigned int busy;	       /* of those with a large transfer in hand, which may take long */
+	unsigned int helpers;	       /* waiters that do the work of one */
 	unsigned int waiters;
 	bool closing;
 	struct pump *pump[WORKERS_MAX];
@@ -81,6 +84,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return -ENOMEM;
+	q->per_pump = SMALL_PER_PUMP;
 	q->n_entries = q->n_free = o.entries ? o.entries : DEFAULT_ENTRIES;
 	q->entries = calloc(q->n_entries, sizeof(*q->entries));
 	q->pump[0] = pump_new(q); /* what was submitted must find one, even if there is no memory for more */
@@ -118,8 +122,10 @@ static void complete(struct strait_queue *q, struct entry *e)
 static unsigned int take_batch(struct strait_queue *q, struct pump *p)
 {
 	struct entry *e = list_first(&q->pending, struct entry, node);
-	unsigned int n = 0;
+	unsigned int n = 0, pumps = q->pumps - q->busy + q->helpers, share = (q->n_small + pumps - 1) / pumps;
 
+	if (share < q->per_pump)
+		share = q->per_pump;
 	p->gather.n = 0;
 	p->gather.used = 0;
 	if (!e->small) {
@@ -133,7 +139,7 @@ static unsigned int take_batch(struct strait_queue *q, struct pump *p)
 		e = list_entry(it, struct entry, node);
 		if (!e->small)
 			continue;
-		if (!gather_add(&p->gather, &e->t, &e->r))
+		if (n == share || !gather_add(&p->gather, &e->t, &e->r))
 			break;
 		q->n_small--;
 		e->state = ENTRY_RUNNING;
@@ -157,45 +163,51 @@ static void end_batch(struct pump *p, unsigned int n)
 	}
 }
 
+/* Called with the lock held, which is not held meanwhile. */
+static void pump_once(struct strait_queue *q, struct pump *p)
+{
+	unsigned int n = take_batch(q, p);
+	bool large = !p->gather.n;
+
+	q->busy += large;
+	pthread_mutex_unlock(&q->lock);
+	if (!large)
+		gather_run(&p->gather);
+	else
+		transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, false, &p->batch[0]->r);
+	end_batch(p, n);
+	pthread_mutex_lock(&q->lock);
+	q->busy -= large;
+	for (unsigned int i = 0; i < n; i++)
+		complete(q, p->batch[i]);
+	if (q->waiters)
+		pthread_cond_broadcast(&q->done_cond);
+}
+
+/* Called with the lock held, as are the next four but pump_run(). */
+static void pump_leave(struct strait_queue *q, struct pump *p)
+{
+	p->posted = false;
+	q->pumps--;
+	pthread_cond_broadcast(&q->done_cond);
+}
+
 static void pump_run(struct task *task)
 {
 	struct pump *p = container_of(task, struct pump, task);
 	struct strait_queue *q = p->queue;
-	unsigned int n;
-	bool large;
 
 	pthread_mutex_lock(&q->lock);
-	while (!list_empty(&q->pending)) {
-		n = take_batch(q, p);
-		large = !p->gather.n;
-		q->busy += large;
-		pthread_mutex_unlock(&q->lock);
-		if (!large)
-			gather_run(&p->gather);
-		else
-			transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, &p->batch[0]->r);
-		end_batch(p, n);
-		pthread_mutex_lock(&q->lock);
-		q->busy -= large;
-		for (unsigned int i = 0; i < n; i++)
-			complete(q, p->batch[i]);
-		if (q->waiters)
-			pthread_cond_broadcast(&q->done_cond);
-	}
-	p->posted = false;
-	q->pumps--;
-	pthread_cond_broadcast(&q->done_cond);
+	while (!list_empty(&q->pending))
+		pump_once(q, p);
+	pump_leave(q, p);
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* An idle pump, or NULL. Called with the lock held. */
-static struct pump *find_pump(struct strait_queue *q)
+/* One of the first @n pumps that is idle, or NULL. */
+static struct pump *take_pump(struct strait_queue *q, unsigned int n)
 {
-	unsigned int want = q->n_large + (q->n_small + SMALL_PER_PUMP - 1) / SMALL_PER_PUMP;
-
-	if (q->pumps - q->busy >= want)
-		return NULL;
-	for (unsigned int i = 0; i < q->ctx->workers.max; i++) {
+	for (unsigned int i = 0; i < n && i < WORKERS_MAX; i++) {
 		struct pump *p = q->pump[i];
 
 		if (p && p->posted)
@@ -205,30 +217,71 @@ static struct pump *find_pump(struct strait_queue *q)
 		if (!p)
 			return NULL;
 		p->posted = true;
-		q->pumps++;
 		return p;
 	}
 	return NULL;
 }
 
+/* A pump for work that no other one is there for, or NULL. */
+static struct pump *find_pump(struct strait_queue *q)
+{
+	unsigned int want = q->n_large + (q->n_small + q->per_pump - 1) / q->per_pump;
+	struct pump *p = q->pumps - q->busy < want ? take_pump(q, q->ctx->workers.max) : NULL;
+
+	q->pumps += p != NULL;
+	return p;
+}
+
+/* Who waits for small transfers that nobody has begun with does them: that is sooner than to wake a thread. */
+static void help(struct strait_queue *q, unsigned int min)
+{
+	struct pump *p = NULL;
+
+	while (q->n_done < min && !list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->small) {
+		if (!p) {
+			p = take_pump(q, q->ctx->workers.max + 1);
+			if (!p)
+				return;
+			q->helpers++;
+		}
+		pump_once(q, p);
+	}
+	if (p) {
+		p->posted = false;
+		q->helpers--;
+	}
+}
+
 static void start_pumps(struct strait_queue *q)
 {
 	struct pump *p;
+	bool more;
 
 	for (;;) {
 		pthread_mutex_lock(&q->lock);
 		p = find_pump(q);
+		more = !q->n_large && q->pumps - q->busy > 1;
 		pthread_mutex_unlock(&q->lock);
 		if (!p)
 			break;
+		/* One there must be; more only where a thread has nothing else to do. */
+		if (more && workers_offer(&q->ctx->workers, &p->task)) {
+			pthread_mutex_lock(&q->lock);
+			pump_leave(q, p);
+			pthread_mutex_unlock(&q->lock);
+			break;
+		}
 		/* Where no thread can be had at all, the submitter does the work. */
-		if (workers_post(&q->ctx->workers, &p->task))
+		if (!more && workers_post(&q->ctx->workers, &p->task))
 			pump_run(&p->task);
 	}
 }
 
-/* Copies the requests into their entries; how many of them are small. */
-static unsigned int fill_entries(struct list *batch, const struct strait_transfer *t)
+/*
+ * Copies the requests into their entries; how many of them are small. @place: they can be read where they are,
+ * which takes the CPU no time.
+ */
+static unsigned int fill_entries(struct list *batch, const struct strait_transfer *t, bool *place)
 {
 	const struct strait_transfer *last = NULL;
 	unsigned int n = 0;
@@ -242,6 +295,8 @@ static unsigned int fill_entries(struct list *batch, const struct strait_transfe
 		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op ||
 		    last->routes != t->routes)
 			gathers = gather_takes(t);
+		if (!last)
+			*place = t->op == STRAIT_READ && t->endpoint->ops->unchanged(t->endpoint);
 		e->small = gathers && gather_fits(t);
 		atomic_store_explicit(&e->cancel, false, memory_order_relaxed);
 		n += e->small;
@@ -254,6 +309,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 {
 	struct list batch = LIST_INIT(batch);
 	unsigned int small = 0;
+	bool place = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&q->lock);
@@ -275,7 +331,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 
 	rc = transfer_begin_all(q->ctx, t, n);
 	if (!rc)
-		small = fill_entries(&batch, t);
+		small = fill_entries(&batch, t, &place);
 
 	pthread_mutex_lock(&q->lock);
 	list_for_each_safe(it, tmp, &batch) {
@@ -289,6 +345,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		q->n_free += n;
 		pthread_cond_broadcast(&q->done_cond); /* they looked as if in flight */
 	} else {
+		q->per_pump = place ? GATHER_MAX : SMALL_PER_PUMP;
 		q->n_small += small;
 		q->n_large += n - small;
 	}
@@ -310,6 +367,8 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		return -EINVAL;
 	pthread_mutex_lock(&q->lock);
 	q->waiters++;
+	if (timeout_ns >= HELP_NS)
+		help(q, min);
 	/* All in flight is what can still come. */
 	while (!rc && timeout_ns && q->n_done < min && q->n_done < q->n_entries - q->n_free)
 		rc = pthread_cond_timedwait(&q->done_cond, &q->lock, &ts);

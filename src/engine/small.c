@@ -182,7 +182,7 @@ static void write_staged(struct strait_context *ctx, const struct strait_transfe
 	finish(r, STRAIT_ROUTE_STAGED, done, rc);
 }
 
-int small_run(const struct strait_transfer *t, uint32_t mask, struct strait_result *r)
+int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *r)
 {
 	struct strait_context *ctx = t->endpoint->owner;
 	struct strait_device *dev = t->region->dev;
@@ -209,7 +209,7 @@ int small_run(const struct strait_transfer *t, uint32_t mask, struct strait_resu
 		rc = -EAGAIN;
 		goto leave_pool;
 	}
-	rc = engine_stream_get(dev, &t->region->mem, &ls);
+	rc = engine_stream_get(dev, &t->region->mem, apart, &ls);
 	if (rc) {
 		r->status = rc;
 		rc = 0;

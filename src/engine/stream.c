@@ -4,23 +4,42 @@
  * that hands the transfer to a worker, and a wait for a word that the worker counts up when it is done.
  * The function calls nothing of the device's driver, which is forbidden there, and returns at once, so it
  * holds up no other stream.
+ *
+ * Where transfers follow each other, waking a worker for each would take as long as moving the bytes: a worker
+ * that has done one looks out for the next for a moment, and gets it handed over without a lock.
  */
 #include "engine/stream.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/util.h"
 #include "os/os.h"
+
+#define LOOK_OUT_NS 60000u
+#define FORGET_SECONDS 10
+
+/* Stands in strait_stream.next while a worker looks out for it. */
+#define LOOKING ((struct ordered *)1)
+
+struct ordered;
 
 struct strait_stream {
 	struct strait_context *ctx;
 	struct strait_device *dev;
 	struct dev_stream *stream;
-	pthread_mutex_t lock; /* keeps function and wait of one transfer together */
-	pthread_cond_t idle;
+	/*
+	 * Keeps function and wait of one transfer together. Held while the driver is called, which may take until
+	 * transfers have got on: so these do not need it.
+	 */
+	pthread_mutex_t order;
+	uint32_t sequence; /* under @order */
+	pthread_mutex_t lock;
+	pthread_cond_t idle; /* a transfer has landed */
 	unsigned int flying; /* transfers not yet finished */
-	uint32_t sequence;
 	struct stream_word *word;
+	bool imported;
+	_Atomic(struct ordered *) next; /* NULL, LOOKING, or the transfer whose turn has come */
 };
 
 struct ordered {
@@ -28,7 +47,9 @@ struct ordered {
 	struct strait_stream *stream;
 	struct strait_stream_transfer t;
 	uint32_t sequence;
-	bool abandoned; /* stream_transfer() failed: the caller's pointers may be gone */
+	atomic_uint refs;      /* the transfer's own, and stream_transfer()'s */
+	atomic_bool abandoned; /* stream_transfer() failed: not to be begun */
+	bool over;	       /* under the stream's lock */
 };
 
 struct strait_context *stream_context(const struct strait_stream *s)
@@ -39,6 +60,7 @@ struct strait_context *stream_context(const struct strait_stream *s)
 int stream_open(struct strait_device *dev, bool import, void *native, struct strait_stream **ret)
 {
 	struct strait_stream *s;
+	pthread_condattr_t attr;
 	int rc;
 
 	if (!(dev->caps & STRAIT_DEVICE_STREAMS))
@@ -57,8 +79,13 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 		rc = dev->ops->stream_open(dev, NULL, &s->stream);
 	if (rc)
 		goto put_word;
+	pthread_mutex_init(&s->order, NULL);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->idle, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->idle, &attr);
+	pthread_condattr_destroy(&attr);
+	s->imported = import;
 	engine_ref(s->ctx);
 	*ret = s;
 	return 0;
@@ -69,10 +96,19 @@ free_stream:
 	return rc;
 }
 
-void stream_close(struct strait_stream *s)
+static void stream_free(struct strait_stream *s)
 {
 	struct strait_context *ctx = s->ctx;
 
+	pthread_cond_destroy(&s->idle);
+	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->order);
+	free(s);
+	engine_unref(ctx);
+}
+
+void stream_close(struct strait_stream *s)
+{
 	/*
 	 * The device first: it may be looking at the word, and on one that has failed this is what starts the
 	 * transfers that it did not, so that they end.
@@ -84,10 +120,34 @@ void stream_close(struct strait_stream *s)
 	pthread_mutex_unlock(&s->lock);
 	s->dev->ops->stream_close(s->stream);
 	engine_word_put(s->dev, s->word);
-	pthread_cond_destroy(&s->idle);
-	pthread_mutex_destroy(&s->lock);
-	free(s);
-	engine_unref(ctx);
+	stream_free(s);
+}
+
+void stream_forget(struct strait_stream *s)
+{
+	uint64_t end = os_now_ns() + FORGET_SECONDS * 1000000000ull;
+	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
+	int rc = 0;
+
+	if (!s->imported) {
+		stream_close(s);
+		return;
+	}
+	pthread_mutex_lock(&s->lock);
+	while (s->flying && !rc)
+		rc = pthread_cond_timedwait(&s->idle, &s->lock, &ts);
+	rc = s->flying > 0;
+	pthread_mutex_unlock(&s->lock);
+	if (rc) {
+		/* The device has failed, or is busy with something else for long: what is in use stays. */
+		log_warn(&s->ctx->log, "a stream was given up with transfers on it: it stays");
+		return;
+	}
+	s->stream->forgotten = true;
+	s->dev->ops->stream_close(s->stream);
+	/* It has been posted, but nobody knows whether the device has looked at it since. */
+	engine_word_retire(s->dev, s->word);
+	stream_free(s);
 }
 
 int stream_call(struct strait_stream *s, strait_stream_fn *fn, void *arg)
@@ -100,68 +160,156 @@ int stream_wait(struct strait_stream *s, int64_t timeout_ns)
 	return s->dev->ops->stream_wait(s->stream, timeout_ns);
 }
 
-/* Lets go of what the transfer held, and the stream of it. */
-static void ordered_free(struct ordered *o)
+static void ordered_unref(struct ordered *o)
+{
+	if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
+		free(o);
+}
+
+/* The transfer is over: lets go of what it held. */
+static void ordered_end(struct ordered *o)
 {
 	struct strait_stream *s = o->stream;
 
 	region_unuse(o->t.region);
 	endpoint_unref(o->t.endpoint, 1);
-	free(o);
+	pthread_mutex_lock(&s->lock);
+	o->over = true;
+	pthread_cond_broadcast(&s->idle);
+	pthread_mutex_unlock(&s->lock);
+	ordered_unref(o);
+}
+
+/* One transfer less. The stream may be gone then. */
+static void landed(struct strait_stream *s)
+{
 	pthread_mutex_lock(&s->lock);
 	if (!--s->flying)
 		pthread_cond_broadcast(&s->idle);
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void ordered_run(struct task *task)
+/* The offset in the region, which the sum of two numbers that a program gave may not be. */
+static bool region_place(const struct ordered *o, uint64_t *ret)
 {
-	struct ordered *o = container_of(task, struct ordered, task);
+	uint64_t offset = *o->t.region_offset;
+
+	return offset <= INT64_MAX && !__builtin_add_overflow(offset, o->t.region_base, ret);
+}
+
+static void ordered_move(struct ordered *o)
+{
 	struct strait_stream *s = o->stream;
 	struct strait_result r = { 0 };
 	struct strait_transfer t;
-	bool abandoned;
 	int rc;
 
-	/* stream_transfer() has the lock until it is known whether the stream will wait for us. */
-	pthread_mutex_lock(&s->lock);
-	abandoned = o->abandoned;
-	pthread_mutex_unlock(&s->lock);
-	if (abandoned) {
-		ordered_free(o);
+	if (atomic_load_explicit(&o->abandoned, memory_order_acquire))
 		return;
-	}
 	t = (struct strait_transfer){
 		.op = o->t.op,
 		.routes = o->t.routes,
 		.endpoint = o->t.endpoint,
 		.region = o->t.region,
 		.endpoint_offset = *o->t.endpoint_offset,
-		.region_offset = *o->t.region_offset,
 		.length = *o->t.length,
 	};
-	rc = transfer_check(s->ctx, &t);
+	rc = region_place(o, &t.region_offset) ? transfer_check(s->ctx, &t) : -EINVAL;
 	if (!rc)
 		rc = transfer_begin(&t);
 	if (!rc) {
-		transfer_execute(&t, UINT64_MAX, NULL, &r);
+		transfer_execute(&t, UINT64_MAX, NULL, true, &r);
 		transfer_end(&t, 1);
 		rc = r.status;
 	}
 	stat_add(&s->ctx->stats.stream, 1);
+	r.status = rc;
 	if (o->t.result)
 		*o->t.result = rc ? rc : (int64_t)r.bytes;
+	if (o->t.done)
+		o->t.done(o->t.done_arg, &r);
 	s->dev->ops->word_post(s->dev, s->word->word, o->sequence);
-	ordered_free(o);
+}
+
+/* Looks out for the next transfer, if the stream has any. The one that was done last still counts. */
+static struct ordered *look_out(struct strait_stream *s)
+{
+	struct ordered *next = NULL;
+	uint64_t end;
+	bool more;
+
+	pthread_mutex_lock(&s->lock);
+	more = s->flying > 1;
+	pthread_mutex_unlock(&s->lock);
+	if (!more || !atomic_compare_exchange_strong(&s->next, &next, LOOKING))
+		return NULL;
+	end = os_now_ns() + LOOK_OUT_NS;
+	do {
+		cpu_pause();
+		next = atomic_load_explicit(&s->next, memory_order_acquire);
+	} while (next == LOOKING && os_now_ns() < end);
+	/* It may come at the last moment. */
+	if (next == LOOKING && atomic_compare_exchange_strong(&s->next, &next, NULL))
+		return NULL;
+	atomic_store(&s->next, NULL);
+	return next;
+}
+
+static void ordered_run(struct task *task)
+{
+	struct ordered *o = container_of(task, struct ordered, task);
+	struct strait_stream *s = o->stream;
+
+	while (o) {
+		ordered_move(o);
+		ordered_end(o);
+		o = look_out(s);
+		landed(s);
+	}
 }
 
 /* Runs on the stream: the transfer's turn has come. */
 static void ordered_start(void *arg)
 {
-	struct ordered *o = arg;
+	struct ordered *o = arg, *looking = LOOKING;
 
+	if (atomic_compare_exchange_strong(&o->stream->next, &looking, o))
+		return;
 	/* There is a worker: stream_transfer() saw to that. */
 	workers_post(&o->stream->ctx->workers, &o->task);
+}
+
+/* The stream does not wait for the transfer, so the caller must: what it gave pointers to may be gone later. */
+static void abandon(struct strait_stream *s, struct ordered *o)
+{
+	atomic_store_explicit(&o->abandoned, true, memory_order_release);
+	/* On a stream that has failed this is what calls the function. */
+	s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
+	pthread_mutex_lock(&s->lock);
+	while (!o->over)
+		pthread_cond_wait(&s->idle, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int put_on_stream(struct strait_stream *s, struct ordered *o)
+{
+	int rc;
+
+	pthread_mutex_lock(&s->order);
+	o->sequence = s->sequence + 1;
+	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
+	if (rc) {
+		pthread_mutex_unlock(&s->order);
+		ordered_end(o);
+		landed(s);
+		return rc;
+	}
+	s->sequence = o->sequence;
+	rc = s->dev->ops->stream_wait_word(s->stream, s->word->word, s->word->reg.dev_addr, o->sequence);
+	pthread_mutex_unlock(&s->order);
+	if (rc)
+		abandon(s, o);
+	return rc;
 }
 
 int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer *user)
@@ -180,7 +328,9 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 		return -EINVAL;
 	if (t.endpoint->owner != s->ctx)
 		return -EINVAL;
-	if (t.region->dev != s->dev)
+	if (t.region->dev != s->dev && !(t.region->dev->caps & STRAIT_DEVICE_HOST))
+		return -EXDEV;
+	if (device_context(t.region->dev) != s->ctx)
 		return -EXDEV;
 	transfer_facts(
 		&(struct strait_transfer){ .op = t.op, .routes = t.routes, .endpoint = t.endpoint, .region = t.region },
@@ -203,22 +353,11 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	o->task.run = ordered_run;
 	o->stream = s;
 	o->t = t;
-
+	atomic_init(&o->refs, 2);
 	pthread_mutex_lock(&s->lock);
 	s->flying++;
-	o->sequence = s->sequence + 1;
-	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
-	if (rc) {
-		pthread_mutex_unlock(&s->lock);
-		ordered_free(o);
-		return rc;
-	}
-	rc = s->dev->ops->stream_wait_word(s->stream, s->word->word, s->word->reg.dev_addr, o->sequence);
-	/* The function is on the stream for good, and finds that there is nothing to do. */
-	if (rc)
-		o->abandoned = true;
-	else
-		s->sequence = o->sequence;
 	pthread_mutex_unlock(&s->lock);
+	rc = put_on_stream(s, o);
+	ordered_unref(o);
 	return rc;
 }

@@ -130,7 +130,7 @@ static unsigned int lanes_for(const struct job *job)
 }
 
 static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
-		    struct strait_result *result)
+		    bool apart, struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct strait_context *ctx = device_context(dev);
@@ -155,6 +155,7 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->block = de->pool.chunk_bytes;
 	job->deadline = deadline;
 	job->cancel = cancel;
+	job->apart = apart;
 	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	job->max_lanes = lanes_for(job);
 	/* Several windows, so that one is read while another is copied. */
@@ -178,17 +179,24 @@ free_job:
 	free(job);
 }
 
+/* What a caller wants of any part of a request. */
+struct terms {
+	uint64_t deadline;
+	const atomic_bool *cancel;
+	bool apart;
+};
+
 /* Another route than p2p. */
-static void run_plain(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
+static void run_plain(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
 		      struct strait_result *result)
 {
-	if (!transfer_is_small(t) || small_run(t, mask, result) == -EAGAIN)
-		run_job(t, mask, deadline, cancel, result);
+	if (!transfer_is_small(t) || small_run(t, mask, terms->apart, result) == -EAGAIN)
+		run_job(t, mask, terms->deadline, terms->cancel, terms->apart, result);
 }
 
 /* [start, end) of the endpoint by other routes, added to what there is of the result. False: that was the last. */
-static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t start, uint64_t end, uint64_t deadline,
-		     const atomic_bool *cancel, struct strait_result *result)
+static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t start, uint64_t end,
+		     const struct terms *terms, struct strait_result *result)
 {
 	struct strait_result r = { 0 };
 	struct strait_transfer part = *t;
@@ -198,7 +206,7 @@ static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t st
 	part.endpoint_offset = start;
 	part.region_offset += start - t->endpoint_offset;
 	part.length = end - start;
-	run_plain(&part, mask, deadline, cancel, &r);
+	run_plain(&part, mask, terms, &r);
 	result->bytes += r.bytes;
 	result->status = r.status;
 	result->device_status = r.device_status;
@@ -209,7 +217,7 @@ static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t st
 }
 
 /* What is aligned goes by p2p, the ends another way; all of it in order. */
-static void run_p2p(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
+static void run_p2p(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
 		    struct strait_result *result)
 {
 	const uint32_t p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P), others = mask & ~p2p;
@@ -224,9 +232,9 @@ static void run_p2p(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 		result->status = -EOPNOTSUPP;
 		return;
 	}
-	if (!run_part(t, others, first, start, deadline, cancel, result))
+	if (!run_part(t, others, first, start, terms, result))
 		return;
-	at = p2p_move(t, start, end, deadline, cancel, &err);
+	at = p2p_move(t, start, end, terms->deadline, terms->cancel, &err);
 	result->bytes += at - start;
 	result->route_bytes[STRAIT_ROUTE_P2P] += at - start;
 	if (at > start)
@@ -234,12 +242,13 @@ static void run_p2p(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	if (err && !(others && (err == -EOPNOTSUPP || err == -EAGAIN)))
 		result->status = err == -EAGAIN ? (t->op == STRAIT_READ ? 0 : -EIO) : err;
 	else if (at < last)
-		run_part(t, others, at, first + t->length, deadline, cancel, result);
+		run_part(t, others, at, first + t->length, terms, result);
 }
 
-void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel,
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
 		      struct strait_result *result)
 {
+	const struct terms terms = { deadline, cancel, apart };
 	struct strait_context *ctx = t->endpoint->owner;
 	struct route_facts facts;
 	struct route_decision way;
@@ -251,8 +260,8 @@ void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const 
 	if (way.code)
 		result->status = way.code;
 	else if (t->length && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
-		run_p2p(t, way.mask, deadline, cancel, result);
+		run_p2p(t, way.mask, &terms, result);
 	else if (t->length)
-		run_plain(t, way.mask, deadline, cancel, result);
+		run_plain(t, way.mask, &terms, result);
 	stats_transfer(&ctx->stats, t->op, result);
 }

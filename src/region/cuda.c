@@ -181,6 +181,7 @@ const struct provider_ops cuda_provider_ops = {
 	.host_register = cuda_host_register,
 	.host_unregister = cuda_host_unregister,
 	.stream_open = cuda_stream_open,
+	.stream_open_apart = cuda_stream_open_apart,
 	.stream_import = cuda_stream_import,
 	.stream_close = cuda_stream_close,
 	.stream_wait = cuda_stream_wait,

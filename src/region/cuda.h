@@ -161,6 +161,7 @@ cu_result cuda_settle(struct cuda_stream *s, cu_result r);
 void cuda_stream_no_word(struct cuda_stream *s);
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void cuda_stream_close(struct dev_stream *s);
 int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);

@@ -71,20 +71,14 @@ static void stream_free(struct cuda_stream *s)
 	free(s);
 }
 
-int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+/* A stream of the provider's own in the space. Takes the caller's reference to that. */
+static int open_in(struct strait_device *dev, struct cuda_space *sp, struct dev_stream **ret)
 {
-	struct cuda_space *sp = m ? (struct cuda_space *)m->space : NULL;
 	struct cuda_stream *s;
 	struct cuda_entry e;
 	cu_result r;
-	int rc = 0;
+	int rc;
 
-	if (sp)
-		cuda_space_ref(sp);
-	else
-		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
-	if (rc)
-		return rc;
 	s = stream_new(dev, sp);
 	if (!s) {
 		rc = -ENOMEM;
@@ -111,6 +105,31 @@ free_stream:
 put_space:
 	cuda_space_put(sp);
 	return rc;
+}
+
+int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	struct cuda_space *sp = m ? (struct cuda_space *)m->space : NULL;
+	int rc = 0;
+
+	if (sp)
+		cuda_space_ref(sp);
+	else
+		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	return rc ? rc : open_in(dev, sp, ret);
+}
+
+/*
+ * A context has a few queues of the hardware for all its streams. What is behind a stream that waits in one of
+ * them waits too, even if it is what the stream waits for; but the copies of another context are not.
+ */
+int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	struct cuda_space *sp;
+
+	if (cuda_space_windows(cuda_device(dev), &sp))
+		return cuda_stream_open(dev, m, ret);
+	return open_in(dev, sp, ret);
 }
 
 /* The context of a stream. The default streams are those of the current context, if it is the device's. */
@@ -189,7 +208,7 @@ void cuda_stream_close(struct dev_stream *stream)
 	struct cuda_entry e;
 	bool entered = !cuda_enter(s->space, &e);
 
-	if (entered && !check_capture(s))
+	if (entered && !stream->forgotten && !check_capture(s))
 		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
 	cuda_calls_end(s, entered);
 	if (entered) {

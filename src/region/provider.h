@@ -63,6 +63,7 @@ struct copy_seg {
 struct dev_stream {
 	struct strait_device *dev;
 	int32_t status; /* the device's own code of the last error on the stream, 0 if none */
+	bool forgotten; /* the application's, and perhaps destroyed: stream_close must not touch it */
 };
 
 struct dev_event {
@@ -122,6 +123,11 @@ struct provider_ops {
 	 * stream_close waits for the work.
 	 */
 	int (*stream_open)(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+	/*
+	 * The same for copies that a stream of the application's waits for: its work is never queued behind that
+	 * of such a stream, as it can be where streams share the queues of the hardware. No copy_list on it.
+	 */
+	int (*stream_open_apart)(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);
 	void (*stream_close)(struct dev_stream *s);
 	int (*stream_wait)(struct dev_stream *s, int64_t timeout_ns);

@@ -161,6 +161,11 @@ static int no_event_wait(struct dev_event *e, int64_t timeout_ns)
 	return -EOPNOTSUPP;
 }
 
+static int stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	return dev->ops->stream_open(dev, m, ret);
+}
+
 static int copy_now(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out)
 {
 	const struct provider_ops *ops = s->dev->ops;
@@ -190,6 +195,7 @@ const struct provider_ops provider_default_ops = {
 	.host_register = no_host_register,
 	.host_unregister = no_host_unregister,
 	.stream_open = no_stream_open,
+	.stream_open_apart = stream_open_apart,
 	.stream_import = no_stream_import,
 	.stream_close = no_stream_close,
 	.stream_wait = no_stream_wait,

@@ -8,8 +8,8 @@
 #include <strait/endpoint.h>
 #include <strait/region.h>
 
+#include "base/json.h"
 #include "base/util.h"
-#include "service/json.h"
 
 #define DEFAULT_ALIGN 256
 #define MAX_ALIGN MIB(2)
@@ -84,11 +84,11 @@ static int grow(void **array, unsigned int n, unsigned int *room, size_t size)
 
 static int read_shape(struct json *j, struct tensor *t)
 {
-	json_enter(j, '[');
-	while (json_next(j, ']')) {
+	json_read_enter(j, '[');
+	while (json_read_next(j, ']')) {
 		if (t->rank == STRAIT_TENSOR_DIMS)
 			return -E2BIG;
-		if (json_u64(j, &t->shape[t->rank]))
+		if (json_read_u64(j, &t->shape[t->rank]))
 			t->rank++;
 	}
 	return 0;
@@ -99,9 +99,9 @@ static void read_offsets(struct json *j, struct tensor *t)
 	uint64_t value[2] = { 0 };
 	int n = 0;
 
-	json_enter(j, '[');
-	while (json_next(j, ']')) {
-		if (n == 2 || !json_u64(j, &value[n++])) {
+	json_read_enter(j, '[');
+	while (json_read_next(j, ']')) {
+		if (n == 2 || !json_read_u64(j, &value[n++])) {
 			j->error = j->error ? j->error : "data_offsets has more than two numbers";
 			return;
 		}
@@ -139,14 +139,14 @@ static int read_tensor(struct strait_safetensors *st, struct json *j, char *name
 	unsigned int seen = 0;
 	int rc = 0;
 
-	json_enter(j, '{');
-	while (!rc && json_next(j, '}')) {
-		char *key = json_key(j);
+	json_read_enter(j, '{');
+	while (!rc && json_read_next(j, '}')) {
+		char *key = json_read_key(j);
 
 		if (!key) {
 			break;
 		} else if (!strcmp(key, "dtype")) {
-			char *s = json_string(j);
+			char *s = json_read_string(j);
 
 			str_copy(t.dtype, sizeof(t.dtype), s ? s : "");
 			for (size_t i = 0; s && i < ARRAY_SIZE(dtypes); i++)
@@ -161,7 +161,7 @@ static int read_tensor(struct strait_safetensors *st, struct json *j, char *name
 			read_offsets(j, &t);
 			seen |= 4;
 		} else {
-			json_skip(j);
+			json_read_skip(j);
 		}
 		free(key);
 	}
@@ -183,9 +183,9 @@ static int read_tensor(struct strait_safetensors *st, struct json *j, char *name
 
 static int read_metadata(struct strait_safetensors *st, struct json *j)
 {
-	json_enter(j, '{');
-	while (json_next(j, '}')) {
-		char *key = json_key(j), *value = key ? json_string(j) : NULL;
+	json_read_enter(j, '{');
+	while (json_read_next(j, '}')) {
+		char *key = json_read_key(j), *value = key ? json_read_string(j) : NULL;
 
 		if (!value || grow((void **)&st->meta, st->n_meta, &st->meta_room, sizeof(*st->meta))) {
 			free(key);
@@ -241,10 +241,10 @@ static int parse(struct strait_safetensors *st, const char *text, size_t len)
 	struct json j;
 	int rc = 0;
 
-	json_init(&j, text, len);
-	json_enter(&j, '{');
-	while (!rc && json_next(&j, '}')) {
-		char *key = json_key(&j);
+	json_read_init(&j, text, len);
+	json_read_enter(&j, '{');
+	while (!rc && json_read_next(&j, '}')) {
+		char *key = json_read_key(&j);
 
 		if (!key)
 			break;
@@ -257,8 +257,8 @@ static int parse(struct strait_safetensors *st, const char *text, size_t len)
 	}
 	if (rc)
 		return rc;
-	if (j.error || !json_end(&j))
-		return bad(st, "the header is not JSON: byte %zu: %s", json_offset(&j),
+	if (j.error || !json_read_end(&j))
+		return bad(st, "the header is not JSON: byte %zu: %s", json_read_offset(&j),
 			   j.error ? j.error : "something follows the object");
 	return place_tensors(st);
 }

@@ -29,6 +29,7 @@ struct fake_machine {
 	bool no_dmabuf, no_read_only, no_wait_value, no_handle_retain, no_mapping_attributes;
 	bool unregister_waits; /* cuMemHostUnregister waits for the streams of its context, cuMemFree for all of the device */
 	unsigned int copy_us; /* how long a copy takes at least */
+	unsigned int queues;  /* of the hardware, shared by all streams of a context; 0: each has its own */
 };
 extern struct fake_machine fake_machine;
 

@@ -19,6 +19,8 @@ extern pthread_cond_t fake_changed;
 #define MAX_STACK 16
 #define HOST_SHIFT (1ull << 44) /* how far the GPU's address of registered memory is from the CPU's */
 
+#define FAKE_QUEUES 32
+
 struct cu_context_st {
 	struct list node;
 	int device;
@@ -26,6 +28,8 @@ struct cu_context_st {
 	bool alive;
 	cu_result sticky; /* a failure of work in it */
 	cu_stream default_stream;
+	unsigned int streams; /* made so far */
+	uint64_t queued[FAKE_QUEUES], passed[FAKE_QUEUES];
 };
 
 struct device {
@@ -100,6 +104,7 @@ struct span {
 	char *p;
 };
 bool span_get(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret);
+bool span_get_copy(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret);
 void span_put(struct span *s);
 /* Copies also from a file mapping whose pages are gone. */
 void copy_bytes(char *dst, const char *src, size_t len);

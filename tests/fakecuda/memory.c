@@ -44,7 +44,7 @@ static bool is_host(const struct memory *m)
 	return m->kind == PINNED || m->kind == REGISTERED;
 }
 
-bool span_get(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret)
+static bool get(cu_context ctx, cu_ptr addr, size_t len, bool write, bool copy, struct span *ret)
 {
 	struct memory *m;
 	bool ok = true;
@@ -57,7 +57,7 @@ bool span_get(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *
 	} else if (!is_host(m) && m->device != ctx->device) {
 		violation("a GPU uses the memory of another");
 		ok = false;
-	} else if (m->ctx && m->ctx != ctx && !(is_host(m) && m->flags & CU_HOST_PORTABLE)) {
+	} else if (m->ctx && m->ctx != ctx && !(is_host(m) ? m->flags & CU_HOST_PORTABLE : copy)) {
 		violation("memory of one context is used in another");
 		ok = false;
 	} else if (m->kind == REGISTERED && write && m->flags & CU_HOST_READ_ONLY) {
@@ -71,6 +71,17 @@ bool span_get(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return ok;
+}
+
+bool span_get(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret)
+{
+	return get(ctx, addr, len, write, false, ret);
+}
+
+/* Copies reach the memory of another context of the same device, too. */
+bool span_get_copy(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret)
+{
+	return get(ctx, addr, len, write, true, ret);
 }
 
 void span_put(struct span *s)

@@ -8,6 +8,7 @@ struct work {
 	struct list node;
 	work_fn *fn;
 	void *args;
+	uint64_t place; /* in the queue of the hardware */
 };
 
 struct cu_stream_st {
@@ -16,6 +17,7 @@ struct cu_stream_st {
 	struct list works;
 	bool running, stop, destroyed, capturing, started;
 	uint64_t submitted, done;
+	unsigned int queue;
 	pthread_t thread;
 };
 
@@ -47,6 +49,9 @@ static void *stream_thread(void *arg)
 		list_del(&w->node);
 		s->running = true;
 		r = CU_OK;
+		/* What was put before it into the same queue comes first, whichever stream it is on. */
+		while (fake_machine.queues && s->ctx->alive && !s->ctx->sticky && s->ctx->passed[s->queue] < w->place)
+			pthread_cond_wait(&fake_changed, &fake_lock);
 		if (s->ctx->alive && !s->ctx->sticky) {
 			pthread_mutex_unlock(&fake_lock);
 			r = w->fn(s->ctx, w->args);
@@ -56,6 +61,7 @@ static void *stream_thread(void *arg)
 			s->ctx->sticky = r;
 		s->running = false;
 		s->done++;
+		s->ctx->passed[s->queue]++;
 		pthread_cond_broadcast(&fake_changed);
 		free(w->args);
 		free(w);
@@ -70,6 +76,7 @@ static cu_stream stream_new(cu_context ctx)
 	cu_stream s = calloc(1, sizeof(*s));
 
 	s->ctx = ctx;
+	s->queue = fake_machine.queues ? ctx->streams++ % fake_machine.queues : 0;
 	list_init(&s->works);
 	list_add_tail(&streams, &s->node);
 	return s;
@@ -130,6 +137,7 @@ cu_result stream_submit(cu_stream s, work_fn *fn, const void *args, size_t len, 
 	w->fn = fn;
 	w->args = malloc(len);
 	memcpy(w->args, args, len);
+	w->place = ctx->queued[s->queue]++;
 	list_add_tail(&s->works, &w->node);
 	turn = ++s->submitted;
 	pthread_cond_broadcast(&fake_changed);

@@ -26,15 +26,21 @@ static const struct stream_kind {
 	int kind; /* 0: ours; 1: the application's; 2: its default stream; 3: that of the primary context */
 	uint32_t routes;
 	bool waits; /* giving registered memory back waits for all streams */
+	unsigned int queues;
 } kinds[] = {
-	{ "own", 0, 0, false },
-	{ "application", 1, 0, false },
-	{ "application-staged", 1, ROUTE(STAGED), false },
-	{ "application-staged-waits", 1, ROUTE(STAGED), true },
-	{ "application-pagecache", 1, ROUTE(PAGECACHE), false },
-	{ "application-pagecache-waits", 1, ROUTE(PAGECACHE), true },
-	{ "default", 2, 0, false },
-	{ "primary-default", 3, 0, false },
+	{ "own", 0, 0, false, 0 },
+	{ "application", 1, 0, false, 0 },
+	{ "application-staged", 1, ROUTE(STAGED), false, 0 },
+	{ "application-staged-waits", 1, ROUTE(STAGED), true, 0 },
+	{ "application-pagecache", 1, ROUTE(PAGECACHE), false, 0 },
+	{ "application-pagecache-waits", 1, ROUTE(PAGECACHE), true, 0 },
+	{ "default", 2, 0, false, 0 },
+	{ "primary-default", 3, 0, false, 0 },
+	{ "one-queue", 1, 0, false, 1 },
+	{ "one-queue-staged", 1, ROUTE(STAGED), false, 1 },
+	{ "one-queue-pagecache", 1, ROUTE(PAGECACHE), true, 1 },
+	{ "one-queue-primary", 3, 0, true, 1 },
+	{ "two-queues-own", 0, 0, false, 2 },
 };
 
 TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
@@ -52,6 +58,7 @@ TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
 	cu_ptr ptr;
 
 	fake_machine.unregister_waits = v->waits;
+	fake_machine.queues = v->queues;
 	CU(cuInit(0));
 	if (v->kind == 3) {
 		CU(cuDevicePrimaryCtxRetain(&mine, 0));
@@ -305,4 +312,48 @@ TEST(tells_the_code_of_the_gpu)
 	strait_context_close(ctx);
 	CU(cuCtxDestroy_v2(mine));
 	expect_usage(&(struct fake_usage){ 0 });
+}
+
+/* The application has destroyed its stream, with transfers on it, and told nobody. */
+TEST(forgotten_streams)
+{
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "cuda:0");
+	struct strait_region *r = region_new(dev, MIB(1));
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDONLY, 0);
+	char *want = pattern_new(0, MIB(1), 1);
+	uint64_t off = 0, len = MIB(1);
+	int64_t result[8];
+	cu_context app;
+
+	CU(cuDevicePrimaryCtxRetain(&app, 0));
+	CU(cuCtxSetCurrent(app));
+	for (int i = 0; i < 8; i++) {
+		struct strait_stream_transfer t = { .size = sizeof(t),
+						    .endpoint = ep,
+						    .region = r,
+						    .endpoint_offset = &off,
+						    .region_offset = &off,
+						    .length = &len,
+						    .result = &result[i] };
+		struct strait_stream *s;
+		cu_stream native;
+
+		result[i] = 99;
+		CU(cuStreamCreate(&native, 1));
+		ASSERT_OK(strait_stream_import(dev, native, &s));
+		ASSERT_OK(strait_stream_transfer(s, &t));
+		if (i % 2)
+			CU(cuStreamSynchronize(native));
+		CU(cuStreamDestroy_v2(native));
+		strait_stream_forget(s);
+		ASSERT_EQ(result[i], MIB(1));
+	}
+	region_expect(r, 0, want, MIB(1));
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	CU(cuDevicePrimaryCtxRelease_v2(0));
+	expect_clean();
+	free(want);
 }

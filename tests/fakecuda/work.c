@@ -23,9 +23,9 @@ static cu_result run_copy(cu_context ctx, void *args)
 
 	if (fake_machine.copy_us)
 		usleep(fake_machine.copy_us);
-	if (!c->host_src && !span_get(ctx, c->src, c->len, false, &src))
+	if (!c->host_src && !span_get_copy(ctx, c->src, c->len, false, &src))
 		r = CU_ILLEGAL_ADDRESS;
-	if (!r && !c->host_dst && !span_get(ctx, c->dst, c->len, true, &dst))
+	if (!r && !c->host_dst && !span_get_copy(ctx, c->dst, c->len, true, &dst))
 		r = CU_ILLEGAL_ADDRESS;
 	if (!r)
 		copy_bytes(dst.p, src.p, c->len);
@@ -305,6 +305,28 @@ static cu_result run_crc32c(cu_context ctx, void *args)
 	return CU_OK;
 }
 
+/* Of examples/strrev.c. */
+struct strrev_args {
+	uint64_t text, n;
+};
+
+static cu_result run_strrev(cu_context ctx, void *args)
+{
+	struct strrev_args *a = args;
+	struct span text;
+
+	if (!span_get(ctx, a->text, a->n, true, &text))
+		return CU_ILLEGAL_ADDRESS;
+	for (uint64_t i = 0; i < a->n / 2; i++) {
+		char c = text.p[i];
+
+		text.p[i] = text.p[a->n - 1 - i];
+		text.p[a->n - 1 - i] = c;
+	}
+	span_put(&text);
+	return CU_OK;
+}
+
 struct cu_function_st {
 	const char *name;
 	work_fn *run;
@@ -315,7 +337,7 @@ struct cu_function_st {
 struct cu_module_st {
 	struct list node;
 	cu_context ctx;
-	struct cu_function_st functions[3];
+	struct cu_function_st functions[4];
 };
 
 static struct list modules = LIST_INIT(modules);
@@ -324,6 +346,7 @@ static const struct cu_function_st kernels[] = {
 	{ "strait_copy_list", run_copy_list, sizeof(struct cuda_copy_args), NULL },
 	{ "strait_compare", run_compare, sizeof(struct cuda_compare_args), NULL },
 	{ "strait_crc32c", run_crc32c, sizeof(struct cuda_crc_args), NULL },
+	{ "strrev", run_strrev, sizeof(struct strrev_args), NULL },
 };
 
 void modules_context_gone(cu_context ctx)

@@ -513,3 +513,26 @@ TEST(the_machine)
 	strait_topo_close(topo);
 	strait_topo_close(NULL);
 }
+
+/* One context, for whoever in the process asks. */
+TEST(shared_context)
+{
+	struct strait_context *ctx = context_new(NULL), *other = context_new(NULL), *got;
+
+	ASSERT_EQ(strait_context_shared(NULL), -EINVAL);
+	ASSERT_EQ(strait_context_shared(&got), -ENOENT);
+	ASSERT_OK(strait_context_share(ctx));
+	ASSERT_OK(strait_context_shared(&got));
+	ASSERT_EQ(got, ctx);
+	strait_context_close(got);
+	ASSERT_OK(strait_context_share(other));
+	ASSERT_OK(strait_context_shared(&got));
+	ASSERT_EQ(got, other);
+	/* What was got stays when it is not shared any more. */
+	strait_context_close(other);
+	ASSERT_OK(strait_context_share(NULL));
+	ASSERT_EQ(strait_context_shared(&other), -ENOENT);
+	ASSERT_GT(strait_device_count(got), 0);
+	strait_context_close(got);
+	strait_context_close(ctx);
+}

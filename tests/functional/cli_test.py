@@ -22,7 +22,7 @@ BUILD = os.path.abspath((sys.argv[1:] or [os.environ.get('STRAIT_BUILD') or os.e
                                           os.path.join(SOURCE, 'build')])[0])
 STRAIT = os.path.join(BUILD, 'strait')
 SLOW = max(1, int(os.environ.get('HARNESS_SLOW') or 1))
-VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench', 'lab']
+VERBS = ['info', 'explain', 'load', 'save', 'verify', 'bench', 'run', 'lab']
 ROUTES = {'p2p', 'pagecache', 'staged', 'host'}
 TESTS = []
 
@@ -192,6 +192,36 @@ def info_tells_everything():
     expect({'io_uring', 'cachestat', 'userfaultfd', 'udmabuf', 'p2pdma', 'strait_module'} <= set(info['kernel']), info)
     expect(info['can'] and all(line in out for line in info['can'] + info['more']), out)
     strait('info', '--all')
+
+
+@test
+def info_tells_of_cufile():
+    with folder() as path:
+        config = make(f'{path}/cufile.json', b'{ // settings\n "properties": { "io_batchsize": 64, "rdma_peer_type": "dmabuf",'
+                      b' "posix_pool_slab_count": [1, 2], "use_pci_p2pdma": true, "frobnicate": null } }')
+        env = dict(os.environ, CUFILE_ENV_PATH_JSON=config, CUFILE_NVTX='true', STRAIT_CUFILE_VERSION='1.19')
+        out, err = strait('info', '--cufile', env=env)
+        for title in ('cuFile on Strait', 'Devices', 'File systems', 'Settings', 'Parameters'):
+            expect(re.search(f'^{title}', out, re.M), f'no {title} in: {out}')
+        expect('emu:0, p2p: ' in out and 'claims to be   1.19' in out and not err, out + err)
+        told = report('info', '--cufile', env=env)
+        expect(told['version'] == 1190 and told['library'].endswith('libcufile.so.0') and not told['unusable'], told)
+        effect = {s['name']: (s['value'], s['effect']) for s in told['settings']}
+        expect(effect['properties.io_batchsize'] == ('64', 'in force'), effect)
+        expect(effect['properties.posix_pool_slab_count'] == ('1, 2', 'in force'), effect)
+        expect(effect['properties.rdma_peer_type'] == ('"dmabuf"', 'ignored'), effect)
+        expect(effect['properties.use_pci_p2pdma'] == ('true', 'kept, without effect'), effect)
+        expect(effect['properties.frobnicate'] == ('null', 'unknown, ignored'), effect)
+        expect(effect['CUFILE_NVTX'] == ('true', 'kept, without effect'), effect)
+        parameters = {p['name']: p['value'] for p in told['parameters']}
+        expect(parameters['properties.io_batchsize'] == '64' and parameters['profile.nvtx'] == 'true', parameters)
+        expect(told['file'] == {'path': config, 'state': 'read'}, told['file'])
+        routes = {r['name']: r for d in told['devices'] if d['name'] == 'emu:0' for r in d['routes']}
+        expect(routes['staged']['usable'] and (routes['p2p']['usable'] or routes['p2p']['why']), routes)
+        make(config, b'{ "a":\n oops')
+        expect('line 2' in report('info', '--cufile', env=env)['file']['state'], 'a broken file')
+        os.unlink(config)
+        expect('No such file' in report('info', '--cufile', env=env)['file']['state'], 'a missing file')
 
 
 @test

@@ -262,7 +262,7 @@ TEST(malformed_requests)
 	REFUSED(-EINVAL, t.length = NULL);
 	REFUSED(-EINVAL, t.endpoint = g2.ep);
 	REFUSED(-EXDEV, t.region = g2.r);
-	REFUSED(-EXDEV, t.region = host);
+	REFUSED(0, t.region = host);
 	REFUSED(-ENODEV, t.region = gone);
 	REFUSED(-EOPNOTSUPP, t.routes = ROUTE(P2P));
 	REFUSED(-EOPNOTSUPP, t.routes = ROUTE(HOST));
@@ -285,7 +285,7 @@ TEST(malformed_requests)
 	ASSERT_EQ(strait_stream_import(g.dev, NULL, NULL), -EINVAL);
 	strait_stream_close(NULL);
 	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
-	ASSERT_EQ(stats_of(g.ctx).stream, 2);
+	ASSERT_EQ(stats_of(g.ctx).stream, 3);
 	strait_region_close(host);
 	strait_region_close(gone);
 	strait_endpoint_close(writable);
@@ -489,5 +489,161 @@ TEST(a_transfer_that_could_not_be_put_on)
 			rig_close(&g), rig_open(&g, &m);
 	}
 	ASSERT_GE(failed, 2);
+	rig_close(&g);
+}
+
+struct ending {
+	struct params *p;
+	int64_t stored;
+	struct strait_result result;
+	atomic_uint calls;
+};
+
+static void note_end(void *arg, const struct strait_result *result)
+{
+	struct ending *e = arg;
+
+	e->stored = e->p->result;
+	e->result = *result;
+	atomic_fetch_add(&e->calls, 1);
+}
+
+static void copy_calls(void *arg)
+{
+	struct ending *e = arg;
+
+	/* Work behind the transfer comes after its function. */
+	e->calls = e->calls == 1 ? 100 : 99;
+}
+
+/* Offsets from some place in the region on, and a function that is told how it went. */
+TEST_VARIANTS(base_and_done, struct mode, modes)
+{
+	struct params p = { 5, 7, 10000, 99 };
+	struct ending e = { .p = &p };
+	struct strait_stream_transfer t;
+	struct rig g;
+
+	rig_open(&g, v);
+	t = (struct strait_stream_transfer){ .size = sizeof(t),
+					     .routes = g.routes,
+					     .endpoint = g.ep,
+					     .region = g.r,
+					     .endpoint_offset = &p.off,
+					     .region_offset = &p.region_off,
+					     .length = &p.len,
+					     .result = &p.result,
+					     .region_base = 1000,
+					     .done = note_end,
+					     .done_arg = &e };
+	ASSERT_OK(strait_stream_transfer(g.s, &t));
+	ASSERT_OK(strait_stream_call(g.s, copy_calls, &e));
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	ASSERT_EQ(e.calls, 100);
+	ASSERT_EQ(e.stored, 10000);
+	ASSERT_EQ(e.result.status, 0);
+	ASSERT_EQ(e.result.bytes, 10000);
+	ASSERT_NE(e.result.routes, 0);
+	region_expect(g.r, 1007, g.want + 5, 10000);
+	/* No sum of numbers is taken for a place. */
+	for (int i = 0; i < 3; i++) {
+		e.calls = 0;
+		p.region_off = i == 0 ? (uint64_t)-1000 : i == 1 ? UINT64_MAX : LEN - 1000;
+		ASSERT_OK(strait_stream_transfer(g.s, &t));
+		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+		ASSERT_EQ(p.result, -EINVAL);
+		ASSERT_EQ(e.calls, 1);
+		ASSERT_EQ(e.result.status, -EINVAL);
+	}
+	rig_close(&g);
+}
+
+/* Host memory on the stream of a device: in order with all else that is on it. */
+TEST(host_memory)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params read = { 3, 0, MIB(1), 99 }, write = { MIB(2), 0, MIB(1), 99 };
+	struct strait_stream_transfer t;
+	struct strait_region *host;
+	struct rig g;
+
+	rig_open(&g, &m);
+	host = region_new(device_named(g.ctx, "host"), MIB(1));
+	atomic_store(&blocked, true);
+	ASSERT_OK(strait_stream_call(g.s, block, NULL));
+	t = (struct strait_stream_transfer){ .size = sizeof(t),
+					     .endpoint = g.ep,
+					     .region = host,
+					     .endpoint_offset = &read.off,
+					     .region_offset = &read.region_off,
+					     .length = &read.len,
+					     .result = &read.result };
+	ASSERT_OK(strait_stream_transfer(g.s, &t));
+	t.op = STRAIT_WRITE;
+	t.endpoint_offset = &write.off;
+	t.length = &write.len;
+	t.result = &write.result;
+	ASSERT_OK(strait_stream_transfer(g.s, &t));
+	sleep_ms(20);
+	ASSERT_EQ(read.result, 99);
+	atomic_store(&blocked, false);
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	ASSERT_EQ(read.result, MIB(1));
+	ASSERT_EQ(write.result, MIB(1));
+	region_expect(host, 0, g.want + 3, MIB(1));
+	file_expect(test_path("file"), MIB(2), g.want + 3, MIB(1));
+	strait_region_close(host);
+	rig_close(&g);
+}
+
+/* Hundreds in a row, which one worker does: each sees what the one before left. */
+TEST(one_after_the_other)
+{
+	enum { N = 300 };
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	static struct params p[N];
+	struct rig g;
+
+	rig_open(&g, &m);
+	for (unsigned int i = 0; i < N; i++) {
+		/* Read at i, write that at i + 1: the first bytes wander through the file. */
+		p[i] = (struct params){ (i + 1) / 2 * 5000, 0, 5000, 99 };
+		put(&g, i % 2 ? STRAIT_WRITE : STRAIT_READ, &p[i]);
+		if (i % 50 == 7)
+			sleep_ms(1);
+	}
+	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+	for (unsigned int i = 0; i < N; i++)
+		ASSERT_EQ(p[i].result, 5000);
+	file_expect(test_path("file"), (uint64_t)(N / 2) * 5000, g.want, 5000);
+	rig_close(&g);
+}
+
+TEST(forgetting)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params p[20];
+	struct strait_stream *own;
+	struct rig g;
+
+	strait_stream_forget(NULL);
+	rig_open(&g, &m);
+	own = g.s;
+	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
+	for (int i = 0; i < 20; i++) {
+		p[i] = (struct params){ 0, 0, MIB(1), 99 };
+		put(&g, STRAIT_READ, &p[i]);
+	}
+	strait_stream_forget(g.s);
+	for (int i = 0; i < 20; i++)
+		ASSERT_EQ(p[i].result, MIB(1));
+	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
+	strait_stream_forget(g.s);
+	g.s = own;
+	p[0].result = 99;
+	put(&g, STRAIT_READ, &p[0]);
+	strait_stream_forget(g.s);
+	ASSERT_EQ(p[0].result, MIB(1));
+	g.s = NULL;
 	rig_close(&g);
 }

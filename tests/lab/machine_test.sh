@@ -47,13 +47,17 @@ lazy) want=DMA-FQ ;;
 pt) want=identity ;;
 off) want=none ;;
 esac
-equal "the IOMMU of the drive is $LAB_IOMMU" "$(domain "$drive")" $want
-equal "the IOMMU of the DMA engine is $LAB_IOMMU" "$(domain "$edu")" $want
+equal "the IOMMU of the drive is $LAB_IOMMU" "$(domain "$drive")" "$want"
+equal "the IOMMU of the DMA engine is $LAB_IOMMU" "$(domain "$edu")" "$want"
 
 # BAR 0 of edu: its identification, and a register that gives back the complement of what was written.
-base=$(awk 'NR == 1 { print $1 }' "/sys/bus/pci/devices/$edu/resource")
-echo 1 >"/sys/bus/pci/devices/$edu/enable"
-devmem $((base + 4)) 32 0x12345678
-equal "the DMA engine answers" "$(devmem $((base)) 32) $(devmem $((base + 4)) 32)" "0x010000ED 0xEDCBA987"
-echo 0 >"/sys/bus/pci/devices/$edu/enable"
+if [ -c /dev/mem ]; then
+	base=$(awk 'NR == 1 { print $1 }' "/sys/bus/pci/devices/$edu/resource")
+	echo 1 >"/sys/bus/pci/devices/$edu/enable"
+	devmem $((base + 4)) 32 0x12345678
+	equal "the DMA engine answers" "$(devmem $((base)) 32) $(devmem $((base + 4)) 32)" "0x010000ED 0xEDCBA987"
+	echo 0 >"/sys/bus/pci/devices/$edu/enable"
+else
+	skip "the DMA engine answers" "the debug kernel has no /dev/mem"
+fi
 finish

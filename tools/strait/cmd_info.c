@@ -148,9 +148,10 @@ static void release(struct info *in)
 int cmd_info(int argc, char **argv)
 {
 	struct info in = { 0 };
-	bool all = false;
+	bool all = false, cufile = false;
 	const struct opt opts[] = {
 		{ "all", NULL, OPT_FLAG, &all, "every PCI device, not only what Strait works with" },
+		{ "cufile", NULL, OPT_FLAG, &cufile, "what programs that use cuFile get here" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 0, 0, NULL);
@@ -158,7 +159,9 @@ int cmd_info(int argc, char **argv)
 	if (n < 0)
 		return args_exit(n);
 	code = gather(&in);
-	if (!code && cli.json)
+	if (!code && cufile)
+		code = info_cufile(&in);
+	else if (!code && cli.json)
 		info_print_json(&in);
 	else if (!code)
 		info_print(&in, all);

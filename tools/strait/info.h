@@ -63,6 +63,9 @@ void info_print(const struct info *in, bool all);
 void info_print_pci(const struct info *in, bool all);
 void info_print_json(const struct info *in);
 
+/* `strait info --cufile`. Returns an exit code. */
+int info_cufile(const struct info *in);
+
 /* "nvidia 10de:2335": what there is to call a PCI device by. */
 const char *info_vendor(uint16_t vendor);
 /* What a matrix calls it: "cuda:0", "nvme0n1", or its address. */

@@ -9,7 +9,7 @@
 #include "cli.h"
 
 const struct verb verbs[] = {
-	{ "info", "[--json] [--all]", cmd_info, "What this machine has, and what Strait can do with it" },
+	{ "info", "[--all] [--cufile] [--json]", cmd_info, "What this machine has, and what Strait can do with it" },
 	{ "explain", "PATH DEVICE [--write] [--json]", cmd_explain,
 	  "Which route a file takes to a device, and why no better one" },
 	{ "load", "FILE [--device D] [options]", cmd_load, "Load a file into device memory" },
@@ -17,6 +17,8 @@ const struct verb verbs[] = {
 	{ "verify", "DIR|FILE [--size S] [--seed N] [options]", cmd_verify,
 	  "Write a pattern from device memory, read it back in every way, compare" },
 	{ "bench", "file PATH [options]", cmd_bench, "Measure throughput and latency of a file" },
+	{ "run", "[options] [--] PROGRAM [ARGUMENT...]", cmd_run,
+	  "Run a program with Strait's libcufile in the place of any other" },
 	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the suite, or a shell, in emulated machines" },
 	{ "help", "[VERB]", cmd_help, "This list, or what one verb takes" },
 	{ 0 },
@@ -64,7 +66,7 @@ int main(int argc, char **argv)
 		return fail(CLI_USAGE, "see: strait help", "there is no verb \"%s\"", name);
 	cli.verb = verb->name;
 	/* Known before the options are read, so that a failure to read them is reported as asked. */
-	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
+	for (int i = 2; verb->run != cmd_run && i < argc && strcmp(argv[i], "--"); i++)
 		cli.json |= !strcmp(argv[i], "--json");
 	return finish(verb->run(argc - 1, argv + 1));
 }

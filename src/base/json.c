@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "service/json.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,23 +13,48 @@ static bool fail(struct json *j, const char *what)
 	return false;
 }
 
-static void blanks(struct json *j)
+/* False if there is none, or none that ends. */
+static bool comment(struct json *j)
 {
-	while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r'))
-		j->p++;
+	const char *p = j->p, *stop;
+
+	if (!j->comments || j->end - p < 2 || p[0] != '/' || (p[1] != '/' && p[1] != '*'))
+		return false;
+	stop = p[1] == '/' ? memchr(p, '\n', (size_t)(j->end - p)) : memmem(p + 2, (size_t)(j->end - p) - 2, "*/", 2);
+	if (!stop && p[1] == '*')
+		return fail(j, "a comment does not end");
+	j->p = !stop ? j->end : stop + (p[1] == '*' ? 2 : 1);
+	return true;
 }
 
-void json_init(struct json *j, const char *text, size_t len)
+static void blanks(struct json *j)
+{
+	do
+		while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r'))
+			j->p++;
+	while (comment(j));
+}
+
+void json_read_init(struct json *j, const char *text, size_t len)
 {
 	*j = (struct json){ .p = text, .start = text, .end = text + len };
 }
 
-size_t json_offset(const struct json *j)
+size_t json_read_offset(const struct json *j)
 {
 	return (size_t)(j->p - j->start);
 }
 
-bool json_enter(struct json *j, char open)
+unsigned int json_read_line(const struct json *j)
+{
+	unsigned int n = 1;
+
+	for (const char *p = j->start; p < j->p; p++)
+		n += *p == '\n';
+	return n;
+}
+
+bool json_read_enter(struct json *j, char open)
 {
 	blanks(j);
 	if (j->error)
@@ -42,7 +67,7 @@ bool json_enter(struct json *j, char open)
 	return true;
 }
 
-bool json_next(struct json *j, char close)
+bool json_read_next(struct json *j, char close)
 {
 	bool first;
 
@@ -148,7 +173,7 @@ static char *unescape(struct json *j, char *out)
 	return out;
 }
 
-char *json_string(struct json *j)
+char *json_read_string(struct json *j)
 {
 	const char *q;
 	char *s, *out;
@@ -190,9 +215,9 @@ char *json_string(struct json *j)
 	return s;
 }
 
-char *json_key(struct json *j)
+char *json_read_key(struct json *j)
 {
-	char *s = json_string(j);
+	char *s = json_read_string(j);
 
 	if (!s)
 		return NULL;
@@ -206,7 +231,7 @@ char *json_key(struct json *j)
 	return s;
 }
 
-bool json_u64(struct json *j, uint64_t *value)
+bool json_read_u64(struct json *j, uint64_t *value)
 {
 	uint64_t v = 0;
 
@@ -224,6 +249,70 @@ bool json_u64(struct json *j, uint64_t *value)
 	return true;
 }
 
+enum json_kind json_read_kind(struct json *j)
+{
+	blanks(j);
+	if (j->error || j->p == j->end)
+		return JSON_NONE;
+	switch (*j->p) {
+	case '{':
+		return JSON_OBJECT;
+	case '[':
+		return JSON_ARRAY;
+	case '"':
+		return JSON_STRING;
+	case 't':
+	case 'f':
+		return JSON_BOOL;
+	case 'n':
+		return JSON_NULL;
+	default:
+		return *j->p == '-' || (*j->p >= '0' && *j->p <= '9') ? JSON_NUMBER : JSON_NONE;
+	}
+}
+
+static bool word(struct json *j, const char *w)
+{
+	size_t n = strlen(w);
+
+	if ((size_t)(j->end - j->p) < n || memcmp(j->p, w, n))
+		return false;
+	j->p += n;
+	return true;
+}
+
+bool json_read_bool(struct json *j, bool *value)
+{
+	bool yes;
+
+	blanks(j);
+	if (j->error)
+		return false;
+	yes = word(j, "true");
+	if (!yes && !word(j, "false"))
+		return fail(j, "true or false is expected");
+	*value = yes;
+	return true;
+}
+
+bool json_read_number(struct json *j, double *value)
+{
+	char text[64], *end;
+	size_t n = 0;
+
+	if (json_read_kind(j) != JSON_NUMBER)
+		return fail(j, "a number is expected");
+	while (n < sizeof(text) - 1 && j->p + n < j->end && strchr("+-.0123456789eE", j->p[n]) && j->p[n])
+		n++;
+	memcpy(text, j->p, n);
+	text[n] = '\0';
+	*value = strtod(text, &end);
+	if (end == text || *end)
+		return fail(j, "a number is malformed");
+	j->p += n;
+	return true;
+}
+
 static bool skip_word(struct json *j)
 {
 	const char *q = j->p;
@@ -233,7 +322,7 @@ static bool skip_word(struct json *j)
 	return j->p > q || fail(j, "a value is expected");
 }
 
-bool json_skip(struct json *j)
+bool json_read_skip(struct json *j)
 {
 	bool object;
 	char *s;
@@ -245,17 +334,17 @@ bool json_skip(struct json *j)
 	case '{':
 	case '[':
 		object = *j->p == '{';
-		if (!json_enter(j, *j->p))
+		if (!json_read_enter(j, *j->p))
 			return false;
-		while (json_next(j, object ? '}' : ']')) {
-			s = object ? json_key(j) : NULL;
+		while (json_read_next(j, object ? '}' : ']')) {
+			s = object ? json_read_key(j) : NULL;
 			free(s);
-			if ((object && !s) || !json_skip(j))
+			if ((object && !s) || !json_read_skip(j))
 				return false;
 		}
 		return !j->error;
 	case '"':
-		s = json_string(j);
+		s = json_read_string(j);
 		free(s);
 		return s != NULL;
 	default:
@@ -263,7 +352,7 @@ bool json_skip(struct json *j)
 	}
 }
 
-bool json_end(struct json *j)
+bool json_read_end(struct json *j)
 {
 	blanks(j);
 	return !j->error && j->p == j->end;

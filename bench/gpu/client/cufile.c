@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STRAIT_CUFILE_NO_CUDA_H
+#include <cufile.h>
+
+#include "client.h"
+
+#define CALLS(X)                                                                                                       \
+	X(cuFileDriverOpen)                                                                                            \
+	X(cuFileHandleRegister)                                                                                        \
+	X(cuFileHandleDeregister)                                                                                      \
+	X(cuFileBufRegister)                                                                                           \
+	X(cuFileBufDeregister)                                                                                         \
+	X(cuFileRead)                                                                                                  \
+	X(cuFileBatchIOSetUp)                                                                                          \
+	X(cuFileBatchIOSubmit)                                                                                         \
+	X(cuFileBatchIOGetStatus)                                                                                      \
+	X(cuFileBatchIODestroy)                                                                                        \
+	X(cuFileReadAsync)                                                                                             \
+	X(cuFileStreamRegister)                                                                                        \
+	X(cuFileStreamDeregister)
+
+static struct {
+#define POINTER(name) __typeof__(name) *name;
+	CALLS(POINTER)
+	CUfileHandle_t fh;
+	int fd;
+	bool registered;
+} cf;
+
+static int open_way(struct client *c)
+{
+	CUfileDescr_t d = { .type = CU_FILE_HANDLE_TYPE_OPAQUE_FD };
+	void *lib = dlopen("libcufile.so.0", RTLD_NOW);
+	CUfileError_t (*get_version)(int *);
+	CUfileError_t e;
+	Dl_info info;
+	int v = 0;
+
+	if (!lib) {
+		fprintf(stderr, "client: %s\n", dlerror());
+		return 1;
+	}
+#define LOOK_UP(name) *(void **)&cf.name = symbol(lib, #name);
+	CALLS(LOOK_UP)
+	*(void **)&get_version = dlsym(lib, "cuFileGetVersion");
+	if (get_version)
+		get_version(&v);
+	snprintf(c->version, sizeof(c->version), "libcufile %d.%d", v / 1000, v % 1000 / 10);
+	if (dladdr(*(void **)&cf.cuFileRead, &info))
+		fprintf(stderr, "client: %s, %s\n", c->version, info.dli_fname);
+	e = cf.cuFileDriverOpen();
+	if (e.err)
+		return say("cuFileDriverOpen", e.err);
+	cf.fd = d.handle.fd = open(c->path, O_RDONLY);
+	e = cf.cuFileHandleRegister(&cf.fh, &d);
+	if (e.err)
+		return say("cuFileHandleRegister", e.err);
+	e = cf.cuFileBufRegister(c->memory, c->length, 0);
+	cf.registered = !e.err;
+	if (e.err)
+		say("cuFileBufRegister (goes on without)", e.err);
+	return 0;
+}
+
+static void close_way(struct client *c)
+{
+	if (cf.registered)
+		cf.cuFileBufDeregister(c->memory);
+	cf.cuFileHandleDeregister(cf.fh);
+	close(cf.fd);
+}
+
+static ssize_t read_some(struct client *c, uint64_t off, uint64_t at, size_t len)
+{
+	ssize_t n = cf.cuFileRead(cf.fh, c->memory, len, (off_t)off, (off_t)at);
+
+	if (n < 0)
+		say("cuFileRead", n == -1 ? errno : (int)-n);
+	return n;
+}
+
+static void *batch_open(struct client *c, unsigned int n)
+{
+	CUfileBatchHandle_t b = NULL;
+	CUfileError_t e = cf.cuFileBatchIOSetUp(&b, n);
+
+	if (e.err)
+		say("cuFileBatchIOSetUp", e.err);
+	return e.err ? NULL : b;
+}
+
+static int batch_run(struct client *c, void *batch, struct request *r, unsigned int n)
+{
+	CUfileIOParams_t p[256];
+	CUfileIOEvents_t ev[256];
+	unsigned int done = 0;
+	CUfileError_t e;
+
+	for (unsigned int i = 0; i < n; i++)
+		p[i] = (CUfileIOParams_t){ .mode = CUFILE_BATCH,
+					   .u.batch = { c->memory, (off_t)r[i].off, (off_t)r[i].at, r[i].len },
+					   .fh = cf.fh,
+					   .opcode = CUFILE_READ,
+					   .cookie = &r[i] };
+	e = cf.cuFileBatchIOSubmit(batch, n, p, 0);
+	if (e.err)
+		return say("cuFileBatchIOSubmit", e.err);
+	while (done < n) {
+		struct timespec limit = { .tv_sec = 10 };
+		unsigned int nr = n - done;
+
+		e = cf.cuFileBatchIOGetStatus(batch, nr, &nr, ev, &limit);
+		if (e.err || !nr)
+			return say("cuFileBatchIOGetStatus", e.err);
+		for (unsigned int i = 0; i < nr; i++)
+			((struct request *)ev[i].cookie)->done = (ssize_t)ev[i].ret;
+		done += nr;
+	}
+	return 0;
+}
+
+static void batch_close(void *batch)
+{
+	cf.cuFileBatchIODestroy(batch);
+}
+
+static int stream_open(struct client *c, void *native, bool fixed)
+{
+	CUfileError_t e = cf.cuFileStreamRegister((CUstream)native, fixed ? 0xf : 0);
+
+	return e.err ? say("cuFileStreamRegister", e.err) : 0;
+}
+
+static int stream_read(struct client *c, void *native, struct request *r)
+{
+	CUfileError_t e = cf.cuFileReadAsync(cf.fh, c->memory, &r->len, (off_t *)&r->off, (off_t *)&r->at, &r->done,
+					     (CUstream)native);
+
+	return e.err ? say("cuFileReadAsync", e.err) : 0;
+}
+
+static void stream_close(struct client *c, void *native)
+{
+	cf.cuFileStreamDeregister((CUstream)native);
+}
+
+const struct way way_cufile = { "cufile",  open_way,	close_way,   read_some,	  batch_open,
+				batch_run, batch_close, stream_open, stream_read, stream_close };

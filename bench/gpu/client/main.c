@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ *	bench-cufile-client [--strait] [--host] [--rounds N] [--seconds S] FILE [SIZE_MIB]
+ *
+ * FILE is made if it is not there or not that long, and kept. A line for each measurement, "name|value|unit|cores|
+ * state", on stdout: bench/gpu/cufile-run makes a table of them. Bytes are compared with what the file must hold;
+ * WRONG in the last column, and exit status 3, if they are not that.
+ */
+#include "client.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THREADS 8
+#define BATCH 128
+#define OUTSTANDING 64
+
+static int rounds = 3;
+static double seconds = 1;
+static bool wrong;
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+int say(const char *what, int code)
+{
+	static int said;
+
+	/* A library that refuses everything should not fill the screen. */
+	if (said++ < 20)
+		fprintf(stderr, "client: %s: %d%s%s\n", what, code, code > 0 && code < 5000 ? ", " : "",
+			code > 0 && code < 5000 ? strerror(code) : "");
+	return code ? code : 1;
+}
+
+void *symbol(void *lib, const char *name)
+{
+	void *p = dlsym(lib, name);
+
+	if (!p) {
+		fprintf(stderr, "client: the library has no %s\n", name);
+		exit(1);
+	}
+	return p;
+}
+
+/* What the file holds: eight bytes for every offset. */
+static void pattern(uint64_t *to, uint64_t off, size_t len)
+{
+	for (size_t i = 0; i < len / 8; i++) {
+		uint64_t x = off + i * 8 + 1;
+
+		x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+		x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+		to[i] = x ^ (x >> 31);
+	}
+}
+
+static int make_file(const struct client *c)
+{
+	uint64_t *buf = malloc(4u * MIB);
+	struct stat st;
+	int fd;
+
+	if (!stat(c->path, &st) && (uint64_t)st.st_size == c->length && buf) {
+		free(buf);
+		return 0;
+	}
+	fd = open(c->path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	for (uint64_t off = 0; fd >= 0 && buf && off < c->length; off += 4u * MIB) {
+		size_t n = c->length - off < 4u * MIB ? (size_t)(c->length - off) : 4u * MIB;
+
+		pattern(buf, off, n);
+		if (pwrite(fd, buf, n, (off_t)off) != (ssize_t)n)
+			return say(c->path, errno);
+	}
+	if (fd < 0 || !buf || fdatasync(fd))
+		return say(c->path, errno);
+	free(buf);
+	close(fd);
+	return 0;
+}
+
+static void warm_cache(const struct client *c)
+{
+	int fd = open(c->path, O_RDONLY);
+	char *buf = malloc(16u * MIB);
+
+	for (uint64_t off = 0; fd >= 0 && buf && off < c->length; off += 16u * MIB)
+		if (pread(fd, buf, 16u * MIB, (off_t)off) < 0)
+			break;
+	free(buf);
+	close(fd);
+}
+
+/* Does the memory at @at hold the file's bytes from @off on? */
+static bool right(struct client *c, uint64_t off, uint64_t at, size_t len)
+{
+	static uint64_t *got, *want;
+
+	if (!got) {
+		got = malloc(16u * MIB);
+		want = malloc(16u * MIB);
+	}
+	for (size_t done = 0, n; done < len; done += n) {
+		n = len - done < 16u * MIB ? len - done : 16u * MIB;
+		pattern(want, off + done, n);
+		if (cuda_copy_out(got, (char *)c->memory + at + done, n) || memcmp(got, want, n)) {
+			fprintf(stderr, "client: wrong bytes from the file's %llu on\n",
+				(unsigned long long)(off + done));
+			return false;
+		}
+	}
+	return true;
+}
+
+static void row(const char *name, double value, const char *unit, double cores, bool ok)
+{
+	printf("%s|%.3f|%s|%.2f|%s\n", name, value, unit, cores, ok ? "ok" : value > 0 ? "WRONG" : "FAILED");
+	fflush(stdout);
+	wrong |= !ok && value > 0;
+}
+
+struct part {
+	struct client *c;
+	uint64_t from, to;
+	size_t block;
+	bool failed;
+};
+
+static void *read_part(void *arg)
+{
+	struct part *p = arg;
+
+	cuda_attach();
+	for (uint64_t off = p->from; off < p->to && !p->failed;) {
+		size_t len = p->to - off < p->block ? (size_t)(p->to - off) : p->block;
+		ssize_t n = p->c->way->read(p->c, off, off, len);
+
+		p->failed = n <= 0;
+		off += n > 0 ? (uint64_t)n : 0;
+	}
+	return NULL;
+}
+
+/* The whole file once: GB/s, 0 if it failed. */
+static double read_all(struct client *c, unsigned int threads, size_t block, double *cores)
+{
+	struct part p[THREADS];
+	pthread_t th[THREADS];
+	double cpu = cpu_seconds(), start = now(), t;
+	bool failed = false;
+
+	for (unsigned int i = 0; i < threads; i++) {
+		p[i] = (struct part){ c, c->length / threads * i, c->length / threads * (i + 1), block, false };
+		pthread_create(&th[i], NULL, read_part, &p[i]);
+	}
+	for (unsigned int i = 0; i < threads; i++) {
+		pthread_join(th[i], NULL);
+		failed |= p[i].failed;
+	}
+	t = now() - start;
+	*cores = (cpu_seconds() - cpu) / t;
+	return failed ? 0 : (double)c->length / t / 1e9;
+}
+
+static void sequential(struct client *c, const char *name, unsigned int threads)
+{
+	static const size_t blocks[] = { 16u * MIB, 256u * MIB, 1024u * MIB };
+	double best = 0, best_cores = 0;
+
+	cuda_fill(c->memory, c->length);
+	for (int i = 0; i < rounds; i++)
+		for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++) {
+			double cores, rate = read_all(c, threads, blocks[b], &cores);
+
+			if (rate > best) {
+				best = rate;
+				best_cores = cores;
+			}
+		}
+	row(name, best, "GB/s", best_cores, best > 0 && right(c, 0, 0, c->length));
+}
+
+static uint64_t next_offset(uint64_t *seed, uint64_t length, size_t block)
+{
+	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+	return (*seed >> 20) % (length / block) * block;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static void latency(struct client *c, const char *name, size_t block)
+{
+	enum { OPS = 20000, WARM = 500 };
+	double *us = calloc(OPS, sizeof(*us)), cpu = 0, begin = 0;
+	uint64_t seed = 7, off = 0;
+	char label[64];
+	bool ok = true;
+	double sum = 0;
+
+	for (int i = -WARM; us && ok && i < OPS; i++) {
+		double start = now();
+
+		if (!i) {
+			cpu = cpu_seconds();
+			begin = start;
+		}
+		off = next_offset(&seed, c->length, block);
+		ok = c->way->read(c, off, 0, block) == (ssize_t)block;
+		if (i >= 0) {
+			us[i] = (now() - start) * 1e6;
+			sum += us[i];
+		}
+	}
+	ok = ok && right(c, off, 0, block);
+	cpu = (cpu_seconds() - cpu) / (now() - begin);
+	if (us && ok)
+		qsort(us, OPS, sizeof(*us), by_value);
+	row(name, ok ? sum / OPS : 0, "us mean", cpu, ok);
+	snprintf(label, sizeof(label), "%s, median", name);
+	row(label, us && ok ? us[OPS / 2] : 0, "us", cpu, ok);
+	free(us);
+}
+
+struct batcher {
+	struct client *c;
+	unsigned int index;
+	uint64_t done;
+	bool failed;
+	struct request last[BATCH];
+};
+
+static pthread_barrier_t together;
+
+static void *run_batches(void *arg)
+{
+	struct batcher *b = arg;
+	void *batch;
+	uint64_t seed = 11 + b->index;
+	double end;
+
+	cuda_attach();
+	batch = b->c->way->batch_open(b->c, BATCH);
+	b->failed = !batch;
+	pthread_barrier_wait(&together);
+	for (end = now() + seconds; !b->failed && now() < end; b->done += BATCH) {
+		for (unsigned int i = 0; i < BATCH; i++)
+			b->last[i] = (struct request){ next_offset(&seed, b->c->length, 4096),
+						       (b->index * BATCH + i) * 4096ull, 4096, -1 };
+		b->failed = b->c->way->batch_run(b->c, batch, b->last, BATCH) != 0;
+		for (unsigned int i = 0; i < BATCH; i++)
+			b->failed |= b->last[i].done != 4096;
+	}
+	if (batch)
+		b->c->way->batch_close(batch);
+	return NULL;
+}
+
+static void batches(struct client *c, const char *name, unsigned int threads)
+{
+	double best = 0, best_cores = 0;
+	bool ok = true;
+
+	cuda_fill(c->memory, (size_t)threads * BATCH * 4096);
+	for (int i = 0; i < rounds && ok; i++) {
+		struct batcher *b = calloc(threads, sizeof(*b));
+		pthread_t th[THREADS];
+		double cpu, start, t;
+		uint64_t done = 0;
+
+		pthread_barrier_init(&together, NULL, threads + 1);
+		for (unsigned int k = 0; k < threads; k++) {
+			b[k] = (struct batcher){ .c = c, .index = k };
+			pthread_create(&th[k], NULL, run_batches, &b[k]);
+		}
+		pthread_barrier_wait(&together);
+		cpu = cpu_seconds();
+		start = now();
+		for (unsigned int k = 0; k < threads; k++)
+			pthread_join(th[k], NULL);
+		t = now() - start;
+		cpu = (cpu_seconds() - cpu) / t;
+		for (unsigned int k = 0; k < threads; k++) {
+			done += b[k].done;
+			ok = ok && !b[k].failed;
+			for (unsigned int r = 0; ok && r < BATCH; r++)
+				ok = right(c, b[k].last[r].off, b[k].last[r].at, 4096);
+		}
+		if ((double)done / t > best) {
+			best = (double)done / t;
+			best_cores = cpu;
+		}
+		pthread_barrier_destroy(&together);
+		free(b);
+	}
+	row(name, best, "ops/s", best_cores, ok);
+}
+
+/* The file from front to end, again and again, in requests of 1 MiB of which 64 wait on the stream. */
+static void streams(struct client *c, const char *name, bool fixed)
+{
+	double best = 0, best_cores = 0;
+	struct request r[OUTSTANDING];
+	void *native = cuda_stream();
+	bool ok = native || !c->cuda;
+
+	if (!ok || c->way->stream_open(c, native, fixed)) {
+		row(name, 0, "GB/s", 0, false);
+		return;
+	}
+	cuda_fill(c->memory, (size_t)OUTSTANDING * MIB);
+	for (int i = 0; i < rounds && ok; i++) {
+		double cpu = cpu_seconds(), start = now(), t;
+		uint64_t off = 0, done = 0;
+
+		while (ok && now() < start + seconds) {
+			for (unsigned int k = 0; ok && k < OUTSTANDING; k++) {
+				r[k] = (struct request){ off, (uint64_t)k * MIB, MIB, -99 };
+				off = (off + MIB) % (c->length / MIB * MIB);
+				ok = !c->way->stream_read(c, native, &r[k]);
+			}
+			cuda_synchronize(native);
+			for (unsigned int k = 0; ok && !c->cuda && k < OUTSTANDING; k++)
+				while (__atomic_load_n(&r[k].done, __ATOMIC_ACQUIRE) == -99)
+					sched_yield();
+			for (unsigned int k = 0; ok && k < OUTSTANDING; k++)
+				if (r[k].done != MIB) {
+					say("a request on the stream gave", (int)r[k].done);
+					ok = false;
+				}
+			done += (uint64_t)OUTSTANDING * MIB;
+		}
+		t = now() - start;
+		if (ok && (double)done / t / 1e9 > best) {
+			best = (double)done / t / 1e9;
+			best_cores = (cpu_seconds() - cpu) / t;
+		}
+		for (unsigned int k = 0; ok && k < OUTSTANDING; k++)
+			ok = right(c, r[k].off, r[k].at, MIB);
+	}
+	row(name, best, "GB/s", best_cores, ok);
+	c->way->stream_close(c, native);
+}
+
+static int measure(struct client *c)
+{
+	sequential(c, "sequential cached read, 1 thread", 1);
+	sequential(c, "sequential cached read, 8 threads", THREADS);
+	latency(c, "random 4 KiB cached, one at a time", 4 * KIB);
+	latency(c, "random 64 KiB cached, one at a time", 64 * KIB);
+	batches(c, "batches of 128 random 4 KiB cached, 1 thread", 1);
+	batches(c, "batches of 128 random 4 KiB cached, 8 threads", THREADS);
+	streams(c, "64 ReadAsync of 1 MiB on a stream, fixed", true);
+	streams(c, "64 ReadAsync of 1 MiB on a stream", false);
+	return wrong ? 3 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct client c = { .way = &way_cufile, .length = 8192ull * MIB };
+	bool host = false;
+	int at = 1, rc;
+
+	for (; at < argc && argv[at][0] == '-'; at++) {
+		if (!strcmp(argv[at], "--strait"))
+			c.way = &way_strait;
+		else if (!strcmp(argv[at], "--host"))
+			host = true;
+		else if (!strcmp(argv[at], "--rounds") && at + 1 < argc)
+			rounds = atoi(argv[++at]);
+		else if (!strcmp(argv[at], "--seconds") && at + 1 < argc)
+			seconds = atof(argv[++at]);
+		else
+			at = argc;
+	}
+	if (at >= argc || rounds < 1) {
+		fprintf(stderr,
+			"usage: bench-cufile-client [--strait] [--host] [--rounds N] [--seconds S] FILE [SIZE_MIB]\n");
+		return 2;
+	}
+	c.path = argv[at];
+	if (at + 1 < argc)
+		c.length = strtoull(argv[at + 1], NULL, 0) * MIB;
+	if (c.length < (uint64_t)OUTSTANDING * MIB) {
+		fprintf(stderr, "client: %d MiB at least\n", OUTSTANDING);
+		return 2;
+	}
+	c.cuda = !host && !cuda_start();
+	if (!host && !c.cuda)
+		fprintf(stderr, "client: no GPU here: host memory\n");
+	if (make_file(&c))
+		return 1;
+	c.memory = cuda_alloc(c.length);
+	if (!c.memory)
+		return say("memory", ENOMEM), 1;
+	warm_cache(&c);
+	rc = c.way->open(&c);
+	if (rc)
+		return 1;
+	printf("library|0|%s|0|ok\n", c.version);
+	rc = measure(&c);
+	c.way->close(&c);
+	return rc;
+}
