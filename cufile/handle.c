@@ -47,20 +47,22 @@ void cf_files_forked(void)
 
 void cf_files_drop_all(void)
 {
+	struct cf_hash all, by_fd;
 	struct cf_node *n;
 
+	/* Out of both tables at one moment. */
 	pthread_mutex_lock(&cf.lock);
-	while (cf_hash_take(&cf.files_by_fd))
-		;
-	do {
-		n = cf_hash_take(&cf.files);
-		if (!n)
-			break;
-		pthread_mutex_unlock(&cf.lock);
-		cf_file_put(cf_object(n, struct cf_file, by_handle), 1);
-		pthread_mutex_lock(&cf.lock);
-	} while (n);
+	all = cf.files;
+	by_fd = cf.files_by_fd;
+	cf_files_forked();
 	pthread_mutex_unlock(&cf.lock);
+	free(by_fd.buckets);
+	for (size_t i = 0; i < all.size; i++)
+		while ((n = all.buckets[i])) {
+			all.buckets[i] = n->next;
+			cf_file_put(cf_object(n, struct cf_file, by_handle), 1);
+		}
+	free(all.buckets);
 }
 
 /* The descriptor is the program's: it may be another file's by now. */

@@ -63,7 +63,7 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
-/* Telling importers to let go, and the member of struct dma_buf_attach_ops by which they are told. */
+/* Telling importers to let go, and the member of dma_buf_attach_ops by which they are told. */
 #if HAVE_DMA_BUF_INVALIDATE
 #define COMPAT_INVALIDATE invalidate_mappings
 static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)

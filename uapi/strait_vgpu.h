@@ -11,7 +11,8 @@
  * Every struct starts with its size and flags. A size smaller than the struct is -EINVAL; a larger
  * one is taken if what lies past the struct is zero, and refused with -E2BIG otherwise. Unknown
  * flags and reserved fields that are not zero are -EINVAL. Outputs are written only on success.
- * Any call gives -ENODEV once the device is gone.
+ * Any call gives -ENODEV once the device is gone. poll() finds the file readable then: everything
+ * that was allocated through it has been revoked by that time.
  */
 
 #include <linux/ioctl.h>
@@ -23,11 +24,11 @@
 
 /* The kinds of memory. */
 #define STRAIT_VGPU_MEM_PLAIN 0	   /* revocable: free() takes it from everybody */
-#define STRAIT_VGPU_MEM_PINNABLE 1 /* may be pinned for long; a pin keeps it from being used again */
+#define STRAIT_VGPU_MEM_PINNABLE 1 /* may be pinned for long, and is not used again before */
 #define STRAIT_VGPU_MEM_KINDS 2
 
 /* What this device on this kernel can do. */
-#define STRAIT_VGPU_CAP_P2PDMA (1ull << 0)   /* plain memory has P2PDMA pages: direct I/O into a mapping */
+#define STRAIT_VGPU_CAP_P2PDMA (1ull << 0)   /* plain memory takes direct I/O: P2PDMA pages */
 #define STRAIT_VGPU_CAP_PINNABLE (1ull << 1) /* there is pinnable memory */
 #define STRAIT_VGPU_CAP_DMABUF (1ull << 2)   /* memory can be exported as dma-buf */
 

@@ -162,7 +162,7 @@ int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping);
 #define NVIDIA_P2P_RSYNC_DRIVER_VERSION_COMPATIBLE(p) \
 	NVIDIA_P2P_VERSION_COMPATIBLE(p, NVIDIA_P2P_RSYNC_DRIVER_VERSION)
 
-/* How a platform with relaxed ordering flushes writes of the GPU. wait_for_rsync() must not sleep. */
+/* How a platform with relaxed ordering flushes a GPU's writes. wait_for_rsync() must not sleep. */
 typedef struct nvidia_p2p_rsync_driver {
 	u32 version;
 	int (*get_relaxed_ordering_mode)(int *mode, void *data);

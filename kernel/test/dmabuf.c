@@ -80,13 +80,15 @@ static void import_free(struct vt_import *im)
 
 static int import_new(const struct vt_buf *req, struct vt_import **ret)
 {
-	const struct dma_buf_attach_ops *ops = req->flags & VT_BUF_NO_PEER ? &no_peer_ops : &peer_ops;
+	const struct dma_buf_attach_ops *ops = &peer_ops;
 	struct vt_import *im;
 	int rc;
 
 	im = kzalloc(sizeof(*im), GFP_KERNEL);
 	if (!im)
 		return -ENOMEM;
+	if (req->flags & VT_BUF_NO_PEER)
+		ops = &no_peer_ops;
 	im->late = req->flags & VT_BUF_LATE;
 	INIT_DELAYED_WORK(&im->work, late_work);
 	im->pdev = vt_edu_get();

@@ -39,7 +39,7 @@ struct pci_dev *vt_edu_get(void)
 static void idle(void)
 {
 	while (readq(edu.regs + EDU_CMD) & EDU_CMD_RUN)
-		msleep(2);
+		usleep_range(1000, 2000);
 }
 
 static void start(u64 src, u64 dst, u32 len, u64 cmd)

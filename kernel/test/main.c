@@ -43,14 +43,18 @@ static int dma(struct vt_file *f, struct vt_dma *req)
 	/* In pieces that fit on the stack; a started one is one piece. */
 	for (at = 0; at < req->len && !rc; at += len) {
 		len = min_t(u32, req->len - at, sizeof(data));
-		rc = req->flags & VT_DMA_BUF ? vt_buf_addr(f, req->id, req->offset + at, len, &addr) :
-					       vt_p2p_addr(f, req->id, req->offset + at, len, &addr);
+		if (req->flags & VT_DMA_BUF)
+			rc = vt_buf_addr(f, req->id, req->offset + at, len, &addr);
+		else
+			rc = vt_p2p_addr(f, req->id, req->offset + at, len, &addr);
 		if (rc)
 			break;
 		if (write && copy_from_user(data, user + at, len))
 			return -EFAULT;
 		if (req->flags & VT_DMA_START) {
-			rc = write && req->len <= sizeof(data) ? vt_edu_start(addr, data, len) : -EINVAL;
+			rc = -EINVAL;
+			if (write && req->len <= sizeof(data))
+				rc = vt_edu_start(addr, data, len);
 			break;
 		}
 		rc = vt_edu_transfer(addr, data, len, write);

@@ -7,11 +7,11 @@
 #include "test.h"
 
 /*
- * The pointers are read and dropped under a spinlock, and never used with it held: the callback takes
- * it while it is called with a lock that get, put and map take.
+ * The pointers are read and dropped under a spinlock, which is never held over a call: the callback
+ * takes it while it is called with a lock that get, put and map take.
  */
 struct vt_consumer {
-	spinlock_t lock;
+	spinlock_t lock;	/* the two pointers */
 	struct nvidia_p2p_page_table *table;
 	struct nvidia_p2p_dma_mapping *mapping;
 	u64 va, len;
@@ -87,6 +87,7 @@ static void free_callback(void *data)
 		forget(c);
 	c->status.tgid = current->tgid;
 	c->status.order = atomic_inc_return(&callbacks);
+	/* Whoever sees the count sees what was done: vt_status(). */
 	smp_store_release(&c->status.called, c->status.called + 1);
 }
 
@@ -149,7 +150,8 @@ int vt_get(struct vt_file *f, struct vt_get *req)
 		return 0;
 	}
 	describe(c, req);
-	req->id = c->status.id = i + 1;
+	c->status.id = i + 1;
+	req->id = i + 1;
 	WRITE_ONCE(f->consumers[i], c);
 	return 0;
 }
@@ -234,6 +236,7 @@ int vt_status(struct vt_file *f, struct vt_status *req)
 
 	if (!c)
 		return -ENOENT;
+	/* With the count comes the rest: free_callback(). */
 	if (smp_load_acquire(&c->status.called))
 		*req = c->status;
 	else
@@ -249,7 +252,8 @@ int vt_p2p_addr(struct vt_file *f, u32 id, u64 offset, u32 len, dma_addr_t *addr
 	if (!c)
 		return -ENOENT;
 	spin_lock(&c->lock);
-	if (c->mapping && offset / VT_PAGE < c->mapping->entries && offset % VT_PAGE + len <= VT_PAGE) {
+	if (c->mapping && offset / VT_PAGE < c->mapping->entries &&
+	    offset % VT_PAGE + len <= VT_PAGE) {
 		*addr = c->mapping->dma_addresses[offset / VT_PAGE] + offset % VT_PAGE;
 		rc = 0;
 	}

@@ -3,8 +3,8 @@
 #define STRAIT_VGPU_TEST_H
 
 /*
- * /dev/strait_vgpu_test: a consumer of nvidia_p2p and an importer of dma-bufs, with QEMU's "edu" device
- * as its DMA engine, that does what a test tells it. Not for anything but tests.
+ * /dev/strait_vgpu_test: a consumer of nvidia_p2p and an importer of dma-bufs, with QEMU's "edu"
+ * device as its DMA engine, that does what a test tells it. Not for anything but tests.
  *
  * A call returns 0 when it was made at all; what came of it is in @result. Ids are an open file's
  * own, from 1 up to VT_SLOTS of each kind. Closing the file lets go of everything.
@@ -18,15 +18,23 @@
 
 /* What the callback does, in this order. Each thing it calls leaves what that returned. */
 #define VT_CB_QUIESCE (1u << 0) /* wait until the engine has stopped */
-#define VT_CB_GET (1u << 1)	/* nvidia_p2p_get_pages() of the same range */
+#define VT_CB_GET (1u << 1)	/* nvidia_p2p_get_pages() of it */
 #define VT_CB_PUT (1u << 2)	/* nvidia_p2p_put_pages() */
 #define VT_CB_MAP (1u << 3)	/* nvidia_p2p_dma_map_pages() */
-#define VT_CB_UNMAP (1u << 4)	/* nvidia_p2p_dma_unmap_pages() of what is mapped */
+#define VT_CB_UNMAP (1u << 4)	/* nvidia_p2p_dma_unmap_pages() */
 #define VT_CB_FREE (1u << 5)	/* nvidia_p2p_free_dma_mapping(), nvidia_p2p_free_page_table() */
-#define VT_CB_FORGET (1u << 6)	/* drop the pointers at its start, as a consumer has to; else after it */
+#define VT_CB_FORGET (1u << 6)	/* drop the pointers at its start; else at its end */
 #define VT_CB_KEEP (1u << 7)	/* never drop them, as a consumer must not */
 
-enum vt_cb_result { VT_R_GET, VT_R_PUT, VT_R_MAP, VT_R_UNMAP, VT_R_FREE_MAP, VT_R_FREE_TABLE, VT_RESULTS };
+enum vt_cb_result {
+	VT_R_GET,
+	VT_R_PUT,
+	VT_R_MAP,
+	VT_R_UNMAP,
+	VT_R_FREE_MAP,
+	VT_R_FREE_TABLE,
+	VT_RESULTS
+};
 
 #define VT_GET_PERSISTENT (1u << 0)
 #define VT_GET_NO_CALLBACK (1u << 1)

@@ -18,9 +18,9 @@ struct vt_consumer;
 struct vt_import;
 struct vt_pages;
 
-/* An open file. @lock: one call at a time, but for those of one consumer that race on purpose. */
+/* An open file. Calls that race on purpose go without its lock. */
 struct vt_file {
-	struct mutex lock;
+	struct mutex lock;	/* the slots */
 	struct vt_consumer *consumers[VT_SLOTS];
 	struct vt_import *imports[VT_SLOTS];
 	struct vt_pages *pages[VT_SLOTS];

@@ -103,8 +103,8 @@ struct vgpu_alloc *vgpu_alloc_find(struct vgpu_file *f, u32 handle)
 }
 
 /*
- * The order matters. First no new use begins; then the CPU's mappings go, so that faults find zeros;
- * then the peers are told and waited for; the pages go back last.
+ * The order matters. First no new use begins; then the CPU's mappings go, so that faults find
+ * zeros; then the peers are told and waited for; the pages go back last.
  */
 static void revoke(struct vgpu_alloc *a)
 {
@@ -179,7 +179,7 @@ void vgpu_dev_revoke_all(struct vgpu_dev *dev)
 	} while (a);
 }
 
-/* With mmap_lock held: the piece of an allocation that one VMA maps at @va, NULL if it is not ours. */
+/* With mmap_lock held: the piece of an allocation that one VMA maps at @va, NULL if not ours. */
 static struct vgpu_alloc *piece_at(u64 va, u64 *offset, u64 *end)
 {
 	struct vm_area_struct *vma = vma_lookup(current->mm, va);

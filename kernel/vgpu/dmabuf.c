@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Device memory as a dma-buf. The exporter is dynamic: importers must allow peer-to-peer and be ready
- * to be told that the memory goes. They are told when it is freed; the free waits, without a
- * deadline, until they have unmapped it. There is nothing to move it to: after that it is gone.
+ * Device memory as a dma-buf. The exporter is dynamic: importers must allow peer-to-peer and be
+ * ready to be told that the memory goes. They are told when it is freed; the free waits, without
+ * a deadline, until they have unmapped it. There is nothing to move it to: then it is gone.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
 #include <linux/dma-resv.h>
 #include <linux/scatterlist.h>
+#include <linux/sizes.h>
 
 #include "vgpu.h"
 
 /* What one entry of a table holds at most, whatever the importer's device can take. */
-#define ENTRY_MAX (1ul << 30)
+#define ENTRY_MAX SZ_1G
 
 struct vgpu_dmabuf {
 	struct kref kref;		/* the dma-buf's, and who revokes it */

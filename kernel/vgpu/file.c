@@ -3,6 +3,7 @@
 #include <linux/capability.h>
 #include <linux/dma-buf.h>
 #include <linux/file.h>
+#include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/uaccess.h>
 
@@ -144,7 +145,8 @@ static long do_dmabuf(struct vgpu_file *f, void *arg, void __user *user)
 	if (!a)
 		return -ENOENT;
 	req->size = sizeof(*req);
-	rc = give_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd, user);
+	rc = give_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
+			 user);
 	vgpu_alloc_put(a);
 	return rc;
 }
@@ -259,9 +261,19 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	return rc;
 }
 
+/* Readable is that the device is gone: what there was to be said has been said by then. */
+static __poll_t vgpu_poll(struct file *file, poll_table *wait)
+{
+	struct vgpu_file *f = file->private_data;
+
+	poll_wait(file, &f->dev->gone_wait, wait);
+	return READ_ONCE(f->dev->gone) ? EPOLLIN | EPOLLERR | EPOLLHUP : 0;
+}
+
 const struct file_operations vgpu_fops = {
 	.owner = THIS_MODULE,
 	.open = vgpu_open,
+	.poll = vgpu_poll,
 	.release = vgpu_release,
 	.unlocked_ioctl = vgpu_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,

@@ -20,9 +20,15 @@ static DEFINE_MUTEX(api_lock);
 static struct task_struct *api_owner;
 static DEFINE_HASHTABLE(tables, 8);
 
+/* Is this a callback? */
+static bool inside(void)
+{
+	return READ_ONCE(api_owner) == current;
+}
+
 bool vgpu_api_lock(void)
 {
-	if (READ_ONCE(api_owner) == current)
+	if (inside())
 		return false;
 	mutex_lock(&api_lock);
 	WRITE_ONCE(api_owner, current);
@@ -104,6 +110,9 @@ static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc *
 
 	if (!length || va % VGPU_SIZE || length % VGPU_SIZE)
 		return -EINVAL;
+	/* Asked before mmap_lock is taken, which is never done under the API lock. */
+	if (inside())
+		return -EIO;
 	if (vgpu_alloc_at(va, length, &a, offset))
 		return -EINVAL;
 	if (token || va_space) {
@@ -142,7 +151,7 @@ static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persis
 	if (!pt)
 		return -ENOMEM;
 	if (persistent) {
-		/* Not revoked: and whoever is about to do that waits for the API lock with the block held. */
+		/* Not revoked; who is about to do that has the block, and waits for the lock. */
 		kref_get(&a->block->kref);
 		pt->block = a->block;
 		pt->persistent = true;
@@ -164,7 +173,7 @@ static int enter(struct vgpu_alloc *a, struct vgpu_pt *pt)
 	return 0;
 }
 
-/* The lock is let go between the halves, as the real driver does: memory may be freed in between. */
+/* The lock is let go between the halves, as the real driver does: memory may go in between. */
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
 			 struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
@@ -180,9 +189,7 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	rc = find(p2p_token, va_space, virtual_address, length, &a, &offset);
 	if (rc)
 		return rc;
-	rc = -EIO;
-	if (!vgpu_api_lock())
-		goto out;
+	vgpu_api_lock();
 	rc = pin(a, virtual_address, offset, length, false, &pt);
 	vgpu_api_unlock();
 	if (rc)
@@ -221,16 +228,13 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 	rc = find(0, 0, virtual_address, length, &a, &offset);
 	if (rc)
 		return rc;
-	rc = -EIO;
-	if (!vgpu_api_lock())
-		goto out;
+	vgpu_api_lock();
 	rc = pin(a, virtual_address, offset, length, true, &pt);
 	if (!rc) {
 		enter(a, pt);
 		*page_table = &pt->pub;
 	}
 	vgpu_api_unlock();
-out:
 	vgpu_alloc_put(a);
 	return rc;
 }

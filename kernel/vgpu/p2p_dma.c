@@ -24,7 +24,7 @@ bool vgpu_peer_reaches(struct vgpu_dev *dev, struct device *peer)
 	return !dev->p2pdma || pci_p2pdma_distance(dev->pdev, peer, false) >= 0;
 }
 
-/* By default an IOMMU forgets what was unmapped some time later. Memory cannot be given away before. */
+/* By default an IOMMU forgets what was unmapped some time later: too late to give memory away. */
 void vgpu_peer_flush(struct device *peer)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(peer);
@@ -38,7 +38,8 @@ static void unmap_entries(struct vgpu_dma *dma, u32 n)
 	struct device *peer = &dma->pub.pci_dev->dev;
 
 	while (n--)
-		dma_unmap_resource(peer, dma->pub.dma_addresses[n], VGPU_SIZE, DMA_BIDIRECTIONAL, 0);
+		dma_unmap_resource(peer, dma->pub.dma_addresses[n], VGPU_SIZE,
+				   DMA_BIDIRECTIONAL, 0);
 	vgpu_peer_flush(peer);
 }
 
@@ -186,7 +187,8 @@ int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_tabl
 	dma = dma_find(dma_mapping);
 	if (dma) {
 		if (dma->pub.pci_dev != peer)
-			pci_warn(peer, "unmaps what was mapped for %s\n", pci_name(dma->pub.pci_dev));
+			pci_warn(peer, "unmaps what was mapped for %s\n",
+				 pci_name(dma->pub.pci_dev));
 		dma_destroy(dma);
 	}
 	mutex_unlock(&vgpu_dma_lock);

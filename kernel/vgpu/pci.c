@@ -34,6 +34,7 @@ static int dev_new(struct pci_dev *pdev, struct vgpu_dev **ret)
 	kref_init(&dev->kref);
 	dev->pdev = pci_dev_get(pdev);
 	init_rwsem(&dev->gone_lock);
+	init_waitqueue_head(&dev->gone_wait);
 	spin_lock_init(&dev->list_lock);
 	INIT_LIST_HEAD(&dev->allocs);
 	get_random_bytes(dev->uuid, sizeof(dev->uuid));
@@ -74,7 +75,8 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (rc)
 		goto err_pools;
 	pci_info(pdev, "%s: %llu bytes of memory%s, %llu of them pinnable\n", dev->name,
-		 (u64)pci_resource_len(pdev, VGPU_BAR), dev->p2pdma ? " with peer-to-peer pages" : "",
+		 (u64)pci_resource_len(pdev, VGPU_BAR),
+		 dev->p2pdma ? " with peer-to-peer pages" : "",
 		 (u64)dev->pools[STRAIT_VGPU_MEM_PINNABLE].n << VGPU_SHIFT);
 	return 0;
 err_pools:
@@ -101,6 +103,7 @@ static void vgpu_remove(struct pci_dev *pdev)
 	WRITE_ONCE(dev->gone, true);
 	up_write(&dev->gone_lock);
 	vgpu_dev_revoke_all(dev);
+	wake_up_all(&dev->gone_wait);
 	vgpu_debug_remove(dev);
 	vgpu_pools_fini(dev);
 	pci_release_region(pdev, VGPU_BAR);

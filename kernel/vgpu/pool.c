@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Where device memory comes from: the BAR, cut in two. The first part is plain memory: P2PDMA pages
- * where the kernel has them, no struct pages where not. The second is memory that may be pinned
- * for long: generic device pages.
+ * Where device memory comes from: the BAR, cut in two. The first part is plain memory: P2PDMA
+ * pages where the kernel has them, no struct pages where not. The second is memory that may be
+ * pinned for long: generic device pages.
  *
  * This driver holds one reference on every page that has a struct page, so a page nobody else uses
- * has exactly one. Pages that go back while they have more (direct I/O in flight, pins) drain first:
- * nobody tells when a reference is dropped, so they are looked at from time to time.
+ * has exactly one. Pages that go back while they have more (direct I/O in flight, pins) drain
+ * first: nobody tells when a reference is dropped, so they are looked at from time to time.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -167,7 +167,7 @@ static void pages_give(struct vgpu_pool *pool)
 		set_page_count(pool->pages + i, pool->idle_refs);
 }
 
-/* All of the P2PDMA memory is taken at once and given out from here: in 64 KiB pages, to this driver only. */
+/* All of the P2PDMA memory is taken at once, and given out in 64 KiB pages from here. */
 static int plain_p2pdma(struct vgpu_pool *pool, size_t bytes)
 {
 	struct pci_dev *pdev = pool->dev->pdev;
@@ -192,7 +192,8 @@ static int pool_init(struct vgpu_pool *pool, u32 kind, u64 bar_offset, u64 bytes
 	pool->kind = kind;
 	pool->bar_offset = bar_offset;
 	pool->phys = pci_resource_start(pool->dev->pdev, VGPU_BAR) + bar_offset;
-	pool->n = pool->n_free = bytes >> VGPU_SHIFT;
+	pool->n = bytes >> VGPU_SHIFT;
+	pool->n_free = pool->n;
 	mutex_init(&pool->lock);
 	INIT_LIST_HEAD(&pool->draining);
 	INIT_DELAYED_WORK(&pool->drain, drain_work);
@@ -237,7 +238,8 @@ static int pinnable_init(struct vgpu_pool *pool, u64 bar_offset, u64 bytes)
 		pci_info(pool->dev->pdev, "no pinnable memory (%ld)\n", PTR_ERR(kva));
 		bitmap_free(pool->map);
 		pool->map = NULL;
-		pool->n = pool->n_free = 0;
+		pool->n = 0;
+		pool->n_free = 0;
 		return 0;
 	}
 	pool->kva = kva;
@@ -295,7 +297,8 @@ int vgpu_pools_init(struct vgpu_dev *dev)
 		return -E2BIG;
 	dev->pools[STRAIT_VGPU_MEM_PLAIN].dev = dev;
 	dev->pools[STRAIT_VGPU_MEM_PINNABLE].dev = dev;
-	rc = plain_init(&dev->pools[STRAIT_VGPU_MEM_PLAIN], ALIGN_DOWN(bytes - pinnable, VGPU_SIZE));
+	rc = plain_init(&dev->pools[STRAIT_VGPU_MEM_PLAIN],
+			ALIGN_DOWN(bytes - pinnable, VGPU_SIZE));
 	if (rc)
 		return rc;
 	rc = pinnable_init(&dev->pools[STRAIT_VGPU_MEM_PINNABLE], bytes - pinnable, pinnable);

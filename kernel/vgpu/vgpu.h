@@ -9,11 +9,12 @@
  *	vgpu_dev	the device. Files, page tables and dma-bufs hold it; it outlives its driver.
  *	vgpu_pool	a part of the BAR that holds one kind of memory, given out in 64 KiB pages.
  *	vgpu_block	pages taken from a pool. Counted: an allocation holds it until it is freed,
- *			a persistent page table until it is put. The last hold gives the pages back,
- *			or leaves them to drain while something has references on them.
- *	vgpu_file	an open file: a table of allocations and an address_space for its mappings.
- *	vgpu_alloc	an allocation: live, then revoked, once. Held by the table, by mappings, by
- *			dma-bufs and by page tables that are not registered yet.
+ *			a persistent page table until it is put. The last hold gives the pages
+ *			back, or leaves them to drain while something has references on them.
+ *	vgpu_file	an open file: a table of allocations and an address_space for its
+ *			mappings.
+ *	vgpu_alloc	an allocation: live, then revoked, once. Held by the table, by mappings,
+ *			by dma-bufs and by page tables that are not registered yet.
  *	vgpu_pt		a page table of nvidia_p2p_get_pages*(); vgpu_dma a DMA mapping of one.
  *	vgpu_dmabuf	what an exported dma-buf points to.
  *
@@ -23,11 +24,12 @@
  *	the API lock		nvidia_p2p_* and the calls of free callbacks: see p2p.c
  *	vgpu_dma_lock		the DMA mappings of all page tables
  *	dma_resv of a dma-buf	vgpu_dmabuf.revoked
- *	vgpu_alloc.lock		read: entering pages for the CPU; write: vgpu_alloc.revoked, .dmabufs
+ *	vgpu_alloc.lock		read: entering pages for the CPU; write: .revoked, .dmabufs
  *	vgpu_pool.lock, vgpu_dev.list_lock, the xa_lock of a file's table
  *
  * The mmap_lock of a process comes after gone_lock and before vgpu_alloc.lock: faults, mmap() and
- * looking addresses up take these. It is never taken under one of those in between, nor they under it.
+ * looking addresses up take these. It is never taken under one of those in between, nor they
+ * under it.
  */
 
 #include <linux/atomic.h>
@@ -49,7 +51,7 @@
 
 #define VGPU_BAR 2
 #define VGPU_SHIFT 16
-#define VGPU_SIZE (1ul << VGPU_SHIFT)
+#define VGPU_SIZE BIT(VGPU_SHIFT)
 #define VGPU_UUID_LEN 16
 #define VGPU_MAX_ALLOCS 65536
 /* Where the allocation of a handle is in a file's offsets. No device has as much memory. */
@@ -110,6 +112,7 @@ struct vgpu_dev {
 	bool p2pdma;
 	struct rw_semaphore gone_lock;
 	bool gone;
+	wait_queue_head_t gone_wait;	/* who polls a file, to be told */
 	spinlock_t list_lock;		/* @allocs */
 	struct list_head allocs;	/* vgpu_alloc.node: those not revoked */
 	struct vgpu_pool pools[STRAIT_VGPU_MEM_KINDS];
@@ -134,7 +137,7 @@ struct vgpu_alloc {
 	u32 kind, handle;
 	u64 length, identity, bar_offset, mmap_offset;
 	struct list_head node;
-	struct mutex revoke_lock;
+	struct mutex revoke_lock;	/* a revocation, from its beginning to its end */
 	struct rw_semaphore lock;
 	bool revoked;
 	struct list_head dmabufs;	/* vgpu_dmabuf.node */
@@ -177,11 +180,12 @@ static inline phys_addr_t vgpu_block_phys(const struct vgpu_block *block)
 }
 
 /*
- * alloc.c. vgpu_alloc_new() is called with gone_lock held for reading and the device there, and so is
- * what must follow it: vgpu_alloc_publish(), which gives the caller's hold to the file's table, or
- * vgpu_alloc_abandon(). When vgpu_alloc_revoke() returns nobody reaches the memory through the allocation any
- * more, whoever of several callers did it. vgpu_alloc_at() finds what is mapped at an address of
- * the calling process, with a hold: all of [va, va + len) must be one allocation's, in one piece.
+ * alloc.c. vgpu_alloc_new() is called with gone_lock held for reading and the device there, and
+ * so is what must follow it: vgpu_alloc_publish(), which gives the caller's hold to the file's
+ * table, or vgpu_alloc_abandon(). When vgpu_alloc_revoke() returns nobody reaches the memory
+ * through the allocation any more, whoever of several callers did it. vgpu_alloc_at() finds what
+ * is mapped at an address of the calling process, with a hold: all of [va, va + len) must be one
+ * allocation's, in one piece.
  */
 int vgpu_alloc_new(struct vgpu_file *f, u32 kind, u64 length, struct vgpu_alloc **ret);
 void vgpu_alloc_publish(struct vgpu_alloc *a);
@@ -239,14 +243,15 @@ void vgpu_peer_flush(struct device *peer);
  * afterwards how often somebody was in it, and how often the other side came by meanwhile.
  */
 enum vgpu_window {
-	VGPU_W_FAULT,		/* fault: memory found live, not entered yet | revocation begins */
-	VGPU_W_GET,		/* get_pages: pinned, not registered | revocation begins */
-	VGPU_W_CALLBACK,	/* revocation: API lock taken, no callback yet | put_pages entered */
-	VGPU_W_TEARDOWN,	/* revocation: callback done, nothing undone | dma_unmap_pages entered */
-	VGPU_W_PUT,		/* put_pages: entered, lock not taken | callback is called */
-	VGPU_W_DMABUF_MAP,	/* dma-buf found live, not mapped yet | revocation begins */
-	VGPU_W_INVALIDATE,	/* revocation: importers not told yet | dma-buf map entered */
-	VGPU_W_CLOSE,		/* release of a file: nothing revoked yet | put_pages entered */
+	/* who is in it | who comes by */
+	VGPU_W_FAULT,	   /* a fault that found the memory live | revocation begins */
+	VGPU_W_GET,	   /* get_pages, pinned, not registered | revocation begins */
+	VGPU_W_CALLBACK,   /* revocation, API lock taken, no callback yet | put_pages */
+	VGPU_W_TEARDOWN,   /* revocation, callback done, nothing undone | dma_unmap_pages */
+	VGPU_W_PUT,	   /* put_pages, lock not taken | the callback is called */
+	VGPU_W_DMABUF_MAP, /* an importer that found the dma-buf live | revocation begins */
+	VGPU_W_INVALIDATE, /* revocation, importers not told yet | an importer maps */
+	VGPU_W_CLOSE,	   /* release of a file, nothing revoked yet | put_pages */
 	VGPU_WINDOWS,
 };
 

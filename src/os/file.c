@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <poll.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -177,4 +179,32 @@ int os_fdatasync(int fd)
 {
 	OS_POINT(OS_FDATASYNC);
 	return OS_RET(fdatasync(fd));
+}
+
+int os_wait_readable(int a, int b)
+{
+	struct pollfd fds[] = { { .fd = a, .events = POLLIN }, { .fd = b, .events = POLLIN } };
+
+	OS_POINT(OS_POLL);
+	while (poll(fds, 2, -1) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return fds[0].revents != 0;
+}
+
+int os_event_fd(int *ret)
+{
+	int fd;
+
+	OS_POINT(OS_EVENTFD);
+	fd = eventfd(0, EFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret = fd;
+	return 0;
+}
+
+void os_event_signal(int fd)
+{
+	eventfd_write(fd, 1);
 }

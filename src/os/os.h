@@ -25,6 +25,8 @@ enum os_call {
 	OS_PREAD,
 	OS_PWRITE,
 	OS_FDATASYNC,
+	OS_POLL,
+	OS_EVENTFD,
 	OS_MMAP,
 	OS_MADVISE,
 	OS_MBIND,
@@ -70,6 +72,11 @@ ssize_t os_pread(int fd, void *buf, size_t len, uint64_t off);
 ssize_t os_pread_cached(int fd, void *buf, size_t len, uint64_t off);
 ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off);
 int os_fdatasync(int fd);
+/* Until one of the two can be read: 1 for @a, 0 for @b alone. */
+int os_wait_readable(int a, int b);
+/* A descriptor that can be read once it was signalled. */
+int os_event_fd(int *fd);
+void os_event_signal(int fd);
 
 int os_map_file(int fd, uint64_t off, size_t len, void **ret); /* read-only, shared */
 int os_map_anon(size_t len, int numa_node, void **ret);

@@ -35,7 +35,7 @@ static void describe(struct strait_device *dev, const struct strait_vgpu_info *i
 	dev->numa_node = info->numa_node;
 	dev->import_kind = info->caps & STRAIT_VGPU_CAP_P2PDMA ? STRAIT_IMPORT_P2P : 0;
 	dev->caps = STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS | STRAIT_DEVICE_MMIO |
-		    (info->caps & STRAIT_VGPU_CAP_DMABUF ? STRAIT_DEVICE_DMABUF : 0) |
+		    STRAIT_DEVICE_REVOKE_NOTICE | (info->caps & STRAIT_VGPU_CAP_DMABUF ? STRAIT_DEVICE_DMABUF : 0) |
 		    (emu_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);
 	dev->tuning.chunk_bytes = KIB(512); /* the CPU copies, as for an emulated device */
 }
@@ -57,6 +57,8 @@ static int add_device(struct provider *p, int fd, const struct strait_vgpu_info 
 	gpu->eng.pin = vgpu_pin;
 	gpu->eng.unpin = vgpu_unpin;
 	gpu->fd = fd;
+	gpu->stop_fd = -1;
+	pthread_mutex_init(&gpu->watch_lock, NULL);
 	rwlock_init(&gpu->lock);
 	pthread_mutex_init(&gpu->idle_lock, NULL);
 	pthread_cond_init(&gpu->idle, NULL);
@@ -119,10 +121,12 @@ static void vgpu_close(struct provider *p)
 	list_for_each(it, &p->devices) {
 		struct vgpu_device *gpu = vgpu_device(list_entry(it, struct strait_device, node));
 
-		/* The engine first: what it still does it does with the memory. */
+		vgpu_watch_stop(gpu);
+		/* The engine before the memory: what it still does it does with that. */
 		emu_engine_fini(&gpu->eng);
 		vgpu_alloc_free_all(gpu);
 		os_close(gpu->fd);
+		pthread_mutex_destroy(&gpu->watch_lock);
 		pthread_cond_destroy(&gpu->idle);
 		pthread_mutex_destroy(&gpu->idle_lock);
 		pthread_rwlock_destroy(&gpu->lock);

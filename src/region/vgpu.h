@@ -36,13 +36,16 @@ struct vgpu_alloc {
 struct vgpu_device {
 	struct emu_engine eng; /* first: see emu_engine.h */
 	int fd;
-	uint32_t caps;		  /* of the regions on it */
+	uint32_t caps;		  /* of the regions on it; those allocated here give notice too */
 	pthread_rwlock_t lock;	  /* protects @allocs */
 	struct range_tree allocs; /* struct vgpu_alloc.node */
 	pthread_mutex_t idle_lock;
 	pthread_cond_t idle; /* memory about to be given back lost its last user */
 	char pci[16];
 	uint64_t total;
+	pthread_mutex_t watch_lock; /* the two below, until the device is closed */
+	int stop_fd;		    /* -1: nobody watches */
+	unsigned long watcher;
 };
 
 static inline struct vgpu_device *vgpu_device(const struct strait_device *dev)
@@ -52,6 +55,10 @@ static inline struct vgpu_device *vgpu_device(const struct strait_device *dev)
 
 /* A call to the driver. -ENODEV means that the device is gone, for good, and is remembered. */
 int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg);
+
+/* vgpu_watch.c. Somebody waits for the device to be taken away, from now on. */
+int vgpu_watch(struct vgpu_device *gpu);
+void vgpu_watch_stop(struct vgpu_device *gpu);
 
 /* vgpu_mem.c */
 int vgpu_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);

@@ -154,7 +154,7 @@ void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct mem
 		.addr = addr,
 		.len = len,
 		.id = a->id,
-		.caps = a->gpu->caps,
+		.caps = a->gpu->caps | (a->owned ? STRAIT_REGION_NOTICE : 0),
 		.page_size = VGPU_PAGE,
 		.priv = a,
 	};
@@ -170,6 +170,9 @@ int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
 		return -ENODEV;
 	if (len > gpu->total)
 		return -ENOMEM;
+	rc = vgpu_watch(gpu);
+	if (rc)
+		return rc;
 	rc = alloc_new(gpu, len, &a);
 	if (rc)
 		return rc;

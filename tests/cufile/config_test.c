@@ -65,6 +65,46 @@ TEST(program_then_environment_then_file)
 	ASSERT_CU_ERR(cuFileSetParameterString(CUFILE_PARAM_LOG_DIR, "/"), CU_FILE_DRIVER_ALREADY_OPEN);
 }
 
+static unsigned int log_count(const char *text)
+{
+	char buf[65536] = "";
+	FILE *f = fopen(test_path("log"), "r");
+	unsigned int n = 0;
+
+	ASSERT_TRUE(f != NULL);
+	buf[fread(buf, 1, sizeof(buf) - 1, f)] = 0;
+	fclose(f);
+	for (const char *at = buf; (at = strstr(at, text)); at++)
+		n++;
+	return n;
+}
+
+/* What has no effect is named, once, whatever it is: known to the interface, of RDMA, or a variable. */
+TEST(without_effect)
+{
+	json("{ \"logging\": { \"level\": \"WARN\" }, \"execution\": { \"parallel_io\": false },\n"
+	     "\"properties\": { \"rdma_peer_type\": \"dmabuf\", \"use_poll_mode\": true },\n"
+	     "\"fs\": { \"lustre\": { \"posix_gds_min_kb\": 4 } }, \"denylist\": { \"mounts\": [ ] } }");
+	setenv("CUFILE_NVTX", "true", 1);
+	setenv("CUFILE_NONSENSE", "7", 1);
+	for (int i = 0; i < 3; i++) {
+		ASSERT_CU(cuFileDriverOpen());
+		ASSERT_FALSE(bool_of(CUFILE_PARAM_EXECUTION_PARALLEL_IO));
+		ASSERT_TRUE(bool_of(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE));
+		ASSERT_TRUE(bool_of(CUFILE_PARAM_PROFILE_NVTX));
+		ASSERT_CU(cuFileDriverClose());
+	}
+	ASSERT_EQ(log_count("execution.parallel_io"), 1);
+	ASSERT_EQ(log_count("properties.rdma_peer_type"), 1);
+	ASSERT_EQ(log_count("properties.use_poll_mode"), 1);
+	ASSERT_EQ(log_count("fs.lustre.posix_gds_min_kb"), 1);
+	ASSERT_EQ(log_count("CUFILE_NVTX"), 1);
+	ASSERT_EQ(log_count("CUFILE_NONSENSE"), 1);
+	ASSERT_EQ(log_count("logging.level"), 0);
+	ASSERT_EQ(log_count("denylist"), 0);
+	ASSERT_EQ(log_count("CUFILE_ENV_PATH_JSON"), 0);
+}
+
 TEST(values)
 {
 	size_t min, max, size[4], count[4];

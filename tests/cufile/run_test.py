@@ -213,6 +213,41 @@ def environment_is_added_to(path):
     assert out.strip().count(':') == 1, out
 
 
+@test
+def strrev_reverses_and_restores(path):
+    """The example, on each kind of device; the GPU is the fake one."""
+    text = os.path.join(os.path.dirname(path), 'hello')
+    hello, reversed_ = 'Hello, GDS World!', '!dlroW SDG ,olleH'
+    example, fake = os.path.join(BUILD, 'examples', 'example-strrev'), os.path.join(BUILD, 'tests', 'fakecuda')
+    for device, library in (('host', ''), ('emu', ''), ('cuda', fake), (None, fake), (None, '/nonexistent')):
+        for before, after in ((hello, reversed_), (reversed_, hello)):
+            done = subprocess.run([example, *(['--device', device] if device else []), text], capture_output=True,
+                                  text=True, env=dict(environment(), LD_LIBRARY_PATH=library))
+            name = device or ('cuda' if library == fake else 'emu')
+            assert done.returncode == 0 and not done.stderr, done
+            assert done.stdout == f'before: {before}\n{name}: {after}\n', done.stdout
+    with open(text, 'wb') as file:
+        file.write(bytes(range(256)) * 4097 + b'x')
+    for _ in range(2):
+        subprocess.run([example, '--device', 'cuda', text], check=True, capture_output=True,
+                       env=dict(environment(), LD_LIBRARY_PATH=fake))
+    with open(text, 'rb') as file:
+        assert file.read() == bytes(range(256)) * 4097 + b'x'
+
+
+@test
+def client_of_the_benchmark(path):
+    """The program that is measured on a GPU: it looks at the bytes, and here that is all that counts."""
+    client = os.path.join(BUILD, 'bench', 'bench-cufile-client')
+    file = os.path.join(os.path.dirname(path), 'data')
+    for way in ([], ['--strait']):
+        done = subprocess.run([client, '--host', '--rounds', '1', '--seconds', '0.05', *way, file, '64'],
+                              capture_output=True, text=True, env=dict(environment(), LD_LIBRARY_PATH=BUILD))
+        rows = [line.split('|') for line in done.stdout.splitlines()]
+        assert done.returncode == 0 and len(rows) == 11, done
+        assert all(row[4] == 'ok' for row in rows if 'ReadAsync' not in row[0] or not way), done.stdout
+
+
 def main():
     print(f'1..{len(TESTS)}', flush=True)
     failed = 0

@@ -75,3 +75,38 @@ TEST(batches_are_counted)
 	ASSERT_EQ(l1.batch_read_bytes, 4096);
 	handle_free(p.fh, fd);
 }
+
+/* From 1.19 on the counters of vectors stand behind the first level, for programs that were built with that. */
+TEST(form_of_1_19)
+{
+	struct {
+		CUfileStatsLevel1_t first;
+		CUfileOpCounter_t readv, writev;
+		uint64_t bytes[2], rest[8];
+		uint64_t hist[2][32];
+		uint32_t gpus;
+		CUfilePerGpuStats_t gpu[16];
+		char after[64];
+	} s;
+	char buf[100];
+	CUfileIOVec_t iov[2] = { { buf, 40 }, { buf + 40, 60 } };
+	int fd;
+	CUfileHandle_t fh = handle_new(make_file("file", 1000, 3), O_RDWR, &fd);
+
+	setenv("STRAIT_CUFILE_VERSION", "1.19", 1);
+	ASSERT_CU(cuFileSetStatsLevel(3));
+	ASSERT_CU(cuFileStatsStart());
+	ASSERT_EQ(cuFileReadv(fh, iov, 2, 0, 0), 100);
+	ASSERT_EQ(cuFileWritev(fh, iov, 1, 0, 0), 40);
+	memset(&s, 0xee, sizeof(s));
+	ASSERT_CU(cuFileGetStatsL3((CUfileStatsLevel3_t *)(void *)&s));
+	ASSERT_EQ(s.first.read_ops.ok, 2);
+	ASSERT_EQ(s.readv.ok, 1);
+	ASSERT_EQ(s.writev.ok, 1);
+	ASSERT_EQ(s.bytes[0], 100);
+	ASSERT_EQ(s.bytes[1], 40);
+	ASSERT_EQ(s.hist[0][0], 2);
+	ASSERT_EQ(s.gpus, 0);
+	ASSERT_EQ((unsigned char)s.after[0], 0xee);
+	handle_free(fh, fd);
+}

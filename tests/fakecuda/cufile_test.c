@@ -158,6 +158,22 @@ TEST(statistics_know_the_device)
 	ASSERT_EQ(l3->num_gpus, 1);
 	ASSERT_EQ(l3->per_gpu_stats[0].read_bytes, 5000);
 	ASSERT_EQ(l3->per_gpu_stats[0].n_posix_reads, 1);
+	ASSERT_EQ(l3->per_gpu_stats[0].n_unaligned_reads, 1);
+	ASSERT_MEMEQ(l3->per_gpu_stats[0].uuid, "fake GPU number0", 16);
+	OK(cuFileBufRegister((void *)ptr, LEN, 0));
+	ASSERT_NE((int)cuFileBufRegister((void *)ptr, LEN, 0).err, CU_FILE_SUCCESS);
+	ASSERT_EQ(cuFileRead(fh, (void *)ptr, 8192, 4096, 0), 8192);
+	OK(cuFileGetStatsL3(l3));
+	ASSERT_EQ(l3->per_gpu_stats[0].reg_bytes, LEN);
+	ASSERT_EQ(l3->per_gpu_stats[0].n_unaligned_reads, 1);
+	OK(cuFileBufDeregister((void *)ptr));
+	OK(cuFileGetStatsL3(l3));
+	ASSERT_EQ(l3->per_gpu_stats[0].n_total_reads, 2);
+	ASSERT_EQ(l3->per_gpu_stats[0].reg_bytes, 0);
+	ASSERT_EQ(l3->per_gpu_stats[0].n_mmap, 2);
+	ASSERT_EQ(l3->per_gpu_stats[0].n_mmap_ok, 1);
+	ASSERT_EQ(l3->per_gpu_stats[0].n_mmap_err, 1);
+	ASSERT_EQ(l3->per_gpu_stats[0].n_mmap_free, 1);
 	end();
 	free(l3);
 }

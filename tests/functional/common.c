@@ -184,10 +184,32 @@ struct strait_context *context_for(const struct mode *m)
 	return context_new(&opts);
 }
 
+static const char *other_device(void)
+{
+	const char *name = getenv("STRAIT_TEST_DEVICE");
+
+	return name && *name ? name : NULL;
+}
+
+const char *device_under_test(void)
+{
+	return other_device() ? other_device() : "emu:0";
+}
+
+void emulated_only(void)
+{
+	if (other_device())
+		SKIP("tells the emulated device what to do; this is %s", other_device());
+}
+
 struct strait_device *device_named(struct strait_context *ctx, const char *name)
 {
 	struct strait_device *dev;
 
+	if (other_device() && (!strcmp(name, "emu") || !strcmp(name, "emu:0")))
+		name = other_device();
+	else if (!strncmp(name, "emu:", 4))
+		emulated_only();
 	ASSERT_OK(strait_device_find(ctx, name, &dev));
 	return dev;
 }

@@ -77,6 +77,16 @@ uint64_t cached(const char *path, uint64_t off, uint64_t len);
 
 struct strait_context *context_new(const struct strait_context_opts *opts);
 struct strait_context *context_for(const struct mode *m);
+/*
+ * With STRAIT_TEST_DEVICE in the environment, "emu:0" means that device. Tests that use the emulated
+ * device's own interface are skipped then.
+ */
+const char *device_under_test(void);
+void emulated_only(void);
+#define strait_emu_set_model(...) (emulated_only(), strait_emu_set_model(__VA_ARGS__))
+#define strait_emu_malloc(...) (emulated_only(), strait_emu_malloc(__VA_ARGS__))
+#define strait_emu_remove(...) (emulated_only(), strait_emu_remove(__VA_ARGS__))
+#define emu_inject_copy_error(...) (emulated_only(), emu_inject_copy_error(__VA_ARGS__))
 struct strait_device *device_named(struct strait_context *ctx, const char *name);
 struct strait_region *region_new(struct strait_device *dev, size_t len);
 struct strait_endpoint *file_new(struct strait_context *ctx, const char *path, int oflags, uint32_t flags);

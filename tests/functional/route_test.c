@@ -176,7 +176,7 @@ TEST(explanations)
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_STAGED].usable);
 	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_STAGED].code, 0);
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_PAGECACHE].usable);
-	ASSERT_TRUE(strstr(rep.verdict[STRAIT_ROUTE_HOST].why, "emu:0"));
+	ASSERT_TRUE(strstr(rep.verdict[STRAIT_ROUTE_HOST].why, device_under_test()));
 	/* Not asked for is another thing than not possible. */
 	rep = query(STRAIT_READ, ROUTE(STAGED), dev_region, 0, LEN);
 	ASSERT_EQ(rep.mask, ROUTE(STAGED));

@@ -18,6 +18,7 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 	struct strait_region *r = region_new(device_named(ctx, v->device), MIB(1));
 	struct strait_endpoint *ep = file_new(ctx, path, O_RDWR, v->file);
 	uint64_t state = 4, n = 0;
+	unsigned int threads = threads_now(); /* a GPU's memory may have one that watches it */
 
 	for (int i = 0; i < 60; i++) {
 		uint64_t len = 1 + prng_below(&state, KIB(64)), off = prng_below(&state, MIB(1) - len);
@@ -31,7 +32,7 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 		ASSERT_EQ(stats_of(ctx).small, n);
 		ASSERT_EQ(stats_of(ctx).transfers, n);
 	}
-	ASSERT_EQ(threads_now(), 1);
+	ASSERT_EQ(threads_now(), threads);
 	file_expect(path, 0, want, MIB(1));
 	/* Long ones are not counted, nor are those that move nothing. */
 	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, MIB(1)).bytes, MIB(1));
@@ -49,12 +50,15 @@ TEST(opening_starts_nothing)
 	struct strait_context *ctx = context_new(NULL);
 	struct strait_region *r = region_new(device_named(ctx, "emu"), MIB(1));
 	struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDWR, 0);
+	unsigned int threads = threads_now();
 	struct strait_queue *q;
 	struct strait_stream *s;
 
+	if (!strcmp(device_under_test(), "emu:0"))
+		ASSERT_EQ(threads, 1);
 	ASSERT_OK(strait_queue_open(ctx, NULL, &q));
 	ASSERT_OK(strait_stream_open(device_named(ctx, "emu"), &s));
-	ASSERT_EQ(threads_now(), 1);
+	ASSERT_EQ(threads_now(), threads);
 	ASSERT_EQ(stats_of(ctx).pool_bytes, 0);
 	strait_stream_close(s);
 	strait_queue_close(q);

@@ -2,6 +2,8 @@
 /* The lab's GPU as the library has it: device vgpu:0. */
 #include "consumer.h"
 
+#include <stdatomic.h>
+
 #include <strait/strait.h>
 
 static struct strait_context *ctx;
@@ -54,6 +56,21 @@ TEST(is_listed_with_what_it_can)
 	ASSERT_EQ(first, dev);
 	strait_context_close(ctx);
 	close(fd);
+}
+
+TEST(the_command_lists_it)
+{
+	char line[512];
+	bool found = false;
+	FILE *f;
+
+	close(gpu_open());
+	f = popen("strait info", "r");
+	ASSERT_TRUE(f);
+	while (fgets(line, sizeof(line), f))
+		found = found || (strstr(line, "vgpu:0") && strstr(line, "Strait lab GPU"));
+	ASSERT_EQ(pclose(f), 0);
+	ASSERT_TRUE(found);
 }
 
 TEST(regions_hold_what_is_copied)
@@ -227,18 +244,29 @@ TEST(functions_run_in_stream_order)
 	strait_context_close(ctx);
 }
 
+static void notice(void *arg, struct strait_region *r)
+{
+	(void)r;
+	atomic_fetch_add((atomic_int *)arg, 1);
+}
+
 /* The device is pulled out under the library. */
 TEST(a_device_that_is_gone)
 {
 	struct strait_device *dev = open_device();
 	struct strait_device_info info = { .size = sizeof(info) };
 	struct strait_region *r = region(dev, 2 * PAGE), *more;
+	atomic_int told = 0;
 	unsigned char byte = 1;
 	char path[64];
 
 	gpu_sysfs(path, sizeof(path));
+	ASSERT_OK(strait_region_on_revoke(r, notice, &told));
 	ASSERT_OK(strait_region_copy_in(r, 0, &byte, 1));
 	ASSERT_OK(write_text("/sys/bus/pci/drivers/strait_vgpu/unbind", strrchr(path, '/') + 1));
+	for (int i = 0; i < 500 && !atomic_load(&told); i++)
+		sleep_ms(10);
+	ASSERT_EQ(atomic_load(&told), 1);
 	ASSERT_EQ(strait_region_check(r), -ENODEV);
 	ASSERT_EQ(strait_region_copy_in(r, 0, &byte, 1), -ENODEV);
 	ASSERT_EQ(strait_region_alloc(dev, 1, &more), -ENODEV);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* Registered memory. */
+
+#define PLAIN(v) (&(struct memory){ (v)->name, (v)->kind, false })
+
+TEST_VARIANTS(buffer_arguments, struct memory, memories)
+{
+	char *p;
+
+	memory_begin(v);
+	p = memory_alloc(v, MIB(1));
+	ERR(cuFileBufRegister(NULL, 100, 0), CU_FILE_INVALID_VALUE);
+	ERR(cuFileBufRegister(p, 0, 0), CU_FILE_INVALID_VALUE);
+	ERR(cuFileBufDeregister(p), CU_FILE_MEMORY_NOT_REGISTERED);
+	ERR(cuFileBufDeregister(NULL), CU_FILE_MEMORY_NOT_REGISTERED);
+	OK(cuFileBufRegister(p, MIB(1), 0));
+	ERR(cuFileBufRegister(p, MIB(1), 0), CU_FILE_MEMORY_ALREADY_REGISTERED);
+	ERR(cuFileBufRegister(p, 100, 0), CU_FILE_MEMORY_ALREADY_REGISTERED);
+	/* A range inside of another is fine, and is given back by its own base. */
+	OK(cuFileBufRegister(p + 4096, 4096, 0));
+	ERR(cuFileBufDeregister(p + 100), CU_FILE_MEMORY_NOT_REGISTERED);
+	OK(cuFileBufDeregister(p + 4096));
+	OK(cuFileBufDeregister(p));
+	ERR(cuFileBufDeregister(p), CU_FILE_MEMORY_NOT_REGISTERED);
+	/* Flags are not looked at. */
+	OK(cuFileBufRegister(p, MIB(1), CU_FILE_RDMA_REGISTER));
+	OK(cuFileBufDeregister(p));
+	OK(cuFileBufRegister(p, MIB(1), CU_FILE_RDMA_REGISTER | CU_FILE_RDMA_RELAXED_ORDERING));
+	OK(cuFileBufDeregister(p));
+	OK(cuFileBufRegister(p, MIB(1), 12345));
+	OK(cuFileBufDeregister(p));
+	if (bounded(v) && v->kind != MEM_PINNED)
+		ERR(cuFileBufRegister(p, (size_t)1 << 40, 0), CU_FILE_CUDA_POINTER_RANGE_ERROR);
+	memory_free(v, p);
+	memory_end(v);
+}
+
+/* The length that was registered counts, from the base that was registered. */
+TEST_VARIANTS(buffer_range_by_base, struct memory, memories)
+{
+	unsigned char *want = pattern_new(0, 10000, 1);
+	struct handle h;
+	struct buf b;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", 10000, 1), O_RDWR);
+	b = buf_new(PLAIN(v), MIB(1));
+	OK(cuFileBufRegister(b.p, 8192, 0));
+	ASSERT_EQ(cuFileRead(h.fh, b.p, 8192, 0, 0), 8192);
+	FAILS(cuFileRead(h.fh, b.p, 8193, 0, 0), CU_FILE_INVALID_MAPPING_RANGE);
+	FAILS(cuFileRead(h.fh, b.p, 1, 0, 8192), CU_FILE_INVALID_MAPPING_RANGE);
+	FAILS(cuFileRead(h.fh, b.p, 4096, 0, 4097), CU_FILE_INVALID_MAPPING_RANGE);
+	FAILS(cuFileWrite(h.fh, b.p, 8193, 0, 0), CU_FILE_INVALID_MAPPING_RANGE);
+	FAILS(cuFileWrite(h.fh, b.p, 1, 0, 100000), CU_FILE_INVALID_MAPPING_RANGE);
+	ASSERT_EQ(cuFileRead(h.fh, b.p, 4096, 100, 4096), 4096);
+	buf_expect(&b, 4096, want + 100, 4096);
+	/* By another pointer into the allocation there is no such limit. */
+	ASSERT_EQ(cuFileRead(h.fh, b.p + 1, 9000, 0, 0), 9000);
+	buf_expect(&b, 1, want, 9000);
+	OK(cuFileBufDeregister(b.p));
+	ASSERT_EQ(cuFileRead(h.fh, b.p, 10000, 0, 0), 10000);
+	buf_expect(&b, 0, want, 10000);
+	buf_free(&b);
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+}
+
+TEST_VARIANTS(buffer_past_its_allocation, struct memory, memories)
+{
+	struct handle h;
+	struct buf b;
+
+	memory_begin(v);
+	if (!bounded(v) || v->kind == MEM_PINNED)
+		SKIP("how far this memory goes is not known");
+	h = handle_open(make_file("file", MIB(8), 1), O_RDWR);
+	b = buf_new(PLAIN(v), MIB(4));
+	FAILS(cuFileRead(h.fh, b.p, MIB(8), 0, 0), EIO);
+	FAILS(cuFileRead(h.fh, b.p, 4096, 0, (off_t)MIB(4)), EIO);
+	FAILS(cuFileWrite(h.fh, b.p, MIB(8), 0, 0), EIO);
+	ASSERT_EQ(cuFileRead(h.fh, b.p, MIB(4), 0, 0), (ssize_t)MIB(4));
+	buf_free(&b);
+	handle_close(&h);
+	memory_end(v);
+}
+
+/* Pointers and offsets come to the same. */
+TEST_VARIANTS(buffer_pointer_or_offset, struct memory, memories)
+{
+	unsigned char *want = pattern_new(0, MIB(1), 2);
+	struct handle h;
+	struct buf b;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", MIB(1), 2), O_RDONLY);
+	b = buf_new(v, MIB(1));
+	for (size_t at = 0; at < MIB(1) - 5000; at += 99991) {
+		ASSERT_EQ(cuFileRead(h.fh, b.p, 5000, (off_t)at, (off_t)at), 5000);
+		buf_expect(&b, at, want + at, 5000);
+		ASSERT_EQ(cuFileRead(h.fh, b.p + at, 4999, (off_t)at + 1, 0), 4999);
+		buf_expect(&b, at, want + at + 1, 4999);
+		ASSERT_EQ(cuFileRead(h.fh, b.p + at, 4000, 3, 1000), 4000);
+		buf_expect(&b, at + 1000, want + 3, 4000);
+	}
+	buf_free(&b);
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+}
+
+/* Freed first, given back later; and an address that is another allocation's by now. */
+TEST_VARIANTS(buffer_freed_before_it_is_deregistered, struct memory, memories)
+{
+	unsigned char *want = pattern_new(0, 5000, 3);
+	struct handle h;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", 5000, 3), O_RDONLY);
+	for (int i = 0; i < 20; i++) {
+		struct buf b = buf_new(PLAIN(v), MIB(1));
+
+		OK(cuFileBufRegister(b.p, MIB(1), 0));
+		ASSERT_EQ(cuFileRead(h.fh, b.p, 5000, 0, 0), 5000);
+		buf_expect(&b, 0, want, 5000);
+		buf_free(&b);
+		OK(cuFileBufDeregister(b.p));
+	}
+	for (int i = 0; i < 20; i++) {
+		struct buf b = buf_new(PLAIN(v), MIB(1));
+
+		/* Never registered, and perhaps where one was before. */
+		ASSERT_EQ(cuFileRead(h.fh, b.p, 5000, 0, 10), 5000);
+		buf_expect(&b, 10, want, 5000);
+		buf_free(&b);
+	}
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+}
+
+TEST_VARIANTS(buffer_many, struct memory, memories)
+{
+	enum { N = 300 };
+	unsigned char *want = pattern_new(0, 4096, 4);
+	struct handle h;
+	char *p;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", 4096, 4), O_RDONLY);
+	p = memory_alloc(v, N * 4096);
+	for (int i = 0; i < N; i++)
+		OK(cuFileBufRegister(p + i * 4096, 4096, 0));
+	for (int i = N - 1; i >= 0; i -= 3) {
+		struct buf b = { v, p + i * 4096, 4096 };
+
+		ASSERT_EQ(cuFileRead(h.fh, b.p, 4096, 0, 0), 4096);
+		buf_expect(&b, 0, want, 4096);
+		FAILS(cuFileRead(h.fh, b.p, 4097, 0, 0), CU_FILE_INVALID_MAPPING_RANGE);
+	}
+	for (int i = 0; i < N; i += 2)
+		OK(cuFileBufDeregister(p + i * 4096));
+	for (int i = 0; i < N; i++)
+		ERR(cuFileBufDeregister(p + i * 4096), i % 2 ? CU_FILE_SUCCESS : CU_FILE_MEMORY_NOT_REGISTERED);
+	memory_free(v, p);
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+}

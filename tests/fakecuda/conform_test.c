@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* cuFile's behaviour on the fake CUDA driver. */
+#include "fakecuda/common.h"
+
+#define CUCALL(name) name
+#include "cufile/conform/cuda.h"
+
+static void memory_begin(const struct memory *m)
+{
+	static cu_context ctx;
+
+	CU(cuInit(0));
+	/* The first time it is one thread alone. */
+	if (!ctx)
+		CU(cuCtxCreate_v2(&ctx, 0, 0));
+	else
+		CU(cuCtxSetCurrent(ctx));
+}
+
+static void memory_end(const struct memory *m)
+{
+	expect_clean();
+}
+
+#include "cufile/conform/all.h"
