@@ -89,7 +89,7 @@ static int try_pair(const struct p2p_scratch *s)
 	rc = s->ep->facts.is_block ? 0 : os_data_on_drive(s->ep->ops->fd(s->ep, WAY_DIRECT), b.len, &off);
 	if (rc)
 		goto unmap;
-	rc = engine_stream_get(s->dev, &s->mem, &ls);
+	rc = engine_stream_get(s->dev, &s->mem, true, &ls);
 	if (rc)
 		goto unmap;
 	rc = -EAGAIN;
