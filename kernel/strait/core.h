@@ -77,7 +77,8 @@ struct strait_backing {
 	u64 *start;			/* where in the memory each of @vec starts */
 	unsigned int n;
 	struct pci_dev *pdev;		/* whose memory it is, NULL: the host's */
-	struct pci_dev *peer;		/* a drive that reaches it, once that is known */
+	struct pci_dev *peer;		/* a drive that reaches it, once that is known, */
+	int distance;			/* and how far it is */
 	struct mm_struct *mm;		/* charged for @length, NULL: nobody is */
 	bool charged;			/* to the module's limit */
 	struct dma_buf *dmabuf;		/* then there are no pages, and no vectors */

@@ -99,16 +99,29 @@ static struct pci_dev *drive_of(struct block_device *bdev)
 	return dev ? to_pci_dev(dev) : NULL;
 }
 
+static void remember(struct strait_backing *b, const struct strait_verdict *v)
+{
+	static DEFINE_SPINLOCK(lock);
+
+	spin_lock(&lock);
+	if (!b->peer) {
+		b->distance = v->distance;
+		smp_store_release(&b->peer, pci_dev_get(v->drive));
+	}
+	spin_unlock(&lock);
+}
+
 /* The way is looked for once per region: that takes a walk through all bridges. */
 static u32 judge_path(struct strait_backing *b, struct strait_verdict *v)
 {
-	if (READ_ONCE(b->peer) == v->drive)
+	if (smp_load_acquire(&b->peer) == v->drive) {
+		v->distance = b->distance;
 		return STRAIT_REASON_NONE;
+	}
 	v->distance = pci_p2pdma_distance(b->pdev, &v->drive->dev, false);
 	if (v->distance < 0)
 		return STRAIT_REASON_NO_PATH;
-	if (!cmpxchg(&b->peer, NULL, v->drive))
-		pci_dev_get(v->drive);
+	remember(b, v);
 	return STRAIT_REASON_NONE;
 }
 

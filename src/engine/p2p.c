@@ -216,8 +216,22 @@ bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 	*end = align_down(*end, align);
 	if (*start >= *end)
 		return false;
+	/* For little, one other way is less work than two. */
+	if (t->length <= t->region->dev->tuning.small_bytes && *end - *start < t->length)
+		return false;
 	at = region_start(t->region) + t->region_offset + (*start - t->endpoint_offset);
 	return !(at % max_u64(ep->facts.dio_mem_align, 1));
+}
+
+/* Is most of it in the page cache, where the device's copy engine can read it? */
+static bool nearer(const struct strait_transfer *t, const struct route_facts *f, uint64_t start, uint64_t end)
+{
+	struct strait_endpoint *ep = t->endpoint;
+	uint64_t bytes;
+
+	if (t->op != STRAIT_READ || ep->facts.force_direct || !ep->facts.can_buffered || !f->can_register_file)
+		return false;
+	return !ep->ops->cached(ep, start, end - start, &bytes) && bytes >= (end - start) / 2;
 }
 
 void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
@@ -247,6 +261,7 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 		f->p2p_why = ROUTE_UNALIGNED;
 	else
 		f->p2p_usable = true;
+	f->p2p_cached = f->p2p_usable && nearer(t, f, start, end);
 }
 
 static int stop_now(uint64_t deadline, const atomic_bool *cancel)
@@ -261,7 +276,7 @@ static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 {
 	struct strait_context *ctx = device_context(t->region->dev);
 
-	if (rc == -ENODEV) {
+	if (rc == -ENODEV || rc == -ENOENT) {
 		/* The memory is another's by now, or mapped anew: imported again when it is used again. */
 		p2p_forget(t->region);
 		return -EOPNOTSUPP;

@@ -34,7 +34,7 @@ static enum route_reason judge(const struct route_facts *f, enum strait_route ro
 
 void route_decide(const struct route_facts *f, struct route_decision *d)
 {
-	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE), p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
 
 	memset(d, 0, sizeof(*d));
 	d->route = -1;
@@ -53,6 +53,10 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 
 		d->code = access ? -EOPNOTSUPP : -EBADF;
 		return;
+	}
+	if ((d->mask & p2p) && d->mask != p2p && f->p2p_cached) {
+		d->reason[STRAIT_ROUTE_P2P] = ROUTE_IN_MEMORY;
+		d->mask &= ~p2p;
 	}
 	/*
 	 * The page cache is worth registering only where it holds the file, unless nothing else may be used;
@@ -223,6 +227,11 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 				str_copy(v->why, sizeof(v->why), "the file is not in the page cache");
 				str_copy(v->fix, sizeof(v->fix), "read it once, or require this route");
 			}
+			break;
+		case ROUTE_IN_MEMORY:
+			str_copy(v->why, sizeof(v->why),
+				 "most of it is in the page cache, which is nearer than the drive");
+			str_copy(v->fix, sizeof(v->fix), "ask for direct I/O, or require this route");
 			break;
 		case ROUTE_SHORT:
 			str_copy(v->why, sizeof(v->why),

@@ -23,6 +23,7 @@ enum route_reason {
 	ROUTE_UNVERIFIED,  /* p2p: drive and device not tried yet, and not with this file */
 	ROUTE_PAIR,	   /* p2p: bytes from drive to device do not arrive */
 	ROUTE_UNALIGNED,   /* p2p: no part of the request is aligned */
+	ROUTE_IN_MEMORY,   /* p2p: possible, but the page cache is nearer than the drive */
 	ROUTE_HOST_MEMORY, /* the region is host memory: nothing to bypass */
 	ROUTE_NOT_HOST,	   /* host: the region is device memory */
 	ROUTE_READ_ONLY,   /* pagecache: only for reads */
@@ -52,6 +53,7 @@ struct route_facts {
 	int module; /* 0, or why /dev/strait cannot be opened */
 	/* of endpoint and region together */
 	bool p2p_usable;
+	bool p2p_cached;	   /* most of what it would read is in memory, and a copy engine reads that sooner */
 	enum route_reason p2p_why; /* if not */
 	uint32_t p2p_reason;	   /* STRAIT_REASON_* behind ROUTE_REFUSED */
 };

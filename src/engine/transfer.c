@@ -234,6 +234,8 @@ static void run_p2p(const struct strait_transfer *t, uint32_t mask, const struct
 	}
 	if (!run_part(t, others, first, start, terms, result))
 		return;
+	if (transfer_is_small(t))
+		stat_add(&device_context(t->region->dev)->stats.small, 1);
 	at = p2p_move(t, start, end, terms->deadline, terms->cancel, &err);
 	result->bytes += at - start;
 	result->route_bytes[STRAIT_ROUTE_P2P] += at - start;

@@ -34,8 +34,11 @@ struct strait_ioc_info ko_info(int fd)
 
 int ko_open_p2p(void)
 {
+	const char *why = getenv("LAB_NO_P2PDMA");
 	int fd = ko_open();
 
+	if (why && *why)
+		SKIP("%s", why);
 	if (!(ko_info(fd).features & STRAIT_FEATURE_IMPORT_P2P))
 		SKIP("this kernel has no PCI P2PDMA");
 	return fd;

@@ -95,7 +95,7 @@ TEST_VARIANTS_TIMEOUT(both_ways, struct place, places, 1200)
 	ASSERT_OK(strait_context_open(NULL, &b.ctx));
 	ASSERT_OK(strait_device_find(b.ctx, "vgpu:0", &dev));
 	fd = place_file(v, FILE_BYTES, 1, 0);
-	ASSERT_OK(strait_file_import(b.ctx, fd, 0, &b.ep));
+	ASSERT_OK(strait_file_import(b.ctx, fd, STRAIT_FILE_DIRECT, &b.ep));
 	ASSERT_OK(strait_region_alloc(dev, REGION_BYTES, &b.r));
 	ASSERT_OK(strait_region_map(b.r, &cpu));
 	b.cpu = cpu;
