@@ -111,12 +111,13 @@ static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint 
 	int rc;
 
 	check.op = ep->facts.can_read ? STRAIT_OP_READ : STRAIT_OP_WRITE;
+	/* Memory there is none of now may be there later. */
 	if (dev->ops->mem_alloc(dev, P2P_SCRATCH, &s.mem))
-		return VERDICT(ROUTE_NO_IMPORT, 0);
+		return VERDICT(ROUTE_UNVERIFIED, 0);
 	rc = import(&ctx->p2p, dev, &s.mem, &imp);
 	if (rc) {
 		dev->ops->mem_free(dev, &s.mem);
-		return VERDICT(ROUTE_NO_IMPORT, 0);
+		return VERDICT(rc == -ENOMEM || rc == -ENOSPC ? ROUTE_UNVERIFIED : ROUTE_NO_IMPORT, 0);
 	}
 	s.handle = check.handle = imp.handle;
 	rc = os_ioctl(ctx->p2p.fd, STRAIT_IOC_CHECK, &check);
