@@ -30,6 +30,11 @@ if ! command -v rdma >/dev/null || ! command -v ibv_rc_pingpong >/dev/null; then
 	finish
 fi
 check "there is an RDMA link" rxe
+if [ "$LAB_KERNEL" = debug ]; then
+	# Seen: not done after 300 s, where the stock kernel takes a second. Why has not been found out.
+	skip "RDMA moves data between guests" "does not end in time between two emulated debug kernels"
+	finish
+fi
 # Few and small, with much time: this is about bytes that arrive, on emulated processors.
 limit=$((15 * HARNESS_SLOW))
 pingpong="timeout $limit ibv_rc_pingpong -d rxe0 -g 1 -n 20 -s 16384 -c"
