@@ -25,8 +25,9 @@ typedef void strait_stream_done_fn(void *arg, const struct strait_result *result
  * @result: where the bytes moved, or a negative errno, are stored before later work on the stream
  *	runs; may be NULL
  * @region_base: where in the region offsets are counted from
- * @done: called after @result was stored and before later work on the stream runs, from any thread; must not
- *	call into the library; not called when strait_stream_transfer() has failed; may be NULL
+ * @done: called when the bytes have been moved, before @result is stored and later work on the stream runs, from
+ *	any thread; must not call into the library; not called when strait_stream_transfer() has failed; may be
+ *	NULL
  * @done_arg: first argument of @done
  *
  * The four pointers must stay valid until the stream has passed the transfer.

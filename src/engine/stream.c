@@ -224,10 +224,11 @@ static void ordered_move(struct ordered *o)
 	}
 	stat_add(&s->ctx->stats.stream, 1);
 	r.status = rc;
-	if (o->t.result)
-		*o->t.result = rc ? rc : (int64_t)r.bytes;
 	if (o->t.done)
 		o->t.done(o->t.done_arg, &r);
+	/* Programs look for it from other threads, too, and may then free what they gave. */
+	if (o->t.result)
+		__atomic_store_n(o->t.result, rc ? rc : (int64_t)r.bytes, __ATOMIC_RELEASE);
 	s->dev->ops->word_post(s->dev, s->word->word, o->sequence);
 }
 

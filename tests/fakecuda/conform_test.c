@@ -9,12 +9,13 @@ static void memory_begin(const struct memory *m)
 {
 	static cu_context ctx;
 
-	CU(cuInit(0));
 	/* The first time it is one thread alone. */
-	if (!ctx)
-		CU(cuCtxCreate_v2(&ctx, 0, 0));
-	else
+	if (ctx) {
 		CU(cuCtxSetCurrent(ctx));
+		return;
+	}
+	CU(cuInit(0));
+	CU(cuCtxCreate_v2(&ctx, 0, 0));
 }
 
 static void memory_end(const struct memory *m)

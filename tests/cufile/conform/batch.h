@@ -235,10 +235,10 @@ TEST_VARIANTS(batch_results, struct memory, memories)
 	b = buf_new(v, MIB(1));
 	ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	OK(cuFileBatchIOSetUp(&batch, 4));
-	p[0] = entry_of(&h, &b, false, 9990, 0, 4096, (void *)(uintptr_t)0);	 /* the end of the file */
-	p[1] = entry_of(&h, &b, false, 10000, 4096, 4096, (void *)(uintptr_t)1); /* after it */
-	p[2] = entry_of(&h, &b, false, 0, 8192, 0, (void *)(uintptr_t)2);	 /* nothing */
-	p[3] = entry_of(&h, &b, true, 200000, 0, 4096, (void *)(uintptr_t)3);	 /* more than the file may have */
+	p[0] = entry_of(&h, &b, false, 9990, 0, 4096, (void *)(uintptr_t)0);	  /* the end of the file */
+	p[1] = entry_of(&h, &b, false, 10000, 4096, 4096, (void *)(uintptr_t)1);  /* after it */
+	p[2] = entry_of(&h, &b, false, 0, 8192, 0, (void *)(uintptr_t)2);	  /* nothing */
+	p[3] = entry_of(&h, &b, true, 200000, 16384, 4096, (void *)(uintptr_t)3); /* more than the file may have */
 	OK(cuFileBatchIOSubmit(batch, 4, p, 0));
 	batch_wait(batch, ev, 4);
 	ASSERT_EQ((int)ev[0].status, CUFILE_COMPLETE);
@@ -280,6 +280,9 @@ TEST_VARIANTS(batch_places, struct memory, memories)
 	nr = 2;
 	OK(cuFileBatchIOGetStatus(batch, 2, &nr, ev, NULL));
 	ASSERT_EQ(nr, 2);
+	/* To other places: the first ones may still be under way. */
+	for (unsigned int i = 0; i < 2; i++)
+		p[i].u.batch.devPtr_offset += 50000;
 	OK(cuFileBatchIOSubmit(batch, 2, p, 0));
 	nr = 8;
 	OK(cuFileBatchIOGetStatus(batch, 8, &nr, ev, NULL));
@@ -338,30 +341,32 @@ TEST_VARIANTS(batch_cancel_and_destroy, struct memory, memories)
 	memory_end(v);
 }
 
-/* 128 of 1 MiB with a staging pool of 4 MiB: it takes its time, and ends. */
+/* 128 that together are four times as large as the staging pool: it takes its time, and ends. */
 TEST_VARIANTS(batch_with_a_small_pool, struct memory, memories)
 {
+	enum { N = 128, EACH = 131073, STRIDE = 135168 };
 	static const size_t size[] = { 1024 }, count[] = { 4 };
-	unsigned char *want = pattern_new(0, MIB(16), 8);
-	CUfileIOParams_t p[128];
-	CUfileIOEvents_t ev[128];
+	unsigned char *want = pattern_new(0, N * STRIDE, 8);
+	CUfileIOParams_t p[N];
+	CUfileIOEvents_t ev[N];
 	CUfileBatchHandle_t batch;
 	struct handle h;
 	struct buf b;
 
 	memory_begin(v);
 	OK(cuFileSetParameterPosixPoolSlabArray(size, count, 1));
-	h = handle_open(make_file("file", MIB(16), 8), O_RDWR);
-	b = buf_new(v, MIB(16));
-	OK(cuFileBatchIOSetUp(&batch, 128));
-	for (unsigned int i = 0; i < 128; i++)
-		p[i] = entry_of(&h, &b, false, i % 16 * MIB(1), i % 16 * MIB(1), MIB(1), (void *)(uintptr_t)i);
+	h = handle_open(make_file("file", N * STRIDE, 8), O_RDWR);
+	b = buf_new(v, N * STRIDE);
+	OK(cuFileBatchIOSetUp(&batch, N));
+	for (unsigned int i = 0; i < N; i++)
+		p[i] = entry_of(&h, &b, false, i * STRIDE, i * STRIDE, EACH, (void *)(uintptr_t)i);
 	for (int round = 0; round < 2; round++) {
-		OK(cuFileBatchIOSubmit(batch, 128, p, 0));
-		batch_wait(batch, ev, 128);
-		for (unsigned int i = 0; i < 128; i++)
-			ASSERT_EQ(ev[i].ret, MIB(1));
-		buf_expect(&b, 0, want, MIB(16));
+		OK(cuFileBatchIOSubmit(batch, N, p, 0));
+		batch_wait(batch, ev, N);
+		for (unsigned int i = 0; i < N; i++) {
+			ASSERT_EQ(ev[i].ret, EACH);
+			buf_expect(&b, i * STRIDE, want + i * STRIDE, EACH);
+		}
 	}
 	cuFileBatchIODestroy(batch);
 	buf_free(&b);
