@@ -10,6 +10,41 @@
 
 #include "compat-probes.h"
 
+/*
+ * COMPAT_URING_TASK_WORK(fn) makes fn_task_work of fn(cmd, issue_flags), for
+ * io_uring_cmd_complete_in_task().
+ */
+#if HAVE_URING_TASK_REQUEST
+#define COMPAT_URING_TASK_WORK(fn) \
+	static void fn##_task_work(struct io_tw_req request, io_tw_token_t token) \
+	{ \
+		fn(io_uring_cmd_from_tw(request), IO_URING_CMD_TASK_WORK_ISSUE_FLAGS); \
+	} \
+	static_assert(true)
+#else
+#define COMPAT_URING_TASK_WORK(fn) \
+	static void fn##_task_work(struct io_uring_cmd *cmd, unsigned int issue_flags) \
+	{ \
+		fn(cmd, issue_flags); \
+	} \
+	static_assert(true)
+#endif
+
+#if HAVE_URING_DONE_3
+#define compat_uring_done(cmd, result, issue_flags) io_uring_cmd_done(cmd, result, issue_flags)
+#else
+#define compat_uring_done(cmd, result, issue_flags) io_uring_cmd_done(cmd, result, 0, issue_flags)
+#endif
+
+/* Those of io_uring_cmd.flags that the program sets. */
+#define COMPAT_URING_USER_FLAGS 0x00ffffffu
+
+#if HAVE_FILE_KATTR
+#define compat_fileattr file_kattr
+#else
+#define compat_fileattr fileattr
+#endif
+
 #if HAVE_BARE_NAMESPACE
 #define COMPAT_IMPORT_NS_DMA_BUF MODULE_IMPORT_NS(DMA_BUF)
 #else

@@ -78,6 +78,9 @@ struct strait_topo_node {
  * @memlock: RLIMIT_MEMLOCK in bytes, UINT64_MAX for no limit
  * @cpus: CPUs this process may use
  * @numa_nodes: NUMA nodes
+ * @module_version: of strait.ko, empty if it cannot be asked
+ * @module_features: what it can do on this kernel, as words with spaces between: p2pdma (the kernel lets devices
+ *	reach each other), p2p user dmabuf nvp2p (kinds of memory it takes), uring (I/O as io_uring commands)
  */
 struct strait_topo_kernel {
 	size_t size;
@@ -92,6 +95,8 @@ struct strait_topo_kernel {
 	uint64_t memlock;
 	uint32_t cpus;
 	uint32_t numa_nodes;
+	char module_version[24];
+	char module_features[64];
 };
 
 /**

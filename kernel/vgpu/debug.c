@@ -2,9 +2,9 @@
 /* Counters, and what tests use to make races wide and allocations fail: in debugfs, root's only. */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
-#include <linux/sched.h>
 #include <linux/seq_file.h>
 
+#include "fail.h"
 #include "vgpu.h"
 
 #define WINDOW_MAX_MS 10000
@@ -40,31 +40,22 @@ void vgpu_window_meet(enum vgpu_window w)
 		atomic_inc(&windows[w].met);
 }
 
-/* The allocation that fails, counted from 1 among those of one process; 0: none. */
-static atomic_t fail_in;
-static pid_t fail_tgid;
+static struct fail_nth fail;
 
 bool vgpu_fail(void)
 {
-	if (likely(!atomic_read(&fail_in)) || READ_ONCE(fail_tgid) != current->tgid)
-		return false;
-	return atomic_dec_if_positive(&fail_in) == 0;
+	return fail_nth_now(&fail);
 }
 
 static int fail_get(void *data, u64 *val)
 {
-	*val = atomic_read(&fail_in);
+	*val = fail_nth_left(&fail);
 	return 0;
 }
 
 static int fail_set(void *data, u64 val)
 {
-	if (val > INT_MAX)
-		return -EINVAL;
-	atomic_set(&fail_in, 0);
-	WRITE_ONCE(fail_tgid, current->tgid);
-	atomic_set(&fail_in, val);
-	return 0;
+	return fail_nth_set(&fail, val);
 }
 DEFINE_DEBUGFS_ATTRIBUTE(fail_fops, fail_get, fail_set, "%llu\n");
 

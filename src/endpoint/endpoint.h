@@ -62,15 +62,20 @@ struct endpoint_ops {
 	void (*destroy)(struct strait_endpoint *ep);
 };
 
+/* As many as a set of devices has. */
+#define ENDPOINT_DEVICES 32
+
 struct strait_endpoint {
 	const struct endpoint_ops *ops;
 	struct endpoint_facts facts; /* fixed at open */
 	uint32_t flags;
 	atomic_uint refs;
-	void *owner;		/* struct strait_context */
-	struct list kept;	/* the engine's kept registrations, under the engine's lock */
-	struct list lease_node; /* the engine's list of leases */
-	bool leased;		/* a lease was taken; under the engine's lock */
+	void *owner;				/* struct strait_context */
+	struct list kept;			/* the engine's kept registrations, under the engine's lock */
+	struct list lease_node;			/* the engine's list of leases */
+	_Atomic uint16_t p2p[ENDPOINT_DEVICES]; /* the engine's verdict for each device, 0: not asked yet */
+	atomic_uint p2p_tries;
+	bool leased; /* a lease was taken; under the engine's lock */
 };
 
 int file_endpoint_open(const struct log_sink *log, const char *path, int oflags, mode_t mode, uint32_t flags,

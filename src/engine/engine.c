@@ -92,6 +92,7 @@ static void destroy(struct strait_context *ctx)
 	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
 		close_device(ctx->set.devices[i]);
 	device_set_close(&ctx->set);
+	p2p_fini(&ctx->p2p);
 	for (unsigned int i = 0; i < ctx->n_rings; i++)
 		os_ring_close(ctx->rings[i]);
 	pthread_mutex_destroy(&ctx->ring_lock);
@@ -125,6 +126,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	ctx->ring_error = o.flags & STRAIT_CONTEXT_NO_URING ? -EOPNOTSUPP : 0;
 	pthread_mutex_init(&ctx->ring_lock, NULL);
 	stats_attach(&ctx->stats);
+	p2p_init(&ctx->p2p);
 	rc = workers_init(&ctx->workers, ctx->threads);
 	if (rc)
 		goto free_ctx;
@@ -132,6 +134,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	rc = device_set_open(&ctx->set, &ctx->log, ctx);
 	if (rc)
 		goto fini_workers;
+	ctx->set.forget = p2p_forget;
 	for (unsigned int i = 0; !rc && i < ctx->set.n_devices; i++)
 		rc = open_device(ctx, ctx->set.devices[i]);
 	if (rc) {
@@ -144,6 +147,7 @@ fini_workers:
 	keeper_fini(&ctx->keeper);
 	workers_fini(&ctx->workers);
 free_ctx:
+	p2p_fini(&ctx->p2p);
 	stats_detach(&ctx->stats);
 	pthread_mutex_destroy(&ctx->ring_lock);
 	free(ctx);

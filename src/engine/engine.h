@@ -11,6 +11,7 @@
 
 #include "endpoint/endpoint.h"
 #include "engine/keep.h"
+#include "engine/p2p.h"
 #include "engine/pool.h"
 #include "engine/stats.h"
 #include "engine/workers.h"
@@ -53,6 +54,7 @@ struct strait_context {
 	struct workers workers;
 	struct keeper keeper;
 	struct stats stats;
+	struct p2p p2p;
 	pthread_mutex_t ring_lock;
 	struct os_ring *rings[ENGINE_RINGS]; /* idle ones */
 	unsigned int n_rings;

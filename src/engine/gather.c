@@ -12,7 +12,7 @@ bool gather_takes(const struct strait_transfer *t)
 		return false;
 	transfer_facts(t, false, &facts);
 	route_decide(&facts, &way);
-	return way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
+	return (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) && !(way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
 }
 
 bool gather_fits(const struct strait_transfer *t)

@@ -2,6 +2,7 @@
 #include "engine/route.h"
 
 #include "base/util.h"
+#include "uapi/strait.h"
 
 static enum route_reason judge(const struct route_facts *f, enum strait_route route)
 {
@@ -11,7 +12,9 @@ static enum route_reason judge(const struct route_facts *f, enum strait_route ro
 	case STRAIT_ROUTE_P2P:
 		if (f->host_memory)
 			return ROUTE_HOST_MEMORY;
-		return ROUTE_NO_MODULE;
+		if (f->p2p_usable)
+			return ROUTE_OK;
+		return f->p2p_why == ROUTE_OK ? ROUTE_NO_MODULE : f->p2p_why;
 	case STRAIT_ROUTE_PAGECACHE:
 		if (f->host_memory)
 			return ROUTE_HOST_MEMORY;
@@ -31,7 +34,7 @@ static enum route_reason judge(const struct route_facts *f, enum strait_route ro
 
 void route_decide(const struct route_facts *f, struct route_decision *d)
 {
-	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE), p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
 
 	memset(d, 0, sizeof(*d));
 	d->route = -1;
@@ -50,6 +53,10 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 
 		d->code = access ? -EOPNOTSUPP : -EBADF;
 		return;
+	}
+	if ((d->mask & p2p) && d->mask != p2p && f->p2p_cached) {
+		d->reason[STRAIT_ROUTE_P2P] = ROUTE_IN_MEMORY;
+		d->mask &= ~p2p;
 	}
 	/*
 	 * The page cache is worth registering only where it holds the file, unless nothing else may be used;
@@ -75,7 +82,16 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 static void explain_ok(const struct route_facts *f, const struct route_decision *d, int route,
 		       struct strait_route_verdict *v)
 {
+	if (route != STRAIT_ROUTE_P2P && (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P))) {
+		str_copy(v->why, sizeof(v->why), "takes the ends that are not aligned for the drive");
+		return;
+	}
 	switch (route) {
+	case STRAIT_ROUTE_P2P:
+		str_format(v->why, sizeof(v->why),
+			   "the drive %s memory of %s itself; tried with a block, which arrived",
+			   f->op == STRAIT_READ ? "writes to" : "reads from", f->device);
+		break;
 	case STRAIT_ROUTE_PAGECACHE:
 		str_format(v->why, sizeof(v->why), "the copy engine of %s reads the page cache in place%s", f->device,
 			   f->unchanged ? "; windows stay registered, the file does not change" : "");
@@ -97,6 +113,30 @@ static void explain_ok(const struct route_facts *f, const struct route_decision 
 	}
 }
 
+static const char *reason_text(uint32_t reason)
+{
+	static const char *const texts[STRAIT_REASON_COUNT] = {
+		[STRAIT_REASON_NONE] = "it cannot tell why",
+		[STRAIT_REASON_NOT_A_FILE] = "neither a regular file nor a block device",
+		[STRAIT_REASON_NO_DIRECT] = "the file has no direct I/O",
+		[STRAIT_REASON_FILE_SYSTEM] = "the file system may keep bytes otherwise than as they are on one drive",
+		[STRAIT_REASON_TRANSFORMED] =
+			"the file is encrypted, compressed or otherwise not on the drive as it is",
+		[STRAIT_REASON_OTHER_DRIVE] = "the file lies on the file system's realtime drive",
+		[STRAIT_REASON_NO_DRIVE] = "there is no drive below the file",
+		[STRAIT_REASON_NOT_PCI] = "the drive is not a PCI device but made of others",
+		[STRAIT_REASON_NO_QUEUE] = "the drive's driver does not take memory of other devices",
+		[STRAIT_REASON_CHECKSUMS] = "the CPU makes checksums of what the drive moves",
+		[STRAIT_REASON_NO_PATH] = "the kernel knows no way from the drive to the device",
+		[STRAIT_REASON_NO_PAGES] = "the memory has addresses and no pages",
+		[STRAIT_REASON_NO_P2PDMA] = "the kernel has no PCI P2PDMA",
+		[STRAIT_REASON_APPEND] = "the file is open for appending",
+		[STRAIT_REASON_ALIGNMENT] = "not aligned",
+	};
+
+	return reason < STRAIT_REASON_COUNT && texts[reason] ? texts[reason] : "a reason this library does not know";
+}
+
 static void explain_refused(const struct route_facts *f, enum route_reason reason, struct strait_route_verdict *v)
 {
 	v->code = -EOPNOTSUPP;
@@ -113,6 +153,33 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 		str_copy(
 			v->fix, sizeof(v->fix),
 			"needs the kernel module, a kernel with PCI P2PDMA, and a drive and a GPU that reach each other");
+		break;
+	case ROUTE_NO_PAGES:
+		str_format(v->why, sizeof(v->why), "nothing makes memory of %s known to drives", f->device);
+		str_copy(v->fix, sizeof(v->fix), "needs a driver that maps its memory with P2PDMA pages");
+		break;
+	case ROUTE_NO_IMPORT:
+		str_format(v->why, sizeof(v->why), "strait.ko does not take memory of %s", f->device);
+		str_copy(v->fix, sizeof(v->fix), "needs a kernel with PCI P2PDMA; dmesg may say more");
+		break;
+	case ROUTE_NO_DIRECT:
+		str_format(v->why, sizeof(v->why), "no direct I/O: %s",
+			   f->ep->direct_why ? f->ep->direct_why : "the file has none");
+		break;
+	case ROUTE_REFUSED:
+		str_format(v->why, sizeof(v->why), "strait.ko refuses: %s", reason_text(f->p2p_reason));
+		break;
+	case ROUTE_UNVERIFIED:
+		str_format(v->why, sizeof(v->why), "it is not known whether the drive reaches memory of %s", f->device);
+		str_copy(v->fix, sizeof(v->fix), "found out by the first file with data that is open for reading");
+		break;
+	case ROUTE_PAIR:
+		str_format(v->why, sizeof(v->why),
+			   "a block was tried: what the drive writes to memory of %s does not arrive", f->device);
+		str_copy(v->fix, sizeof(v->fix), "look at the IOMMU's mode and at the switches between the two");
+		break;
+	case ROUTE_UNALIGNED:
+		str_copy(v->why, sizeof(v->why), "no part of the request is aligned for direct I/O in file and memory");
 		break;
 	case ROUTE_HOST_MEMORY:
 		str_copy(v->why, sizeof(v->why), "the region is host memory: file I/O reaches it without a detour");
@@ -160,6 +227,11 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 				str_copy(v->why, sizeof(v->why), "the file is not in the page cache");
 				str_copy(v->fix, sizeof(v->fix), "read it once, or require this route");
 			}
+			break;
+		case ROUTE_IN_MEMORY:
+			str_copy(v->why, sizeof(v->why),
+				 "most of it is in the page cache, which is nearer than the drive");
+			str_copy(v->fix, sizeof(v->fix), "ask for direct I/O, or require this route");
 			break;
 		case ROUTE_SHORT:
 			str_copy(v->why, sizeof(v->why),

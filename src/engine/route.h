@@ -12,6 +12,28 @@
 #include "endpoint/endpoint.h"
 #include "region/provider.h"
 
+enum route_reason {
+	ROUTE_OK,
+	ROUTE_NO_ACCESS,   /* endpoint not open for this direction */
+	ROUTE_NO_MODULE,   /* p2p: no strait.ko */
+	ROUTE_NO_PAGES,	   /* p2p: nothing makes the device's memory known to the kernel */
+	ROUTE_NO_IMPORT,   /* p2p: the module does not take the memory */
+	ROUTE_NO_DIRECT,   /* p2p: no direct I/O */
+	ROUTE_REFUSED,	   /* p2p: the module refuses the file */
+	ROUTE_UNVERIFIED,  /* p2p: drive and device not tried yet, and not with this file */
+	ROUTE_PAIR,	   /* p2p: bytes from drive to device do not arrive */
+	ROUTE_UNALIGNED,   /* p2p: no part of the request is aligned */
+	ROUTE_IN_MEMORY,   /* p2p: possible, but the page cache is nearer than the drive */
+	ROUTE_HOST_MEMORY, /* the region is host memory: nothing to bypass */
+	ROUTE_NOT_HOST,	   /* host: the region is device memory */
+	ROUTE_READ_ONLY,   /* pagecache: only for reads */
+	ROUTE_NO_REGISTER, /* pagecache: device cannot register file mappings */
+	ROUTE_NO_MAP,	   /* pagecache: file cannot be mapped */
+	ROUTE_NOT_ASKED,   /* possible, but not among the routes asked for */
+	ROUTE_NOT_CACHED,  /* pagecache: possible, but the file is not in memory */
+	ROUTE_SHORT,	   /* pagecache: possible, but not worth it for so few bytes */
+};
+
 struct route_facts {
 	/* the region's */
 	bool host_memory;
@@ -29,20 +51,11 @@ struct route_facts {
 	bool unchanged;
 	/* the machine's */
 	int module; /* 0, or why /dev/strait cannot be opened */
-};
-
-enum route_reason {
-	ROUTE_OK,
-	ROUTE_NO_ACCESS,   /* endpoint not open for this direction */
-	ROUTE_NO_MODULE,   /* p2p: no strait.ko */
-	ROUTE_HOST_MEMORY, /* the region is host memory: nothing to bypass */
-	ROUTE_NOT_HOST,	   /* host: the region is device memory */
-	ROUTE_READ_ONLY,   /* pagecache: only for reads */
-	ROUTE_NO_REGISTER, /* pagecache: device cannot register file mappings */
-	ROUTE_NO_MAP,	   /* pagecache: file cannot be mapped */
-	ROUTE_NOT_ASKED,   /* possible, but not among the routes asked for */
-	ROUTE_NOT_CACHED,  /* pagecache: possible, but the file is not in memory */
-	ROUTE_SHORT,	   /* pagecache: possible, but not worth it for so few bytes */
+	/* of endpoint and region together */
+	bool p2p_usable;
+	bool p2p_cached;	   /* most of what it would read is in memory, and a copy engine reads that sooner */
+	enum route_reason p2p_why; /* if not */
+	uint32_t p2p_reason;	   /* STRAIT_REASON_* behind ROUTE_REFUSED */
 };
 
 struct route_decision {

@@ -82,11 +82,6 @@ int transfer_begin_all(const struct strait_context *ctx, const struct strait_tra
 	return rc;
 }
 
-static int module_status(void)
-{
-	return os_access("/dev/strait");
-}
-
 void transfer_facts(const struct strait_transfer *t, bool ask, struct route_facts *f)
 {
 	struct strait_device *dev = t->region->dev;
@@ -103,9 +98,9 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	f->small = transfer_is_small(t);
 	f->brief = t->length < t->region->dev->tuning.register_bytes;
 	f->cached = UINT64_MAX;
+	p2p_facts(t, f);
 	if (!ask)
 		return;
-	f->module = module_status();
 	f->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	if (t->endpoint->ops->length(t->endpoint, &len))
 		return;
@@ -184,9 +179,78 @@ free_job:
 	free(job);
 }
 
+/* What a caller wants of any part of a request. */
+struct terms {
+	uint64_t deadline;
+	const atomic_bool *cancel;
+	bool apart;
+};
+
+/* Another route than p2p. */
+static void run_plain(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
+		      struct strait_result *result)
+{
+	if (!transfer_is_small(t) || small_run(t, mask, terms->apart, result) == -EAGAIN)
+		run_job(t, mask, terms->deadline, terms->cancel, terms->apart, result);
+}
+
+/* [start, end) of the endpoint by other routes, added to what there is of the result. False: that was the last. */
+static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t start, uint64_t end,
+		     const struct terms *terms, struct strait_result *result)
+{
+	struct strait_result r = { 0 };
+	struct strait_transfer part = *t;
+
+	if (start >= end)
+		return true;
+	part.endpoint_offset = start;
+	part.region_offset += start - t->endpoint_offset;
+	part.length = end - start;
+	run_plain(&part, mask, terms, &r);
+	result->bytes += r.bytes;
+	result->status = r.status;
+	result->device_status = r.device_status;
+	result->routes |= r.routes;
+	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++)
+		result->route_bytes[i] += r.route_bytes[i];
+	return !r.status && r.bytes == end - start;
+}
+
+/* What is aligned goes by p2p, the ends another way; all of it in order. */
+static void run_p2p(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
+		    struct strait_result *result)
+{
+	const uint32_t p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P), others = mask & ~p2p;
+	uint64_t first = t->endpoint_offset, last = first + t->length, start, end, at, len;
+	int err;
+
+	if (t->op == STRAIT_READ && !t->endpoint->ops->length(t->endpoint, &len))
+		last = max_u64(min_u64(last, len), first);
+	if (!p2p_part(t, &start, &end)) /* the file has shrunk since */
+		start = end = last;
+	if (!others && (start > first || end < last)) {
+		result->status = -EOPNOTSUPP;
+		return;
+	}
+	if (!run_part(t, others, first, start, terms, result))
+		return;
+	if (transfer_is_small(t))
+		stat_add(&device_context(t->region->dev)->stats.small, 1);
+	at = p2p_move(t, start, end, terms->deadline, terms->cancel, &err);
+	result->bytes += at - start;
+	result->route_bytes[STRAIT_ROUTE_P2P] += at - start;
+	if (at > start)
+		result->routes |= p2p;
+	if (err && !(others && (err == -EOPNOTSUPP || err == -EAGAIN)))
+		result->status = err == -EAGAIN ? (t->op == STRAIT_READ ? 0 : -EIO) : err;
+	else if (at < last)
+		run_part(t, others, at, first + t->length, terms, result);
+}
+
 void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
 		      struct strait_result *result)
 {
+	const struct terms terms = { deadline, cancel, apart };
 	struct strait_context *ctx = t->endpoint->owner;
 	struct route_facts facts;
 	struct route_decision way;
@@ -197,7 +261,9 @@ void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const 
 	route_decide(&facts, &way);
 	if (way.code)
 		result->status = way.code;
-	else if (t->length && (!transfer_is_small(t) || small_run(t, way.mask, apart, result) == -EAGAIN))
-		run_job(t, way.mask, deadline, cancel, apart, result);
+	else if (t->length && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
+		run_p2p(t, way.mask, &terms, result);
+	else if (t->length)
+		run_plain(t, way.mask, &terms, result);
 	stats_transfer(&ctx->stats, t->op, result);
 }

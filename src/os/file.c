@@ -2,6 +2,7 @@
 /* Files: opening, facts, reading and writing. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <poll.h>
 #include <stdio.h>
@@ -78,6 +79,33 @@ int os_ioctl(int fd, unsigned long request, void *arg)
 		rc = ioctl(fd, request, arg);
 	while (rc < 0 && errno == EINTR);
 	return rc < 0 ? -errno : rc;
+}
+
+int os_data_on_drive(int fd, uint64_t len, uint64_t *off)
+{
+	enum { EXTENTS = 32 };
+	const uint32_t not_there = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |
+				   FIEMAP_EXTENT_DATA_ENCRYPTED | FIEMAP_EXTENT_NOT_ALIGNED |
+				   FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_UNWRITTEN;
+	union {
+		struct fiemap map;
+		char room[sizeof(struct fiemap) + EXTENTS * sizeof(struct fiemap_extent)];
+	} u;
+	const struct fiemap_extent *e = (const void *)(u.room + sizeof(struct fiemap));
+
+	OS_POINT(OS_IOCTL);
+	memset(&u, 0, sizeof(u));
+	u.map.fm_length = FIEMAP_MAX_OFFSET;
+	u.map.fm_extent_count = EXTENTS;
+	if (ioctl(fd, FS_IOC_FIEMAP, &u.map) < 0)
+		return -errno;
+	for (uint32_t i = 0; i < u.map.fm_mapped_extents; i++) {
+		if (e[i].fe_length < len || (e[i].fe_flags & not_there))
+			continue;
+		*off = e[i].fe_logical;
+		return 0;
+	}
+	return -ENODATA;
 }
 
 int os_block_size(int fd, uint64_t *bytes)

@@ -59,6 +59,8 @@ int os_get_flags(int fd); /* fcntl(F_GETFL) */
 int os_fs_magic(int fd, uint64_t *magic);
 /* A call to a driver, of its own kind. 0, or what it returns if that is more. */
 int os_ioctl(int fd, unsigned long request, void *arg);
+/* Where in a file @len bytes lie that are on the drive: no hole, nothing only reserved. -ENODATA if nowhere. */
+int os_data_on_drive(int fd, uint64_t len, uint64_t *off);
 /* Size of a block device. */
 int os_block_size(int fd, uint64_t *bytes);
 int os_block_sector(int fd, uint32_t *bytes);

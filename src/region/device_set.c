@@ -87,6 +87,7 @@ struct strait_device *provider_add_device(struct provider *p)
 	dev->provider = p;
 	dev->ops = p->ops;
 	dev->index = p->n++;
+	dev->number = set->n_devices;
 	dev->numa_node = -1;
 	dev->tuning = (struct device_tuning){
 		.chunk_bytes = MIB(1),

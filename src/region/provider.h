@@ -26,6 +26,9 @@
 
 struct device_set;
 struct provider;
+struct strait_region;
+
+#define DEVICES_MAX 32
 
 /* What a provider knows about the memory of one region. */
 struct mem {
@@ -204,6 +207,8 @@ struct strait_device {
 	const struct provider_ops *ops;
 	struct list node;
 	unsigned int index;
+	unsigned int number;  /* among all of the set */
+	uint32_t import_kind; /* STRAIT_IMPORT_* of uapi/strait.h that its memory is, 0: none */
 	char name[32];
 	uint32_t caps; /* STRAIT_DEVICE_* */
 	int numa_node;
@@ -217,12 +222,13 @@ struct strait_device {
 struct device_set {
 	struct provider providers[4];
 	unsigned int n_providers;
-	struct strait_device *devices[32];
+	struct strait_device *devices[DEVICES_MAX];
 	unsigned int n_devices;
 	const struct log_sink *log;
-	void *owner;		   /* struct strait_context */
-	pthread_rwlock_t lock;	   /* protects @regions */
-	struct range_tree regions; /* struct strait_region.node */
+	void *owner;				 /* struct strait_context */
+	void (*forget)(struct strait_region *r); /* the engine's: called before a region's memory is given back */
+	pthread_rwlock_t lock;			 /* protects @regions */
+	struct range_tree regions;		 /* struct strait_region.node */
 };
 
 /* Open all providers this library has. Never fails for want of a device; -ENOMEM only. */

@@ -203,6 +203,8 @@ void region_put(struct strait_region *r)
 	if (!r || !drop_handle(r))
 		return;
 	region_revoke(r);
+	if (set_of(r)->forget)
+		set_of(r)->forget(r);
 	if (r->imported)
 		r->dev->ops->mem_release(r->dev, &r->mem);
 	else

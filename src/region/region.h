@@ -17,6 +17,7 @@ struct strait_region {
 	pthread_mutex_t lock;	/* protects what follows; nothing is locked under it */
 	pthread_cond_t idle;
 	unsigned int in_use; /* transfers in flight */
+	_Atomic int32_t p2p; /* the engine's: handle of /dev/strait, 0: none, or why there is none */
 	atomic_bool revoked; /* no new use; set once, under @lock */
 	bool in_notice;	     /* @notice is being called */
 	strait_revoke_fn *notice;

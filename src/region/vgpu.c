@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "os/os.h"
 #include "region/rwlock.h"
+#include "uapi/strait.h"
 #include "uapi/strait_vgpu.h"
 
 int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg)
@@ -32,6 +33,7 @@ static void describe(struct strait_device *dev, const struct strait_vgpu_info *i
 	memcpy(gpu->pci, info->pci, sizeof(gpu->pci));
 	gpu->pci[sizeof(gpu->pci) - 1] = '\0';
 	dev->numa_node = info->numa_node;
+	dev->import_kind = info->caps & STRAIT_VGPU_CAP_P2PDMA ? STRAIT_IMPORT_P2P : 0;
 	dev->caps = STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS | STRAIT_DEVICE_MMIO |
 		    STRAIT_DEVICE_REVOKE_NOTICE | (info->caps & STRAIT_VGPU_CAP_DMABUF ? STRAIT_DEVICE_DMABUF : 0) |
 		    (emu_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +8,7 @@
 #include "os/dir.h"
 #include "os/os.h"
 #include "topo/topo.h"
+#include "uapi/strait.h"
 
 void topo_iommu_name(const char *sysfs_root, char *buf, size_t len)
 {
@@ -76,6 +79,45 @@ static int has_p2pdma(const char *release)
 	return -1;
 }
 
+static void name_features(uint64_t features, char *text, size_t len)
+{
+	static const struct {
+		uint64_t bit;
+		const char *name;
+	} names[] = {
+		{ STRAIT_FEATURE_P2PDMA, "p2pdma" },	  { STRAIT_FEATURE_IMPORT_P2P, "p2p" },
+		{ STRAIT_FEATURE_IMPORT_USER, "user" },	  { STRAIT_FEATURE_IMPORT_DMABUF, "dmabuf" },
+		{ STRAIT_FEATURE_IMPORT_NVP2P, "nvp2p" }, { STRAIT_FEATURE_URING, "uring" },
+	};
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (!(features & names[i].bit) || at >= len)
+			continue;
+		str_format(text + at, len - at, "%s%s", at ? " " : "", names[i].name);
+		at += strlen(text + at);
+	}
+}
+
+/* 0, or why it cannot be asked. */
+static int ask_module(struct strait_topo_kernel *k)
+{
+	struct strait_ioc_info info = { .size = sizeof(info) };
+	int fd = os_open("/dev/strait", O_RDWR | O_NONBLOCK, 0), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
+	os_close(fd);
+	if (rc)
+		return rc;
+	info.version[sizeof(info.version) - 1] = '\0';
+	str_copy(k->module_version, sizeof(k->module_version), info.version);
+	name_features(info.features, k->module_features, sizeof(k->module_features));
+	return info.abi == STRAIT_ABI ? 0 : -EPROTO;
+}
+
 STRAIT_API int strait_topo_kernel(struct strait_topo_kernel *kernel)
 {
 	struct strait_topo_kernel k = { .size = sizeof(k) };
@@ -88,7 +130,7 @@ STRAIT_API int strait_topo_kernel(struct strait_topo_kernel *kernel)
 	k.userfaultfd = os_probe_userfaultfd();
 	k.udmabuf = os_probe_device("/dev/udmabuf");
 	k.p2pdma = has_p2pdma(k.release);
-	k.strait_module = os_probe_device("/dev/strait");
+	k.strait_module = ask_module(&k);
 	k.memlock = os_memlock_limit();
 	k.cpus = os_cpus();
 	k.numa_nodes = topo_numa_nodes("/sys");

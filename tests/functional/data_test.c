@@ -182,7 +182,9 @@ static void check_write(struct rig *g, uint64_t file_off, uint64_t off, uint64_t
 	res = move(STRAIT_WRITE, g->routes, g->ep, file_off, g->r, off + GUARD, len);
 	ASSERT_EQ(res.status, 0);
 	ASSERT_EQ(res.bytes, len);
-	ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_STAGED] + res.route_bytes[STRAIT_ROUTE_HOST], len);
+	ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_STAGED] + res.route_bytes[STRAIT_ROUTE_HOST] +
+			  res.route_bytes[STRAIT_ROUTE_P2P],
+		  len);
 	memcpy(g->model + file_off, data + GUARD, len);
 	ASSERT_EQ(file_length(g->path), g->len);
 	/* The whole file: nothing around the range changed. */

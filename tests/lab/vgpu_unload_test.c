@@ -14,6 +14,8 @@ static void unload_consumer(void)
 {
 	if (!access("/sys/module/strait_vgpu_test", F_OK))
 		ASSERT_OK(unload("strait_vgpu_test"));
+	if (!access("/sys/module/strait_nvp2p", F_OK))
+		ASSERT_OK(unload("strait_nvp2p"));
 }
 
 TEST(refused_while_in_use)
@@ -36,6 +38,7 @@ TEST(refused_while_in_use)
 	unload_consumer();
 	ASSERT_OK(unload("strait_vgpu"));
 	load_module("strait_vgpu");
+	load_module("strait_nvp2p");
 	fd = gpu_open();
 	m = gpu_alloc(fd, PLAIN, PAGE);
 	ASSERT_TRUE(all_zero(m.p, m.len));

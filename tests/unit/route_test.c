@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "harness/harness.h"
+#include "uapi/strait.h"
 
 #define P2P STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)
 #define PAGECACHE STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)
@@ -127,4 +128,104 @@ TEST_VARIANTS(decides, struct row, rows)
 		else
 			ASSERT_LT(w->code, 0);
 	}
+}
+
+static const struct p2p_row {
+	const char *name;
+	enum route_reason why;
+	uint32_t reason;
+	const char *text;
+} p2p_rows[] = {
+	{ "not-asked", ROUTE_OK, 0, "no strait.ko" },
+	{ "no-module", ROUTE_NO_MODULE, 0, "no strait.ko" },
+	{ "no-pages", ROUTE_NO_PAGES, 0, "nothing makes memory of vgpu:0 known" },
+	{ "no-import", ROUTE_NO_IMPORT, 0, "does not take memory of vgpu:0" },
+	{ "no-direct", ROUTE_NO_DIRECT, 0, "no direct I/O" },
+	{ "refused", ROUTE_REFUSED, STRAIT_REASON_NOT_PCI, "not a PCI device" },
+	{ "refused-why-ever", ROUTE_REFUSED, 200, "does not know" },
+	{ "unverified", ROUTE_UNVERIFIED, 0, "not known whether" },
+	{ "pair", ROUTE_PAIR, 0, "does not arrive" },
+	{ "unaligned", ROUTE_UNALIGNED, 0, "aligned" },
+};
+
+/* Each reason against p2p has its own words, and another route takes over. */
+TEST_VARIANTS(says_why_not_p2p, struct p2p_row, p2p_rows)
+{
+	struct route_facts f = { .device = "vgpu:0",
+				 .ep = &plain,
+				 .op = STRAIT_WRITE,
+				 .length = MIB(1),
+				 .cached = UINT64_MAX,
+				 .module = -ENOENT,
+				 .p2p_why = v->why,
+				 .p2p_reason = v->reason };
+	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+	struct route_decision d;
+
+	route_decide(&f, &d);
+	ASSERT_EQ(d.route, STRAIT_ROUTE_STAGED);
+	route_explain(&f, &d, verdict);
+	ASSERT_FALSE(verdict[STRAIT_ROUTE_P2P].usable);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].code, -EOPNOTSUPP);
+	if (!strstr(verdict[STRAIT_ROUTE_P2P].why, v->text))
+		FAIL("%s", verdict[STRAIT_ROUTE_P2P].why);
+	f.routes = P2P;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.code, -EOPNOTSUPP);
+}
+
+/* Every reason of the module fits its field. */
+TEST(words_for_all_reasons_of_the_module)
+{
+	struct route_facts f = { .device = "vgpu:0", .ep = &plain, .length = MIB(1), .p2p_why = ROUTE_REFUSED };
+	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+	struct route_decision d;
+
+	for (f.p2p_reason = 0; f.p2p_reason <= STRAIT_REASON_COUNT; f.p2p_reason++) {
+		const char *why = verdict[STRAIT_ROUTE_P2P].why;
+
+		route_decide(&f, &d);
+		route_explain(&f, &d, verdict);
+		ASSERT_LT(strlen(why), sizeof(verdict[0].why) - 1);
+		ASSERT_EQ(!strstr(why, "does not know"), f.p2p_reason < STRAIT_REASON_COUNT);
+	}
+}
+
+/* Usable, it comes first; the others take the ends. */
+TEST(p2p_comes_first)
+{
+	struct route_facts f = { .device = "vgpu:0",
+				 .can_register_file = true,
+				 .ep = &plain,
+				 .length = MIB(1),
+				 .cached = MIB(1),
+				 .p2p_usable = true };
+	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+	struct route_decision d;
+
+	route_decide(&f, &d);
+	ASSERT_EQ(d.route, STRAIT_ROUTE_P2P);
+	ASSERT_EQ(d.mask, P2P | PAGECACHE | STAGED);
+	route_explain(&f, &d, verdict);
+	ASSERT_TRUE(strstr(verdict[STRAIT_ROUTE_P2P].why, "vgpu:0"));
+	ASSERT_TRUE(strstr(verdict[STRAIT_ROUTE_STAGED].why, "ends"));
+	/* Unless most is in memory; required, it is used all the same. */
+	f.p2p_cached = true;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.route, STRAIT_ROUTE_PAGECACHE);
+	route_explain(&f, &d, verdict);
+	ASSERT_TRUE(verdict[STRAIT_ROUTE_P2P].usable);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].code, 0);
+	ASSERT_TRUE(strstr(verdict[STRAIT_ROUTE_P2P].why, "page cache"));
+	f.routes = P2P;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.mask, P2P);
+	f.p2p_cached = false;
+	f.routes = STAGED;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.mask, STAGED);
+	f.routes = 0;
+	f.host_memory = true;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.mask, HOST);
 }

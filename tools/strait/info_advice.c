@@ -76,8 +76,11 @@ static void add_p2p(struct info *in)
 	const struct strait_topo_kernel *k = &in->kernel;
 
 	if (k->strait_module == -ENOENT)
-		info_add(&in->more, "p2p, drives writing into device memory themselves: the kernel module strait.ko, "
-				    "which this version does not bring yet");
+		info_add(&in->more, "p2p, drives writing into device memory themselves: the kernel module strait.ko "
+				    "(make -C kernel modules_install, or DKMS; modprobe strait)");
+	else if (k->strait_module == -EPROTO)
+		info_add(&in->more, "p2p: the module strait.ko %s is of another version than this library",
+			 k->module_version);
 	else if (k->strait_module)
 		info_add(&in->more, "p2p: /dev/strait cannot be opened (%s): the rights of its group",
 			 error_text(k->strait_module));

@@ -143,6 +143,8 @@ static void put_kernel(const struct info *in, struct json *j)
 	json_int(j, "udmabuf", k->udmabuf);
 	json_int(j, "p2pdma", k->p2pdma);
 	json_int(j, "strait_module", k->strait_module);
+	json_string(j, "module_version", k->module_version);
+	json_string(j, "module_features", k->module_features);
 	if (k->memlock == UINT64_MAX)
 		json_null(j, "memlock");
 	else

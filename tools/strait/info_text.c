@@ -128,7 +128,10 @@ static void print_kernel(const struct info *in)
 	print_feature("userfaultfd", k->userfaultfd);
 	print_feature("udmabuf", k->udmabuf);
 	printf("  %-12s %s\n", "P2PDMA", k->p2pdma > 0 ? "yes" : k->p2pdma ? "not known" : "no");
-	print_feature("strait.ko", k->strait_module);
+	if (k->module_version[0] && !k->strait_module)
+		printf("  %-12s %s: %s\n", "strait.ko", k->module_version, k->module_features);
+	else
+		print_feature("strait.ko", k->strait_module);
 	printf("  %-12s %s\n", "memlock", k->memlock == UINT64_MAX ? "no limit" : size_format(k->memlock, size));
 }
 

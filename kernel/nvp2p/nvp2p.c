@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* strait_nvp2p: memory of GPUs whose driver speaks nvidia_p2p, for strait.ko. */
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+
+#include "nv-p2p.h"
+#include "strait.h"
+#include "strait/bridge.h"
+
+#define GPU_PAGE 65536u
+
+static bool register_bar;
+module_param(register_bar, bool, 0444);
+MODULE_PARM_DESC(register_bar,
+		 "give a GPU's BAR peer-to-peer pages if its driver has not; stays until the GPU's driver goes (default 0)");
+
+struct pinned {
+	struct nvidia_p2p_page_table *table;	/* the driver's */
+	struct mutex lock;			/* the next one; taken under the driver's lock */
+	bool went;				/* the memory has, and the table with it */
+	u64 address;
+	void (*gone)(void *arg);
+	void *arg;
+};
+
+/*
+ * The driver's free callback. It holds a lock of its own that get and put take too, so neither is
+ * called from here; the table is the driver's again when this returns.
+ */
+static void free_callback(void *data)
+{
+	struct pinned *p = data;
+
+	p->gone(p->arg);
+	/* Who still reads the table reads it to the end. */
+	mutex_lock(&p->lock);
+	p->went = true;
+	mutex_unlock(&p->lock);
+}
+
+static u32 table_page_bytes(const struct nvidia_p2p_page_table *table)
+{
+	switch (table->page_size) {
+	case NVIDIA_P2P_PAGE_SIZE_4KB:
+		return 4096;
+	case NVIDIA_P2P_PAGE_SIZE_64KB:
+		return GPU_PAGE;
+	case NVIDIA_P2P_PAGE_SIZE_128KB:
+		return 2 * GPU_PAGE;
+	default:
+		return 0;
+	}
+}
+
+static int copy_addresses(const struct nvidia_p2p_page_table *table, struct strait_bridge_memory *m)
+{
+	unsigned int i;
+
+	m->page_bytes = table_page_bytes(table);
+	if (!NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(table) || !m->page_bytes || !table->entries)
+		return -EOPNOTSUPP;
+	m->phys = kvmalloc_array(table->entries, sizeof(*m->phys), GFP_KERNEL_ACCOUNT);
+	if (!m->phys)
+		return -ENOMEM;
+	m->n = table->entries;
+	for (i = 0; i < m->n; i++)
+		m->phys[i] = table->pages[i]->physical_address;
+	return 0;
+}
+
+static int add_bar(phys_addr_t phys)
+{
+	struct pci_dev *pdev = NULL;
+	int bar, rc;
+
+	for_each_pci_dev(pdev)
+		for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
+			if ((pci_resource_flags(pdev, bar) & IORESOURCE_MEM) &&
+			    phys >= pci_resource_start(pdev, bar) && phys <= pci_resource_end(pdev, bar)) {
+				rc = pci_p2pdma_add_resource(pdev, bar, 0, 0);
+				pci_dev_put(pdev);
+				return rc;
+			}
+	return -ENODEV;
+}
+
+/* The kernel hands only pages to drives. A driver may have made some for its BAR; or we may. */
+static int need_pages(const struct strait_bridge_memory *m)
+{
+	if (pfn_valid(PHYS_PFN(m->phys[0])))
+		return 0;
+	return register_bar ? add_bar(m->phys[0]) : -EOPNOTSUPP;
+}
+
+static void put(struct strait_bridge_memory *m)
+{
+	struct pinned *p = m->priv;
+
+	/* If the callback comes in between, this waits for it and finds nothing. */
+	if (!READ_ONCE(p->went))
+		nvidia_p2p_put_pages(0, 0, p->address, p->table);
+	kvfree(m->phys);
+	kfree(p);
+}
+
+static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, struct strait_bridge_memory *m)
+{
+	struct pinned *p;
+	int rc;
+
+	p = kzalloc(sizeof(*p), GFP_KERNEL_ACCOUNT);
+	if (!p)
+		return -ENOMEM;
+	mutex_init(&p->lock);
+	p->address = address;
+	p->gone = gone;
+	p->arg = arg;
+	rc = nvidia_p2p_get_pages(0, 0, address, length, &p->table, free_callback, p);
+	if (rc) {
+		kfree(p);
+		return rc == -EINVAL ? -EFAULT : rc;
+	}
+	m->priv = p;
+	mutex_lock(&p->lock);
+	rc = p->went ? -ENODEV : copy_addresses(p->table, m);
+	mutex_unlock(&p->lock);
+	if (!rc)
+		rc = need_pages(m);
+	if (rc)
+		put(m);
+	return rc;
+}
+
+static const struct strait_bridge bridge = {
+	.owner = THIS_MODULE,
+	.kind = STRAIT_IMPORT_NVP2P,
+	.align = GPU_PAGE,
+	.get = get,
+	.put = put,
+};
+
+static int __init nvp2p_init(void)
+{
+	return strait_bridge_register(&bridge);
+}
+module_init(nvp2p_init);
+
+static void __exit nvp2p_exit(void)
+{
+	strait_bridge_unregister(&bridge);
+}
+module_exit(nvp2p_exit);
+
+MODULE_DESCRIPTION("Memory of GPUs whose driver speaks nvidia_p2p, for strait");
+MODULE_AUTHOR("The Strait authors");
+MODULE_LICENSE("Dual MIT/GPL");

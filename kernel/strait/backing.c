@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Pinned pages, as vectors for I/O. */
+#include <linux/dma-buf.h>
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+
+#include "core.h"
+
+static unsigned long device_mib_max = 256ul << 10;
+module_param(device_mib_max, ulong, 0444);
+MODULE_PARM_DESC(device_mib_max, "MiB of device memory that may be imported by all together (default 262144)");
+
+u64 strait_device_max(void)
+{
+	return (u64)device_mib_max << 20;
+}
+
+static void uncharge(struct strait_backing *b)
+{
+	if (b->mm) {
+		account_locked_vm(b->mm, b->length >> PAGE_SHIFT, false);
+		mmdrop(b->mm);
+		strait_count(STRAIT_N_PINNED_BYTES, -(s64)b->length);
+	}
+	if (b->charged)
+		strait_count(STRAIT_N_DEVICE_BYTES, -(s64)b->length);
+}
+
+static void give_back(struct work_struct *work)
+{
+	struct strait_backing *b = container_of(work, struct strait_backing, work);
+	unsigned int i;
+
+	/* A drive may have written to memory that can be swapped; device memory is nowhere written back to. */
+	for (i = 0; !b->bridged && i < b->n; i++)
+		unpin_user_page_range_dirty_lock(virt_to_page(b->vec[i].iov_base),
+						 b->vec[i].iov_len >> PAGE_SHIFT, !b->pdev);
+	if (b->bridged)
+		strait_bridge_put(b->bridged);
+	uncharge(b);
+	pci_dev_put(b->pdev);
+	pci_dev_put(b->peer);
+	if (b->dmabuf)
+		dma_buf_put(b->dmabuf);
+	kvfree(b->vec);
+	kvfree(b->start);
+	kfree(b);
+}
+
+bool strait_backing_use(struct strait_backing *b)
+{
+	return refcount_inc_not_zero(&b->users);
+}
+
+void strait_backing_unuse(struct strait_backing *b)
+{
+	if (refcount_dec_and_test(&b->users))
+		complete_all(&b->idle);
+}
+
+void strait_backing_kill(struct strait_backing *b)
+{
+	if (!xchg(&b->killed, true))
+		strait_backing_unuse(b);
+	wait_for_completion(&b->idle);
+}
+
+void strait_backing_release(struct kref *kref)
+{
+	struct strait_backing *b = container_of(kref, struct strait_backing, kref);
+
+	queue_work(strait_wq, &b->work);
+}
+
+/* Of host memory as mlock() would; of device memory to what the module allows at all. */
+int strait_backing_charge(struct strait_backing *b)
+{
+	u64 max = strait_device_max();
+	int rc;
+
+	if (!b->pdev) {
+		rc = account_locked_vm(current->mm, b->length >> PAGE_SHIFT, true);
+		if (rc)
+			return rc;
+		b->mm = current->mm;
+		mmgrab(b->mm);
+		strait_count(STRAIT_N_PINNED_BYTES, b->length);
+		return 0;
+	}
+	if (b->length > max ||
+	    atomic64_add_return(b->length, &strait_counts[STRAIT_N_DEVICE_BYTES]) > max) {
+		if (b->length <= max)
+			strait_count(STRAIT_N_DEVICE_BYTES, -(s64)b->length);
+		return -ENOSPC;
+	}
+	b->charged = true;
+	return 0;
+}
+
+static bool follows(struct page *page, struct page *next)
+{
+	return page + 1 == next && page_address(page) + PAGE_SIZE == page_address(next) &&
+	       is_zone_device_page(page) == is_zone_device_page(next);
+}
+
+static unsigned int count_runs(struct page **pages, unsigned long n)
+{
+	unsigned int runs = 1;
+	unsigned long i;
+
+	for (i = 1; i < n; i++)
+		runs += !follows(pages[i - 1], pages[i]);
+	return runs;
+}
+
+static void fill_runs(struct strait_backing *b, struct page **pages, unsigned long n)
+{
+	unsigned long i;
+
+	for (i = 0; i < n; i++) {
+		if (!i || !follows(pages[i - 1], pages[i])) {
+			b->vec[b->n].iov_base = page_address(pages[i]);
+			b->start[b->n++] = (u64)i << PAGE_SHIFT;
+		}
+		b->vec[b->n - 1].iov_len += PAGE_SIZE;
+	}
+}
+
+struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs)
+{
+	struct strait_backing *b;
+
+	b = strait_zalloc(sizeof(*b));
+	if (!b)
+		return NULL;
+	kref_init(&b->kref);
+	INIT_WORK(&b->work, give_back);
+	b->length = length;
+	refcount_set(&b->users, 1);
+	init_completion(&b->idle);
+	if (!runs)
+		return b;
+	b->vec = strait_zalloc_array(runs, sizeof(*b->vec));
+	b->start = b->vec ? strait_zalloc_array(runs, sizeof(*b->start)) : NULL;
+	if (b->start)
+		return b;
+	kvfree(b->vec);
+	kfree(b);
+	return NULL;
+}
+
+int strait_backing_new(struct page **pages, unsigned long n, struct strait_backing **ret)
+{
+	struct strait_backing *b = strait_backing_alloc((u64)n << PAGE_SHIFT, count_runs(pages, n));
+
+	if (!b)
+		return -ENOMEM;
+	fill_runs(b, pages, n);
+	*ret = b;
+	return 0;
+}
+
+/* The vector that byte @offset lies in. */
+static unsigned int find_run(const struct strait_backing *b, u64 offset)
+{
+	unsigned int low = 0, high = b->n;
+
+	while (high - low > 1) {
+		unsigned int mid = low + (high - low) / 2;
+
+		if (b->start[mid] <= offset)
+			low = mid;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+void *strait_backing_at(const struct strait_backing *b, u64 offset)
+{
+	unsigned int run = find_run(b, offset);
+
+	return b->vec[run].iov_base + ((offset - b->start[run]) & PAGE_MASK);
+}
+
+/*
+ * Vectors of addresses and not of pages: of a bio made from pages the block layer looks at the first
+ * only, and merges requests for peer memory with their neighbours for RAM.
+ */
+void strait_backing_iter(struct strait_backing *b, u64 offset, u64 length, int direction,
+			 struct iov_iter *iter)
+{
+	unsigned int first = find_run(b, offset), last = find_run(b, offset + length - 1);
+	u64 skip = offset - b->start[first];
+
+	iov_iter_kvec(iter, direction, b->vec + first, last - first + 1, skip + length);
+	iov_iter_advance(iter, skip);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+#ifndef STRAIT_CORE_H
+#define STRAIT_CORE_H
+
+/*
+ * strait: file I/O between a drive and memory of another device.
+ *
+ * Objects:
+ *	strait_file	an open file: a table of regions.
+ *	strait_region	what a handle names: live, then revoked, once. Held by the table and, for the
+ *			length of a call, by who uses it: its last hold is never dropped where one may
+ *			not sleep.
+ *	strait_backing	the memory of a region: pages, pinned, as vectors of the kernel's addresses.
+ *			Held by the region until that is revoked, and by every I/O in flight. The
+ *			vectors that I/O works on are these: kernel-made iterators hold no pages. The
+ *			last hold may be dropped in an interrupt, and a work item gives the pages back.
+ *
+ * Revoking takes the backing from the region. It does not wait: what is in flight has a hold, and the
+ * pages stay whose they are until it ends. Memory of a bridge is another matter: its driver takes it
+ * away when its callback returns, so that kills the backing first, which waits for what is in flight.
+ * That is the one wait without a deadline; a drive that does not answer is reset by its own driver.
+ *
+ * Locks, all of them leaves:
+ *	the xa_lock of a file's table
+ *	strait_bridged.lock	.backing, .gone of it
+ *	the bridge's mutex	which bridge there is
+ *	strait_region.lock	.backing, .gone, .changes, .compared; taken under the mmap_lock by the notifier
+ *
+ * The mmap_lock of a process is taken with neither held.
+ */
+
+#include <linux/completion.h>
+#include <linux/fs.h>
+#include <linux/io_uring/cmd.h>
+#include <linux/kref.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pci.h>
+#include <linux/refcount.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/uio.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "compat.h"
+#include "strait.h"
+
+#define STRAIT_VERSION "0.1.0"
+
+enum strait_count {
+	STRAIT_N_IMPORTS,
+	STRAIT_N_REVOKED,
+	STRAIT_N_READS,
+	STRAIT_N_WRITES,
+	STRAIT_N_READ_BYTES,
+	STRAIT_N_WRITTEN_BYTES,
+	STRAIT_N_REFUSED,
+	STRAIT_N_RETRIED,
+	STRAIT_N_IN_FLIGHT,
+	STRAIT_N_DEVICE_BYTES,
+	STRAIT_N_PINNED_BYTES,
+	STRAIT_COUNTS,
+};
+
+struct strait_bridged;
+
+struct strait_file {
+	struct xarray regions;
+	u32 next;
+};
+
+struct strait_backing {
+	struct kref kref;
+	struct work_struct work;	/* gives it back */
+	u64 length;			/* a multiple of the page size */
+	struct kvec *vec;
+	u64 *start;			/* where in the memory each of @vec starts */
+	unsigned int n;
+	struct pci_dev *pdev;		/* whose memory it is, NULL: the host's */
+	struct pci_dev *peer;		/* a drive that reaches it, once that is known, */
+	int distance;			/* and how far it is */
+	struct mm_struct *mm;		/* charged for @length, NULL: nobody is */
+	bool charged;			/* to the module's limit */
+	struct dma_buf *dmabuf;		/* then there are no pages, and no vectors */
+	struct strait_bridged *bridged;	/* then the pages are not pinned by us */
+	refcount_t users;		/* I/O in flight, and 1 until it is killed */
+	bool killed;
+	struct completion idle;		/* no user is left */
+};
+
+struct strait_region {
+	struct kref kref;
+	u32 kind, handle;
+	u64 length, can;
+	char pci[16];			/* whose memory it is */
+	unsigned long address;
+	struct mmu_interval_notifier notifier;
+	bool watched;			/* the notifier is there */
+	spinlock_t lock;
+	struct strait_backing *backing;	/* NULL: revoked, or not there yet */
+	u64 changes;			/* of the mapping, which may have put other pages there */
+	u64 compared;			/* up to this one the pages are known to be the same */
+	bool gone;			/* revoked */
+};
+
+/* What a request works on. */
+struct strait_io_scene {
+	struct strait_backing *backing;
+	struct file *file;
+};
+
+/* What is known of a file and a region together. */
+struct strait_verdict {
+	u32 reason;
+	u32 offset_align, mem_align;
+	int distance;
+	struct pci_dev *drive;		/* good as long as the file is */
+};
+
+/* main.c */
+extern struct workqueue_struct *strait_wq;
+extern atomic64_t strait_counts[STRAIT_COUNTS];
+
+static inline void strait_count(enum strait_count what, s64 n)
+{
+	atomic64_add(n, &strait_counts[what]);
+}
+
+/*
+ * region.c. strait_region_new() gives a region with one hold that is in no table.
+ * strait_region_reserve() gives it a handle by which it is not found until strait_region_settle(),
+ * which gives the caller's hold to the table or the handle back. strait_region_find() takes a hold;
+ * strait_region_use() one on the memory, after making sure that it is still what is mapped where it
+ * was imported from.
+ */
+struct strait_region *strait_region_new(u32 kind, u64 length);
+int strait_region_reserve(struct strait_file *f, struct strait_region *r);
+void strait_region_settle(struct strait_file *f, struct strait_region *r, bool keep);
+struct strait_region *strait_region_find(struct strait_file *f, u32 handle);
+struct strait_region *strait_region_take(struct strait_file *f, u32 handle);
+int strait_region_use(struct strait_region *r, struct strait_backing **ret);
+void strait_region_revoke(struct strait_region *r);
+void strait_region_put(struct strait_region *r);
+
+/*
+ * backing.c. strait_backing_new() takes over the pins of the pages when it succeeds;
+ * strait_backing_alloc() has room for @runs vectors and none filled.
+ */
+struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs);
+int strait_backing_new(struct page **pages, unsigned long n, struct strait_backing **ret);
+int strait_backing_charge(struct strait_backing *b);
+u64 strait_device_max(void);
+void strait_backing_release(struct kref *kref);
+void strait_backing_iter(struct strait_backing *b, u64 offset, u64 length, int direction,
+			 struct iov_iter *iter);
+
+/*
+ * A use is what I/O has, along with a hold: strait_backing_kill() lets no new one begin, and returns
+ * when there is none. False: it has been killed.
+ */
+bool strait_backing_use(struct strait_backing *b);
+void strait_backing_unuse(struct strait_backing *b);
+void strait_backing_kill(struct strait_backing *b);
+
+static inline void strait_backing_put(struct strait_backing *b)
+{
+	kref_put(&b->kref, strait_backing_release);
+}
+
+/* The kernel's address of the page that @offset lies in. */
+void *strait_backing_at(const struct strait_backing *b, u64 offset);
+
+/* import.c */
+int strait_import(const struct strait_ioc_import *req, struct strait_region **ret);
+/* Are the pages that are mapped now those of @b? -ENODEV if not. */
+int strait_import_compare(struct strait_region *r, struct strait_backing *b);
+/* The backing becomes the region's, unless the memory went away before: -ENODEV. */
+int strait_region_give(struct strait_region *r, struct strait_backing *b);
+
+/* dmabuf.c */
+int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset);
+
+/* bridge.c */
+bool strait_bridge_there(void);
+int strait_bridge_back(struct strait_region *r, struct strait_backing **ret);
+void strait_bridge_put(struct strait_bridged *bridged);
+
+/* judge.c */
+void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v);
+u64 strait_features(void);
+
+/*
+ * io.c. After strait_io_begin() there is a scene, until strait_io_end(), which may be called in an
+ * interrupt.
+ */
+int strait_io_begin(struct strait_file *f, struct strait_ioc_io *req, struct strait_io_scene *s);
+ssize_t strait_io_submit(const struct strait_ioc_io *req, struct strait_io_scene *s, struct kiocb *kiocb,
+			 struct iov_iter *iter);
+void strait_io_end(const struct strait_ioc_io *req, struct strait_io_scene *s, ssize_t result);
+void strait_scene_close(struct strait_io_scene *s);
+long strait_io_check(struct strait_file *f, struct strait_ioc_check *req);
+long strait_io(struct strait_file *f, struct strait_ioc_io *req);
+
+/* uring.c */
+int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+
+/* debug.c. Shall this allocation fail? Asked before each one the module makes. */
+bool strait_fail(void);
+void strait_debug_init(void);
+void strait_debug_fini(void);
+
+static inline void *strait_zalloc(size_t size)
+{
+	return strait_fail() ? NULL : kzalloc(size, GFP_KERNEL_ACCOUNT);
+}
+
+static inline void *strait_zalloc_array(size_t n, size_t size)
+{
+	return strait_fail() ? NULL : kvcalloc(n, size, GFP_KERNEL_ACCOUNT);
+}
+
+#endif

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Counters, and allocations that fail when a test wants it: in debugfs, root's only. */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+
+#include "core.h"
+#include "fail.h"
+
+static struct fail_nth fail;
+
+bool strait_fail(void)
+{
+	return fail_nth_now(&fail);
+}
+
+static int fail_get(void *data, u64 *val)
+{
+	*val = fail_nth_left(&fail);
+	return 0;
+}
+
+static int fail_set(void *data, u64 val)
+{
+	return fail_nth_set(&fail, val);
+}
+DEFINE_DEBUGFS_ATTRIBUTE(fail_fops, fail_get, fail_set, "%llu\n");
+
+static const char *const count_names[STRAIT_COUNTS] = {
+	[STRAIT_N_IMPORTS] = "imports",
+	[STRAIT_N_REVOKED] = "revoked",
+	[STRAIT_N_READS] = "reads",
+	[STRAIT_N_WRITES] = "writes",
+	[STRAIT_N_READ_BYTES] = "read_bytes",
+	[STRAIT_N_WRITTEN_BYTES] = "written_bytes",
+	[STRAIT_N_REFUSED] = "refused",
+	[STRAIT_N_RETRIED] = "retried",
+	[STRAIT_N_IN_FLIGHT] = "in_flight",
+	[STRAIT_N_DEVICE_BYTES] = "device_bytes",
+	[STRAIT_N_PINNED_BYTES] = "pinned_bytes",
+};
+
+static int counters_show(struct seq_file *m, void *unused)
+{
+	int i;
+
+	for (i = 0; i < STRAIT_COUNTS; i++)
+		seq_printf(m, "%s %lld\n", count_names[i], (s64)atomic64_read(&strait_counts[i]));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(counters);
+
+static struct dentry *root;
+
+void strait_debug_init(void)
+{
+	root = debugfs_create_dir("strait", NULL);
+	debugfs_create_file("counters", 0400, root, NULL, &counters_fops);
+	debugfs_create_file_unsafe("fail_nth", 0600, root, NULL, &fail_fops);
+}
+
+void strait_debug_fini(void)
+{
+	debugfs_remove(root);
+}

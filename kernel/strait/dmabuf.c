@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Memory by a dma-buf. That gives addresses for a device, and no pages: a file system has nothing to
+ * hand to its drive.
+ */
+#include <linux/dma-buf.h>
+#include <linux/overflow.h>
+
+#include "core.h"
+
+int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset)
+{
+	struct strait_backing *b;
+	u64 end;
+	int rc;
+
+	b = strait_backing_alloc(r->length, 0);
+	if (!b)
+		return -ENOMEM;
+	b->dmabuf = dma_buf_get(fd);
+	if (IS_ERR(b->dmabuf)) {
+		rc = PTR_ERR(b->dmabuf);
+		b->dmabuf = NULL;
+		goto err_put;
+	}
+	rc = -EINVAL;
+	if (check_add_overflow(offset, r->length, &end) || end > b->dmabuf->size)
+		goto err_put;
+	rc = strait_region_give(r, b);
+	if (!rc)
+		return 0;
+err_put:
+	strait_backing_put(b);
+	return rc;
+}

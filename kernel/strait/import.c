@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Memory by the address where a process has it mapped. */
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/overflow.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+
+#include "core.h"
+
+#define PIN_BATCH 1024
+#define COMPARE_BATCH 32
+
+/*
+ * A mapping of device pages that loses one has lost it for good. Other pages may be looked at, and
+ * even taken out of the page tables for a moment, by what would like to move them and finds that it
+ * must not: then they are compared before they are used again.
+ */
+static void invalidated(struct strait_region *r, const struct mmu_notifier_range *range)
+{
+	bool gone;
+
+	switch (range->event) {
+	case MMU_NOTIFY_PROTECTION_VMA:
+	case MMU_NOTIFY_PROTECTION_PAGE:
+	case MMU_NOTIFY_SOFT_DIRTY:
+		return;
+	case MMU_NOTIFY_UNMAP:
+	case MMU_NOTIFY_RELEASE:
+		gone = true;
+		break;
+	default:
+		gone = r->kind == STRAIT_IMPORT_P2P;
+	}
+	if (gone) {
+		strait_region_revoke(r);
+		return;
+	}
+	spin_lock(&r->lock);
+	r->changes++;
+	spin_unlock(&r->lock);
+}
+
+/* Nothing here waits, so it does not matter whether it may. */
+static bool notify(struct mmu_interval_notifier *notifier, const struct mmu_notifier_range *range,
+		   unsigned long seq)
+{
+	struct strait_region *r = container_of(notifier, struct strait_region, notifier);
+
+	mmu_interval_set_seq(notifier, seq);
+	invalidated(r, range);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops notifier_ops = {
+	.invalidate = notify,
+};
+
+static int watch(struct strait_region *r)
+{
+	int rc;
+
+	if (strait_fail())
+		return -ENOMEM;
+	rc = mmu_interval_notifier_insert(&r->notifier, current->mm, r->address, r->length,
+					  &notifier_ops);
+	if (!rc)
+		r->watched = true;
+	return rc;
+}
+
+/* Long-term pins of P2PDMA pages are refused, as who has them cannot be told to let go. We can. */
+static unsigned int pin_flags(u32 kind)
+{
+	if (kind == STRAIT_IMPORT_P2P)
+		return FOLL_WRITE | COMPAT_FOLL_PCI_P2PDMA;
+	return FOLL_WRITE | FOLL_LONGTERM;
+}
+
+static int pin_pages(struct strait_region *r, struct page **pages, unsigned long n)
+{
+	unsigned long done = 0;
+	long rc;
+
+	while (done < n) {
+		rc = fatal_signal_pending(current) ? -EINTR :
+		     pin_user_pages_fast(r->address + (done << PAGE_SHIFT),
+					 min_t(unsigned long, n - done, PIN_BATCH),
+					 pin_flags(r->kind), pages + done);
+		if (rc <= 0) {
+			unpin_user_pages(pages, done);
+			/* Device pages where ordinary ones are wanted. */
+			return !rc ? -EFAULT : rc == -EREMOTEIO ? -EOPNOTSUPP : rc;
+		}
+		done += rc;
+		cond_resched();
+	}
+	return 0;
+}
+
+static bool pages_are(struct page **pages, unsigned long n, u32 kind)
+{
+	unsigned long i;
+
+	for (i = 0; i < n; i++)
+		if (kind == STRAIT_IMPORT_P2P ? !is_pci_p2pdma_page(pages[i]) :
+						is_zone_device_page(pages[i]))
+			return false;
+	return true;
+}
+
+static bool bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length)
+{
+	int bar;
+
+	for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
+		if ((pci_resource_flags(pdev, bar) & IORESOURCE_MEM) && pci_resource_len(pdev, bar) &&
+		    start >= pci_resource_start(pdev, bar) &&
+		    start + length - 1 <= pci_resource_end(pdev, bar))
+			return true;
+	return false;
+}
+
+/* Pages do not tell whose they are. Their addresses do: all of them are in BARs of one device. */
+static int find_device(struct strait_backing *b)
+{
+	struct pci_dev *pdev = NULL;
+	unsigned int i;
+
+	for_each_pci_dev(pdev)
+		if (bar_holds(pdev, page_to_phys(virt_to_page(b->vec[0].iov_base)), b->vec[0].iov_len))
+			break;
+	if (!pdev)
+		return -EOPNOTSUPP;
+	b->pdev = pdev;
+	for (i = 1; i < b->n; i++)
+		if (!bar_holds(pdev, page_to_phys(virt_to_page(b->vec[i].iov_base)), b->vec[i].iov_len))
+			return -EOPNOTSUPP;
+	return 0;
+}
+
+static int back(struct strait_region *r, struct strait_backing **ret)
+{
+	unsigned long n = r->length >> PAGE_SHIFT;
+	struct page **pages;
+	int rc;
+
+	pages = strait_zalloc_array(n, sizeof(*pages));
+	if (!pages)
+		return -ENOMEM;
+	rc = pin_pages(r, pages, n);
+	if (rc)
+		goto out;
+	rc = pages_are(pages, n, r->kind) ? strait_backing_new(pages, n, ret) : -EOPNOTSUPP;
+	if (rc)
+		unpin_user_pages(pages, n);
+out:
+	kvfree(pages);
+	return rc;
+}
+
+static int fill_region(struct strait_region *r)
+{
+	struct strait_backing *b;
+	int rc;
+
+	/* A bridge is told by its driver. */
+	rc = r->kind == STRAIT_IMPORT_NVP2P ? 0 : watch(r);
+	if (rc)
+		return rc;
+	rc = r->kind == STRAIT_IMPORT_NVP2P ? strait_bridge_back(r, &b) : back(r, &b);
+	if (rc)
+		return rc;
+	if (r->kind != STRAIT_IMPORT_USER)
+		rc = find_device(b);
+	if (!rc)
+		rc = strait_backing_charge(b);
+	r->can = STRAIT_CAN_FILE_IO;
+	if (b->pdev)
+		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
+	if (!rc)
+		rc = strait_region_give(r, b);
+	if (rc)
+		strait_backing_put(b);
+	return rc;
+}
+
+static const u64 kind_feature[] = {
+	[STRAIT_IMPORT_P2P] = STRAIT_FEATURE_IMPORT_P2P,
+	[STRAIT_IMPORT_USER] = STRAIT_FEATURE_IMPORT_USER,
+	[STRAIT_IMPORT_DMABUF] = STRAIT_FEATURE_IMPORT_DMABUF,
+	[STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
+};
+
+static int check_request(const struct strait_ioc_import *req)
+{
+	u64 end;
+
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	if (!req->kind || req->kind > STRAIT_IMPORT_NVP2P ||
+	    !(strait_features() & kind_feature[req->kind]))
+		return -EOPNOTSUPP;
+	if (!req->length || !PAGE_ALIGNED(req->address | req->length))
+		return -EINVAL;
+	if (req->kind == STRAIT_IMPORT_DMABUF)
+		return 0;
+	if (req->fd != -1)
+		return -EINVAL;
+	if (check_add_overflow(req->address, req->length, &end) || end > TASK_SIZE)
+		return -EFAULT;
+	if (req->length >> PAGE_SHIFT > INT_MAX / sizeof(struct page *))
+		return -E2BIG;
+	return 0;
+}
+
+int strait_import(const struct strait_ioc_import *req, struct strait_region **ret)
+{
+	struct strait_region *r;
+	int rc;
+
+	rc = check_request(req);
+	if (rc)
+		return rc;
+	r = strait_region_new(req->kind, req->length);
+	if (!r)
+		return -ENOMEM;
+	r->address = req->address;
+	if (req->kind == STRAIT_IMPORT_DMABUF)
+		rc = strait_dmabuf_back(r, req->fd, req->address);
+	else
+		rc = fill_region(r);
+	if (rc) {
+		strait_region_put(r);
+		return rc;
+	}
+	strait_count(STRAIT_N_IMPORTS, 1);
+	*ret = r;
+	return 0;
+}
+
+/* With the mmap_lock held: are the pages at @offset those of @b? */
+static int compare_batch(struct strait_region *r, struct strait_backing *b, struct mm_struct *mm,
+			 u64 offset, long n)
+{
+	struct page *pages[COMPARE_BATCH];
+	int rc = 0;
+	long i, got;
+
+	got = get_user_pages_remote(mm, r->address + offset, n, FOLL_WRITE, pages, NULL);
+	if (got < 0)
+		return -ENODEV;
+	for (i = 0; i < got; i++) {
+		if (page_address(pages[i]) != strait_backing_at(b, offset + ((u64)i << PAGE_SHIFT)))
+			rc = -ENODEV;
+		put_page(pages[i]);
+	}
+	return got == n ? rc : -ENODEV;
+}
+
+int strait_import_compare(struct strait_region *r, struct strait_backing *b)
+{
+	struct mm_struct *mm = r->notifier.mm;
+	u64 offset, n;
+	int rc = 0;
+
+	if (!mmget_not_zero(mm))
+		return -ENODEV;
+	for (offset = 0; !rc && offset < b->length; offset += n << PAGE_SHIFT) {
+		n = min_t(u64, (b->length - offset) >> PAGE_SHIFT, COMPARE_BATCH);
+		mmap_read_lock(mm);
+		rc = compare_batch(r, b, mm, offset, n);
+		mmap_read_unlock(mm);
+		cond_resched();
+	}
+	mmput(mm);
+	return rc;
+}

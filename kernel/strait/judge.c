@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Does anything speak against moving bytes between a file and a region? The kernel itself hardly asks
+ * when the iterator is one of its own: then what lies below a file takes peer memory that it cannot
+ * reach, or copies it with the CPU, and says that all went well.
+ */
+#include <linux/blk-integrity.h>
+#include <linux/blkdev.h>
+#include <linux/fileattr.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/stat.h>
+
+#include "core.h"
+
+#ifndef XFS_SUPER_MAGIC
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+
+/* Attributes of a file whose bytes are not on the drive as they are read. */
+#define TRANSFORMED_FL (FS_COMPR_FL | FS_ENCRYPT_FL | FS_VERITY_FL | FS_INLINE_DATA_FL | FS_DAX_FL | \
+			FS_JOURNAL_DATA_FL)
+
+u64 strait_features(void)
+{
+	u64 features = STRAIT_FEATURE_IMPORT_USER | STRAIT_FEATURE_IMPORT_DMABUF | STRAIT_FEATURE_URING;
+
+	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
+		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
+	if ((features & STRAIT_FEATURE_P2PDMA) && strait_bridge_there())
+		features |= STRAIT_FEATURE_IMPORT_NVP2P;
+	return features;
+}
+
+/* ext4 keeps files without extents too, and writes of holes in those are buffered. */
+static u32 judge_attributes(struct file *file, unsigned long magic)
+{
+	struct compat_fileattr attr = { .flags_valid = true };
+
+	if (vfs_fileattr_get(file->f_path.dentry, &attr))
+		return STRAIT_REASON_FILE_SYSTEM;
+	if (attr.flags & TRANSFORMED_FL)
+		return STRAIT_REASON_TRANSFORMED;
+	if (magic == EXT4_SUPER_MAGIC && !(attr.flags & FS_EXTENT_FL))
+		return STRAIT_REASON_FILE_SYSTEM;
+	if (magic == XFS_SUPER_MAGIC && (attr.fsx_xflags & FS_XFLAG_REALTIME))
+		return STRAIT_REASON_OTHER_DRIVE;
+	return STRAIT_REASON_NONE;
+}
+
+static u32 judge_regular(struct file *file, struct strait_verdict *v, struct block_device **bdev)
+{
+	struct inode *inode = file_inode(file);
+	unsigned long magic = inode->i_sb->s_magic;
+	struct kstat stat;
+	u32 reason;
+
+	if (magic != EXT4_SUPER_MAGIC && magic != XFS_SUPER_MAGIC)
+		return STRAIT_REASON_FILE_SYSTEM;
+	if (IS_ENCRYPTED(inode) || IS_VERITY(inode) || IS_DAX(inode))
+		return STRAIT_REASON_TRANSFORMED;
+	reason = judge_attributes(file, magic);
+	if (reason)
+		return reason;
+	if (vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, AT_STATX_DONT_SYNC) ||
+	    !(stat.result_mask & STATX_DIOALIGN) || !stat.dio_offset_align || !stat.dio_mem_align)
+		return STRAIT_REASON_NO_DIRECT;
+	v->offset_align = stat.dio_offset_align;
+	v->mem_align = stat.dio_mem_align;
+	*bdev = inode->i_sb->s_bdev;
+	return *bdev ? STRAIT_REASON_NONE : STRAIT_REASON_NO_DRIVE;
+}
+
+static u32 judge_file(struct file *file, u32 op, struct strait_verdict *v, struct block_device **bdev)
+{
+	umode_t mode = file_inode(file)->i_mode;
+
+	if (!S_ISREG(mode) && !S_ISBLK(mode))
+		return STRAIT_REASON_NOT_A_FILE;
+	if (op == STRAIT_OP_WRITE && (file->f_flags & O_APPEND))
+		return STRAIT_REASON_APPEND;
+	if (!(file->f_mode & FMODE_CAN_ODIRECT))
+		return STRAIT_REASON_NO_DIRECT;
+	if (S_ISREG(mode))
+		return judge_regular(file, v, bdev);
+	*bdev = I_BDEV(file->f_mapping->host);
+	v->offset_align = bdev_logical_block_size(*bdev);
+	v->mem_align = bdev_dma_alignment(*bdev) + 1;
+	return STRAIT_REASON_NONE;
+}
+
+static struct pci_dev *drive_of(struct block_device *bdev)
+{
+	struct device *dev = disk_to_dev(bdev->bd_disk);
+
+	while (dev && !dev_is_pci(dev))
+		dev = dev->parent;
+	return dev ? to_pci_dev(dev) : NULL;
+}
+
+static void remember(struct strait_backing *b, const struct strait_verdict *v)
+{
+	static DEFINE_SPINLOCK(lock);
+
+	spin_lock(&lock);
+	if (!b->peer) {
+		b->distance = v->distance;
+		smp_store_release(&b->peer, pci_dev_get(v->drive));
+	}
+	spin_unlock(&lock);
+}
+
+/* The way is looked for once per region: that takes a walk through all bridges. */
+static u32 judge_path(struct strait_backing *b, struct strait_verdict *v)
+{
+	if (smp_load_acquire(&b->peer) == v->drive) {
+		v->distance = b->distance;
+		return STRAIT_REASON_NONE;
+	}
+	v->distance = pci_p2pdma_distance(b->pdev, &v->drive->dev, false);
+	if (v->distance < 0)
+		return STRAIT_REASON_NO_PATH;
+	remember(b, v);
+	return STRAIT_REASON_NONE;
+}
+
+static u32 judge_drive(struct strait_backing *b, struct block_device *bdev, struct strait_verdict *v)
+{
+	v->drive = drive_of(bdev);
+	if (!v->drive)
+		return STRAIT_REASON_NOT_PCI;
+	if (!blk_queue_pci_p2pdma(bdev_get_queue(bdev)))
+		return STRAIT_REASON_NO_QUEUE;
+	if (blk_get_integrity(bdev->bd_disk) || bdev_stable_writes(bdev))
+		return STRAIT_REASON_CHECKSUMS;
+	return judge_path(b, v);
+}
+
+void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v)
+{
+	struct block_device *bdev = NULL;
+
+	memset(v, 0, sizeof(*v));
+	v->distance = -1;
+	if (b->dmabuf) {
+		v->reason = STRAIT_REASON_NO_PAGES;
+		return;
+	}
+	v->reason = judge_file(file, op, v, &bdev);
+	/* Any drive that does direct I/O reaches the host's own memory. */
+	if (!v->reason && b->pdev)
+		v->reason = judge_drive(b, bdev, v);
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* /dev/strait and its calls. */
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/uaccess.h>
+
+#include "core.h"
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+struct workqueue_struct *strait_wq;
+atomic64_t strait_counts[STRAIT_COUNTS];
+
+static int strait_open(struct inode *inode, struct file *file)
+{
+	struct strait_file *f = strait_zalloc(sizeof(*f));
+
+	if (!f)
+		return -ENOMEM;
+	xa_init_flags(&f->regions, XA_FLAGS_ALLOC1);
+	f->next = 1;
+	file->private_data = f;
+	return 0;
+}
+
+/* Nothing is in flight any more: who waits for I/O, or has a command on a ring, has the file open. */
+static int strait_release(struct inode *inode, struct file *file)
+{
+	struct strait_file *f = file->private_data;
+	struct strait_region *r;
+	unsigned long handle;
+
+	xa_for_each(&f->regions, handle, r) {
+		xa_erase(&f->regions, handle);
+		strait_region_put(r);
+	}
+	xa_destroy(&f->regions);
+	kfree(f);
+	return 0;
+}
+
+static long do_info(struct strait_file *f, void *arg, void __user *user)
+{
+	struct strait_ioc_info *info = arg;
+
+	if (info->flags || info->reserved)
+		return -EINVAL;
+	memset(info, 0, sizeof(*info));
+	info->size = sizeof(*info);
+	info->abi = STRAIT_ABI;
+	info->features = strait_features();
+	info->device_bytes_max = strait_device_max();
+	info->device_bytes = atomic64_read(&strait_counts[STRAIT_N_DEVICE_BYTES]);
+	strscpy(info->version, STRAIT_VERSION, sizeof(info->version));
+	return copy_to_user(user, info, sizeof(*info)) ? -EFAULT : 0;
+}
+
+static void describe(const struct strait_region *r, struct strait_ioc_import *req)
+{
+	req->size = sizeof(*req);
+	req->handle = r->handle;
+	req->can = r->can;
+	memcpy(req->pci, r->pci, sizeof(req->pci));
+}
+
+static long do_import(struct strait_file *f, void *arg, void __user *user)
+{
+	struct strait_ioc_import *req = arg;
+	struct strait_region *r;
+	int rc;
+
+	rc = strait_import(req, &r);
+	if (!rc) {
+		rc = strait_region_reserve(f, r);
+		if (!rc) {
+			describe(r, req);
+			rc = copy_to_user(user, req, sizeof(*req)) ? -EFAULT : 0;
+			strait_region_settle(f, r, !rc);
+		}
+		if (rc)
+			strait_region_put(r);
+	}
+	trace_strait_import(rc ? 0 : req->handle, req->kind, req->length, rc);
+	return rc;
+}
+
+static long do_release(struct strait_file *f, void *arg, void __user *user)
+{
+	struct strait_ioc_release *req = arg;
+	struct strait_region *r;
+
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	r = strait_region_take(f, req->handle);
+	if (!r)
+		return -ENOENT;
+	strait_region_revoke(r);
+	strait_region_put(r);
+	return 0;
+}
+
+static long do_check(struct strait_file *f, void *arg, void __user *user)
+{
+	struct strait_ioc_check *req = arg;
+	long rc;
+
+	rc = strait_io_check(f, req);
+	if (rc)
+		return rc;
+	req->size = sizeof(*req);
+	return copy_to_user(user, req, sizeof(*req)) ? -EFAULT : 0;
+}
+
+static long do_io(struct strait_file *f, void *arg, void __user *user)
+{
+	struct strait_ioc_io *req = arg, __user *out = user;
+	long rc;
+
+	rc = strait_io(f, req);
+	if (put_user(req->reason, &out->reason))
+		return -EFAULT;
+	if (rc)
+		return rc;
+	return put_user(req->done, &out->done);
+}
+
+static const struct {
+	unsigned int cmd;
+	size_t size;
+	long (*fn)(struct strait_file *f, void *arg, void __user *user);
+} calls[] = {
+	{ STRAIT_IOC_INFO, sizeof(struct strait_ioc_info), do_info },
+	{ STRAIT_IOC_IMPORT, sizeof(struct strait_ioc_import), do_import },
+	{ STRAIT_IOC_RELEASE, sizeof(struct strait_ioc_release), do_release },
+	{ STRAIT_IOC_CHECK, sizeof(struct strait_ioc_check), do_check },
+	{ STRAIT_IOC_IO, sizeof(struct strait_ioc_io), do_io },
+};
+
+static int copy_in(void *arg, size_t size, void __user *user)
+{
+	u32 user_size;
+
+	if (get_user(user_size, (u32 __user *)user))
+		return -EFAULT;
+	if (user_size < size)
+		return -EINVAL;
+	if (user_size > PAGE_SIZE)
+		return -E2BIG;
+	return copy_struct_from_user(arg, size, user, user_size);
+}
+
+static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user)
+{
+	union {
+		struct strait_ioc_info info;
+		struct strait_ioc_import import;
+		struct strait_ioc_release release;
+		struct strait_ioc_check check;
+		struct strait_ioc_io io;
+	} arg;
+	unsigned int nr = _IOC_NR(cmd);
+	long rc;
+
+	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
+	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
+		return -ENOTTY;
+	rc = copy_in(&arg, calls[nr].size, (void __user *)user);
+	if (rc)
+		return rc;
+	return calls[nr].fn(file->private_data, &arg, (void __user *)user);
+}
+
+static const struct file_operations strait_fops = {
+	.owner = THIS_MODULE,
+	.open = strait_open,
+	.release = strait_release,
+	.unlocked_ioctl = strait_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.uring_cmd = strait_uring_cmd,
+};
+
+static struct miscdevice strait_misc = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "strait",
+	.fops = &strait_fops,
+	.mode = 0660,
+};
+
+static int __init strait_init(void)
+{
+	int rc;
+
+	/* Pages that drives have written to are given back here, also when memory is short. */
+	strait_wq = alloc_workqueue("strait", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	if (!strait_wq)
+		return -ENOMEM;
+	strait_debug_init();
+	rc = misc_register(&strait_misc);
+	if (rc) {
+		strait_debug_fini();
+		destroy_workqueue(strait_wq);
+		return rc;
+	}
+	if (!(strait_features() & STRAIT_FEATURE_P2PDMA))
+		pr_info("strait: this kernel has no PCI P2PDMA: no file I/O with the memory of devices\n");
+	return 0;
+}
+module_init(strait_init);
+
+static void __exit strait_exit(void)
+{
+	misc_deregister(&strait_misc);
+	/* Waits for what gives pages back. */
+	destroy_workqueue(strait_wq);
+	strait_debug_fini();
+}
+module_exit(strait_exit);
+
+MODULE_DESCRIPTION("File I/O between drives and the memory of other devices");
+MODULE_AUTHOR("The Strait authors");
+MODULE_VERSION(STRAIT_VERSION);
+MODULE_LICENSE("Dual MIT/GPL");
+COMPAT_IMPORT_NS_DMA_BUF;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Regions: made, found, used, revoked. */
+#include "core.h"
+#include "trace.h"
+
+struct strait_region *strait_region_new(u32 kind, u64 length)
+{
+	struct strait_region *r = strait_zalloc(sizeof(*r));
+
+	if (!r)
+		return NULL;
+	kref_init(&r->kref);
+	spin_lock_init(&r->lock);
+	r->kind = kind;
+	r->length = length;
+	return r;
+}
+
+int strait_region_reserve(struct strait_file *f, struct strait_region *r)
+{
+	int rc;
+
+	if (strait_fail())
+		return -ENOMEM;
+	rc = xa_alloc_cyclic(&f->regions, &r->handle, NULL, XA_LIMIT(1, STRAIT_REGIONS_MAX), &f->next,
+			     GFP_KERNEL_ACCOUNT);
+	if (rc < 0)
+		return rc == -EBUSY ? -ENOSPC : rc;
+	return 0;
+}
+
+void strait_region_settle(struct strait_file *f, struct strait_region *r, bool keep)
+{
+	/* The entry is reserved: storing to it needs no memory. */
+	if (keep)
+		xa_store(&f->regions, r->handle, r, GFP_KERNEL);
+	else
+		xa_release(&f->regions, r->handle);
+}
+
+struct strait_region *strait_region_find(struct strait_file *f, u32 handle)
+{
+	struct strait_region *r;
+
+	xa_lock(&f->regions);
+	r = xa_load(&f->regions, handle);
+	if (r)
+		kref_get(&r->kref);
+	xa_unlock(&f->regions);
+	return r;
+}
+
+/* Out of the table: its hold is the caller's. An entry that is only reserved has an owner still. */
+struct strait_region *strait_region_take(struct strait_file *f, u32 handle)
+{
+	struct strait_region *r;
+
+	xa_lock(&f->regions);
+	r = xa_load(&f->regions, handle);
+	if (r)
+		__xa_erase(&f->regions, handle);
+	xa_unlock(&f->regions);
+	return r;
+}
+
+static void region_release(struct kref *kref)
+{
+	struct strait_region *r = container_of(kref, struct strait_region, kref);
+
+	if (r->watched)
+		mmu_interval_notifier_remove(&r->notifier);
+	strait_region_revoke(r);
+	kfree(r);
+}
+
+void strait_region_put(struct strait_region *r)
+{
+	kref_put(&r->kref, region_release);
+}
+
+void strait_region_revoke(struct strait_region *r)
+{
+	struct strait_backing *b;
+
+	spin_lock(&r->lock);
+	b = r->backing;
+	r->backing = NULL;
+	r->gone = true;
+	spin_unlock(&r->lock);
+	if (!b)
+		return;
+	trace_strait_revoke(r->handle, r->kind, r->length);
+	strait_count(STRAIT_N_REVOKED, 1);
+	strait_backing_put(b);
+}
+
+/* The memory may have gone while it was being pinned: then the notifier has said so. */
+int strait_region_give(struct strait_region *r, struct strait_backing *b)
+{
+	int rc = 0;
+
+	spin_lock(&r->lock);
+	if (r->gone)
+		rc = -ENODEV;
+	else
+		r->backing = b;
+	spin_unlock(&r->lock);
+	return rc;
+}
+
+static int compare(struct strait_region *r, struct strait_backing *b, u64 changes)
+{
+	int rc = strait_import_compare(r, b);
+
+	if (rc) {
+		strait_region_revoke(r);
+		return rc;
+	}
+	spin_lock(&r->lock);
+	r->compared = max(r->compared, changes);
+	spin_unlock(&r->lock);
+	return 0;
+}
+
+int strait_region_use(struct strait_region *r, struct strait_backing **ret)
+{
+	struct strait_backing *b;
+	u64 changes, compared;
+	int rc;
+
+	spin_lock(&r->lock);
+	b = r->backing;
+	changes = r->changes;
+	compared = r->compared;
+	if (b)
+		kref_get(&b->kref);
+	spin_unlock(&r->lock);
+	if (!b)
+		return -ENODEV;
+	if (!strait_backing_use(b)) {
+		strait_region_revoke(r);
+		strait_backing_put(b);
+		return -ENODEV;
+	}
+	rc = changes == compared ? 0 : compare(r, b, changes);
+	if (rc) {
+		strait_backing_unuse(b);
+		strait_backing_put(b);
+		return rc;
+	}
+	*ret = b;
+	return 0;
+}

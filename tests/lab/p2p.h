@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAB_P2P_H
+#define LAB_P2P_H
+
+/* /dev/strait for tests that talk to the module, and places on the drive. Everything here ends the test when it fails. */
+
+#include "uapi/strait.h"
+#include "vgpu.h"
+
+/* Where a test keeps a file: the name comes first, for variants. */
+struct place {
+	const char *name;
+	const char *mkfs; /* NULL: the namespace itself */
+};
+
+#define PLACES                                                                                                         \
+	{                                                                                                              \
+		{ "raw", NULL }, { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" },                              \
+		{                                                                                                      \
+			"xfs", "mkfs.xfs -q -f -K /dev/nvme0n1"                                                        \
+		}                                                                                                      \
+	}
+
+/* Skips the test where there is none. */
+int ko_open(void);
+/* The same, and where device memory cannot be reached. */
+int ko_open_p2p(void);
+int ko_call(int fd, unsigned long cmd, void *arg);
+struct strait_ioc_info ko_info(int fd);
+int ko_try_import(int fd, uint32_t kind, const void *p, uint64_t len, struct strait_ioc_import *out);
+/* The handle. */
+uint32_t ko_import(int fd, uint32_t kind, const void *p, uint64_t len);
+int ko_release(int fd, uint32_t handle);
+/* Bytes or -errno; the reason if that is wanted. */
+int64_t ko_io(int fd, uint32_t op, uint32_t handle, int file, uint64_t off, uint64_t at, uint64_t len,
+	      uint32_t *reason);
+struct strait_ioc_check ko_check(int fd, uint32_t op, uint32_t handle, int file);
+uint64_t ko_counter(const char *name);
+/* Waits until a counter has that value. */
+void ko_expect_counter(const char *name, uint64_t value);
+/* As fail_nth() and fail_left(), of this module. */
+void ko_fail_nth(unsigned int n);
+bool ko_fail_left(void);
+
+/* Mount a place, and open a file of @len bytes there that is on the drive and not in the page cache. */
+int place_file(const struct place *place, uint64_t len, uint64_t seed, int flags);
+void place_mount(const struct place *place);
+void place_unmount(void);
+/* Of the drive's file at @off: what fill() with the file's seed put there. */
+void file_pattern(void *p, uint64_t off, size_t len, uint64_t seed);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/* strait_nvp2p: memory that strait.ko gets from a driver that speaks nvidia_p2p, here the lab's GPU's. */
+#include "p2p.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#define SEED 21
+#define LEN MIB(1)
+
+static const struct place places[] = PLACES;
+
+static int open_bridge(void)
+{
+	int ko = ko_open_p2p();
+
+	if (!(ko_info(ko).features & STRAIT_FEATURE_IMPORT_NVP2P))
+		SKIP("the bridge is not loaded");
+	return ko;
+}
+
+TEST_VARIANTS(reads_and_writes, struct place, places)
+{
+	int ko = open_bridge(), gpu = gpu_open(), file = place_file(v, LEN, SEED, 0);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
+	unsigned char *want = malloc(LEN), *have = malloc(LEN);
+
+	ASSERT_TRUE(want && have);
+	ASSERT_EQ(gpu_counters(gpu).p2p_pinned_bytes % LEN, 0);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
+	file_pattern(want, 0, LEN, SEED);
+	ASSERT_MEMEQ(m.p, want, LEN);
+	fill(m.p, LEN, 8);
+	fill(want, LEN, 8);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_WRITE, handle, file, 0, 0, LEN, NULL), LEN);
+	ASSERT_EQ(pread(file, have, LEN, 0), LEN);
+	ASSERT_MEMEQ(have, want, LEN);
+	/* The address is only a name: the mapping may go. */
+	gpu_unmap(&m);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
+	ASSERT_OK(ko_release(ko, handle));
+	ko_expect_counter("device_bytes", 0);
+	close(file);
+	place_unmount();
+}
+
+TEST(refuses)
+{
+	int ko = open_bridge(), gpu = gpu_open();
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN), pin = gpu_alloc(gpu, PINNABLE, LEN);
+	unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct strait_ioc_import imp;
+	uint64_t calls = gpu_counters(gpu).callbacks;
+
+	p += PAGE - (uintptr_t)p % PAGE;
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_NVP2P, m.p + 4096, KIB(64), &imp), -EINVAL);
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_NVP2P, m.p, KIB(4), &imp), -EINVAL);
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_NVP2P, p, KIB(64), &imp), -EFAULT);
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_NVP2P, pin.p, KIB(64), &imp), -EOPNOTSUPP);
+	ASSERT_EQ(gpu_counters(gpu).callbacks, calls);
+}
+
+struct reader {
+	int ko, file;
+	uint32_t handle;
+};
+
+static void *read_on(void *arg)
+{
+	struct reader *s = arg;
+	int64_t n;
+
+	do
+		n = ko_io(s->ko, STRAIT_OP_READ, s->handle, s->file, 0, 0, LEN, NULL);
+	while (n >= 0);
+	return (void *)(intptr_t)n;
+}
+
+/* The driver's callback waits for what is in flight; when it has returned the memory is another's. */
+TEST(freed_in_the_middle_of_io)
+{
+	struct reader s = { .ko = open_bridge() };
+	int gpu = gpu_open();
+	uint64_t before[2];
+
+	s.file = place_file(&places[0], LEN, SEED, 0);
+	gpu_all_free(gpu, before);
+	for (int i = 0; i < 5; i++) {
+		struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+		uint64_t calls = gpu_counters(gpu).callbacks;
+		pthread_t thread[2];
+		void *ret;
+
+		s.handle = ko_import(s.ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
+		for (int t = 0; t < 2; t++)
+			ASSERT_EQ(pthread_create(&thread[t], NULL, read_on, &s), 0);
+		sleep_ms(30);
+		ASSERT_EQ(syscall(SYS_delete_module, "strait_nvp2p", O_NONBLOCK), -1);
+		ASSERT_OK(gpu_free(&m));
+		ASSERT_EQ(gpu_counters(gpu).callbacks, calls + 1);
+		for (int t = 0; t < 2; t++) {
+			ASSERT_EQ(pthread_join(thread[t], &ret), 0);
+			ASSERT_EQ((intptr_t)ret, -ENODEV);
+		}
+		ASSERT_OK(ko_release(s.ko, s.handle));
+		gpu_unmap(&m);
+		gpu_expect_free(gpu, before);
+		ko_expect_counter("device_bytes", 0);
+	}
+}
+
+/* Every allocation of an import fails once. */
+TEST(each_allocation_fails)
+{
+	int ko = open_bridge(), gpu = gpu_open();
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	struct strait_ioc_import imp;
+	unsigned int n;
+	bool left;
+	int rc;
+
+	for (n = 1; n < 20; n++) {
+		ko_fail_nth(n);
+		rc = ko_try_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len, &imp);
+		left = ko_fail_left();
+		ko_fail_nth(0);
+		if (left)
+			break;
+		ASSERT_EQ(rc, -ENOMEM);
+		ko_expect_counter("device_bytes", 0);
+	}
+	ASSERT_OK(rc);
+	ASSERT_GE(n, 6);
+	ASSERT_OK(ko_release(ko, imp.handle));
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* /dev/strait: file I/O as io_uring commands. */
+#include "p2p.h"
+
+#include <liburing.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <signal.h>
+
+#define SEED 31
+#define LEN MIB(8)
+#define DEPTH 64
+
+static const struct place places[] = PLACES;
+
+static struct io_uring_sqe *prepare(struct io_uring *ring, int ko, uint32_t op, uint32_t handle, int file, uint64_t off,
+				    uint64_t at, uint32_t len, uint64_t tag)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct strait_uring args = { .file_offset = off, .region_offset = at };
+
+	ASSERT_TRUE(sqe);
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = ko;
+	sqe->cmd_op = op;
+	sqe->addr = handle;
+	sqe->len = len;
+	sqe->file_index = (uint32_t)file;
+	sqe->user_data = tag;
+	memcpy(&sqe->addr3, &args, sizeof(args));
+	return sqe;
+}
+
+static int32_t reap(struct io_uring *ring, uint64_t *tag)
+{
+	struct io_uring_cqe *cqe;
+	int32_t res;
+
+	ASSERT_OK(io_uring_wait_cqe(ring, &cqe));
+	res = cqe->res;
+	if (tag)
+		*tag = cqe->user_data;
+	io_uring_cqe_seen(ring, cqe);
+	return res;
+}
+
+static uint64_t state = 2463534242u;
+
+static uint64_t any(uint64_t n)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state % n;
+}
+
+/* Many at once, each to a slot of its own. */
+TEST_VARIANTS_TIMEOUT(many_at_once, struct place, places, 120)
+{
+	const uint64_t slot = LEN / DEPTH;
+	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, LEN, SEED, 0);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	unsigned char *want = malloc(LEN), *have = malloc(LEN);
+	uint64_t off[DEPTH], len[DEPTH], tag;
+	struct io_uring ring;
+
+	ASSERT_TRUE(want && have);
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	for (int round = 0; round < 4; round++) {
+		fill(m.p, LEN, 1);
+		fill(want, LEN, 1);
+		for (unsigned int i = 0; i < DEPTH; i++) {
+			len[i] = (any(slot / 512) + 1) * 512;
+			off[i] = any((LEN - len[i]) / 512 + 1) * 512;
+			prepare(&ring, ko, STRAIT_URING_READ, handle, file, off[i], i * slot, (uint32_t)len[i], i);
+			file_pattern(want + i * slot, off[i], len[i], SEED);
+		}
+		ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+		for (unsigned int i = 0; i < DEPTH; i++) {
+			int32_t res = reap(&ring, &tag);
+
+			ASSERT_EQ(res, len[tag]);
+		}
+		ASSERT_MEMEQ(m.p, want, LEN);
+	}
+	/* And back, every slot to its own place in the file. */
+	fill(m.p, LEN, 9);
+	fill(want, LEN, 9);
+	for (unsigned int i = 0; i < DEPTH; i++)
+		prepare(&ring, ko, STRAIT_URING_WRITE, handle, file, i * slot, i * slot, (uint32_t)slot, i);
+	ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+	for (unsigned int i = 0; i < DEPTH; i++)
+		ASSERT_EQ(reap(&ring, &tag), slot);
+	ASSERT_EQ(pread(file, have, LEN, 0), LEN);
+	ASSERT_MEMEQ(have, want, LEN);
+	/* Growing a file, which cannot be done without waiting. */
+	if (v->mkfs) {
+		ASSERT_EQ(ftruncate(file, 0), 0);
+		for (unsigned int i = 0; i < DEPTH; i++)
+			prepare(&ring, ko, STRAIT_URING_WRITE, handle, file, i * slot, i * slot, (uint32_t)slot, i);
+		ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+		for (unsigned int i = 0; i < DEPTH; i++)
+			ASSERT_EQ(reap(&ring, &tag), slot);
+		ASSERT_EQ(pread(file, have, LEN, 0), LEN);
+		ASSERT_MEMEQ(have, want, LEN);
+		/* No write is left that the file system would have to wait for. */
+		ASSERT_EQ(ioctl(file, FIFREEZE, 0), 0);
+		ASSERT_EQ(ioctl(file, FITHAW, 0), 0);
+	}
+	ko_expect_counter("in_flight", 0);
+	io_uring_queue_exit(&ring);
+	close(file);
+	place_unmount();
+}
+
+static const struct place raw = { "raw", NULL };
+
+static int32_t once(struct io_uring *ring)
+{
+	ASSERT_EQ(io_uring_submit(ring), 1);
+	return reap(ring, NULL);
+}
+
+TEST(wrong_commands)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(&raw, LEN, SEED, 0);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, MIB(1));
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	struct io_uring ring;
+	struct io_uring_sqe *sqe;
+
+	ASSERT_OK(io_uring_queue_init(4, &ring, 0));
+	prepare(&ring, ko, 1, handle, file, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), -EOPNOTSUPP);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 512, 0, 100, 0);
+	ASSERT_EQ(once(&ring), -EINVAL);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, 0, 0, 0);
+	ASSERT_EQ(once(&ring), -EINVAL);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, MIB(1), KIB(4), 0);
+	ASSERT_EQ(once(&ring), -EINVAL);
+	prepare(&ring, ko, STRAIT_URING_READ, handle + 1, file, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), -ENOENT);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, -1, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), -EBADF);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, gpu, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), -EOPNOTSUPP);
+	sqe = prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, 0, KIB(4), 0);
+	sqe->addr |= 1ull << 40;
+	ASSERT_EQ(once(&ring), -EINVAL);
+	ko_fail_nth(1);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), -ENOMEM);
+	ko_fail_nth(0);
+	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), KIB(4));
+	ASSERT_OK(gpu_free(&m));
+	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, 0, KIB(4), 0);
+	ASSERT_EQ(once(&ring), -ENODEV);
+	io_uring_queue_exit(&ring);
+}
+
+struct job {
+	int ko, file;
+	int go[2];
+};
+
+static int flooder(void *arg)
+{
+	struct job *j = arg;
+	struct gpu_mem m = gpu_alloc(gpu_open(), PLAIN, LEN);
+	uint32_t handle = ko_import(j->ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	struct io_uring ring;
+
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	for (int n = 0;; n++) {
+		for (unsigned int i = 0; i < DEPTH / 2; i++)
+			prepare(&ring, j->ko, i % 2 ? STRAIT_URING_WRITE : STRAIT_URING_READ, handle, j->file, 0,
+				i * KIB(128), KIB(128), i);
+		ASSERT_EQ(io_uring_submit(&ring), DEPTH / 2);
+		if (n == 3)
+			ASSERT_EQ(write(j->go[1], "x", 1), 1);
+		for (unsigned int i = 0; n < 3 && i < DEPTH / 2; i++)
+			reap(&ring, NULL);
+		if (n == 3)
+			pause();
+	}
+	return 0;
+}
+
+/* Killed with commands in flight: the memory comes back when they have ended. */
+TEST(killed_with_commands_in_flight)
+{
+	struct job j = { .ko = ko_open_p2p(), .file = place_file(&raw, LEN, SEED, 0) };
+	int gpu = gpu_open();
+	uint64_t before[2];
+	pid_t pid;
+	char c;
+
+	gpu_all_free(gpu, before);
+	ASSERT_EQ(pipe(j.go), 0);
+	for (int i = 0; i < 3; i++) {
+		pid = start(flooder, &j);
+		ASSERT_EQ(read(j.go[0], &c, 1), 1);
+		ASSERT_EQ(kill(pid, SIGKILL), 0);
+		wait_for(pid);
+		gpu_expect_free(gpu, before);
+		ko_expect_counter("in_flight", 0);
+		ko_expect_counter("device_bytes", 0);
+	}
+}
+
+static void *neighbour(void *arg)
+{
+	struct job *j = arg;
+	unsigned char *buf, *want = malloc(KIB(64));
+	int fd = open("/dev/nvme0n1", O_RDONLY | O_DIRECT);
+
+	ASSERT_TRUE(want && fd >= 0 && !posix_memalign((void **)&buf, 4096, KIB(64)));
+	for (unsigned int i = 0; i < 400; i++) {
+		uint64_t off = i % (LEN / KIB(64)) * KIB(64);
+
+		ASSERT_EQ(pread(fd, buf, KIB(64), (off_t)off), KIB(64));
+		file_pattern(want, off, KIB(64), SEED);
+		ASSERT_MEMEQ(buf, want, KIB(64));
+	}
+	j->go[0] = 1;
+	close(fd);
+	free(buf);
+	free(want);
+	return NULL;
+}
+
+/* Ordinary direct I/O of neighbouring blocks at the same time: neither disturbs the other. */
+TEST_TIMEOUT(neighbours, 120)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(&raw, LEN, SEED, 0);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	unsigned char *want = malloc(LEN);
+	struct job j = { .ko = ko };
+	struct io_uring ring;
+	pthread_t thread;
+
+	ASSERT_TRUE(want);
+	file_pattern(want, 0, LEN, SEED);
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	ASSERT_EQ(pthread_create(&thread, NULL, neighbour, &j), 0);
+	for (int round = 0; round < 6; round++) {
+		fill(m.p, LEN, (uint64_t)round);
+		for (unsigned int i = 0; i < DEPTH; i++)
+			prepare(&ring, ko, STRAIT_URING_READ, handle, file, i * (LEN / DEPTH), i * (LEN / DEPTH),
+				LEN / DEPTH, i);
+		ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+		for (unsigned int i = 0; i < DEPTH; i++)
+			ASSERT_EQ(reap(&ring, NULL), LEN / DEPTH);
+		ASSERT_MEMEQ(m.p, want, LEN);
+	}
+	ASSERT_EQ(pthread_join(thread, NULL), 0);
+	ASSERT_EQ(j.go[0], 1);
+	io_uring_queue_exit(&ring);
+}
