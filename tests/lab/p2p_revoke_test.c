@@ -340,7 +340,9 @@ TEST(files_it_refuses)
 	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len), reason;
 
 	place_mount(&ext4);
-	ASSERT_EQ(system("modprobe loop && truncate -s 16M /mnt/image && losetup /dev/loop0 /mnt/image"), 0);
+	if (access("/dev/loop0", F_OK) && system("modprobe loop 2>/dev/null"))
+		SKIP("this kernel has no loop devices");
+	ASSERT_EQ(system("truncate -s 16M /mnt/image && losetup /dev/loop0 /mnt/image"), 0);
 	fd = open("/dev/loop0", O_RDWR);
 	ASSERT_EQ(ko_io(ko, 0, handle, fd, 0, 0, KIB(4), &reason), -EOPNOTSUPP);
 	ASSERT_EQ(reason, STRAIT_REASON_NOT_PCI);

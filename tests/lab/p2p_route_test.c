@@ -276,7 +276,9 @@ TEST(says_why_not)
 	close(fd);
 	/* A drive made of a file: direct I/O it has, but no PCI device of its own. */
 	place_mount(&ext4[0]);
-	ASSERT_EQ(system("modprobe loop && truncate -s 16M /mnt/image && losetup /dev/loop0 /mnt/image"), 0);
+	if (access("/dev/loop0", F_OK) && system("modprobe loop 2>/dev/null"))
+		SKIP("this kernel has no loop devices");
+	ASSERT_EQ(system("truncate -s 16M /mnt/image && losetup /dev/loop0 /mnt/image"), 0);
 	fd = open("/dev/loop0", O_RDWR);
 	ASSERT_GE(fd, 0);
 	ep = endpoint(fd, 0);
