@@ -13,18 +13,6 @@ bool strait_fail(void)
 	return fail_nth_now(&fail);
 }
 
-static int fail_get(void *data, u64 *val)
-{
-	*val = fail_nth_left(&fail);
-	return 0;
-}
-
-static int fail_set(void *data, u64 val)
-{
-	return fail_nth_set(&fail, val);
-}
-DEFINE_DEBUGFS_ATTRIBUTE(fail_fops, fail_get, fail_set, "%llu\n");
-
 static const char *const count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_IMPORTS] = "imports",
 	[STRAIT_N_REVOKED] = "revoked",
@@ -55,7 +43,7 @@ void strait_debug_init(void)
 {
 	root = debugfs_create_dir("strait", NULL);
 	debugfs_create_file("counters", 0400, root, NULL, &counters_fops);
-	debugfs_create_file_unsafe("fail_nth", 0600, root, NULL, &fail_fops);
+	fail_nth_file(&fail, root);
 }
 
 void strait_debug_fini(void)

@@ -4,6 +4,7 @@
 #include <linux/module.h>
 #include <linux/uaccess.h>
 
+#include "args.h"
 #include "core.h"
 #define CREATE_TRACE_POINTS
 #include "trace.h"
@@ -136,19 +137,6 @@ static const struct {
 	{ STRAIT_IOC_IO, sizeof(struct strait_ioc_io), do_io },
 };
 
-static int copy_in(void *arg, size_t size, void __user *user)
-{
-	u32 user_size;
-
-	if (get_user(user_size, (u32 __user *)user))
-		return -EFAULT;
-	if (user_size < size)
-		return -EINVAL;
-	if (user_size > PAGE_SIZE)
-		return -E2BIG;
-	return copy_struct_from_user(arg, size, user, user_size);
-}
-
 static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 {
 	union {
@@ -164,7 +152,7 @@ static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
 	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
-	rc = copy_in(&arg, calls[nr].size, (void __user *)user);
+	rc = args_from_user(&arg, calls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
 	return calls[nr].fn(file->private_data, &arg, (void __user *)user);

@@ -47,18 +47,6 @@ bool vgpu_fail(void)
 	return fail_nth_now(&fail);
 }
 
-static int fail_get(void *data, u64 *val)
-{
-	*val = fail_nth_left(&fail);
-	return 0;
-}
-
-static int fail_set(void *data, u64 val)
-{
-	return fail_nth_set(&fail, val);
-}
-DEFINE_DEBUGFS_ATTRIBUTE(fail_fops, fail_get, fail_set, "%llu\n");
-
 static const char *const count_names[VGPU_COUNTS] = {
 	[VGPU_ALLOCATED] = "allocated_bytes",
 	[VGPU_FREED] = "freed_bytes",
@@ -94,7 +82,7 @@ void vgpu_debug_init(void)
 	int i;
 
 	root = debugfs_create_dir("strait_vgpu", NULL);
-	debugfs_create_file_unsafe("fail_nth", 0600, root, NULL, &fail_fops);
+	fail_nth_file(&fail, root);
 	dir = debugfs_create_dir("window", root);
 	for (i = 0; i < VGPU_WINDOWS; i++) {
 		sub = debugfs_create_dir(window_names[i], dir);

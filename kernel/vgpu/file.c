@@ -7,6 +7,7 @@
 #include <linux/random.h>
 #include <linux/uaccess.h>
 
+#include "args.h"
 #include "vgpu.h"
 
 static int vgpu_open(struct inode *inode, struct file *file)
@@ -219,19 +220,6 @@ static const struct {
 	{ STRAIT_VGPU_COUNTERS, sizeof(struct strait_vgpu_counters), do_counters },
 };
 
-static int copy_in(void *arg, size_t size, void __user *user)
-{
-	u32 user_size;
-
-	if (get_user(user_size, (u32 __user *)user))
-		return -EFAULT;
-	if (user_size < size)
-		return -EINVAL;
-	if (user_size > PAGE_SIZE)
-		return -E2BIG;
-	return copy_struct_from_user(arg, size, user, user_size);
-}
-
 static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 {
 	union {
@@ -250,7 +238,7 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
 	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
-	rc = copy_in(&arg, calls[nr].size, (void __user *)user);
+	rc = args_from_user(&arg, calls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
 	if (calls[nr].waits)
