@@ -8,20 +8,6 @@
 #include <sys/mount.h>
 #include <time.h>
 
-uint64_t prng_next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
-uint64_t prng_below(uint64_t *state, uint64_t n)
-{
-	return prng_next(state) % n;
-}
-
 static inline uint64_t pattern_word(uint64_t index, uint64_t seed)
 {
 	uint64_t z = (index + 1) * 0x9e3779b97f4a7c15u + seed;

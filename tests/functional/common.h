@@ -56,10 +56,6 @@ struct mode {
 	{ "host-direct", "host", ROUTE(HOST), STRAIT_FILE_DIRECT, 0 }
 /* clang-format on */
 
-/* Numbers that look random and are the same in every run. */
-uint64_t prng_next(uint64_t *state);
-uint64_t prng_below(uint64_t *state, uint64_t n);
-
 /* The bytes [off, off + len) of an endless sequence that depends on @seed alone. */
 void pattern(void *buf, uint64_t off, size_t len, uint64_t seed);
 void *pattern_new(uint64_t off, size_t len, uint64_t seed);

@@ -60,6 +60,20 @@ void test_register(const char *name, const char *variant, test_fn *fn, const voi
 	t->seconds = seconds;
 }
 
+uint64_t prng_next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+uint64_t prng_below(uint64_t *state, uint64_t n)
+{
+	return prng_next(state) % n;
+}
+
 unsigned int test_slow(void)
 {
 	const char *env = getenv("HARNESS_SLOW");

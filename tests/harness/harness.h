@@ -90,6 +90,10 @@ const char *test_path(const char *name);
 /* How much slower than usual things may be: HARNESS_SLOW, at least 1. */
 unsigned int test_slow(void);
 
+/* Numbers that look random and are the same in every run. */
+uint64_t prng_next(uint64_t *state);
+uint64_t prng_below(uint64_t *state, uint64_t n);
+
 /* Behind the macros. */
 typedef void test_fn(const void *variant);
 

@@ -22,18 +22,9 @@ struct fuzz {
 	int dmabuf;
 };
 
-static uint64_t next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15u;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 static uint64_t below(struct fuzz *f, uint64_t n)
 {
-	return next(&f->seed) % n;
+	return prng_below(&f->seed, n);
 }
 
 /* A number somebody might trip over. */
@@ -58,9 +49,9 @@ static uint64_t odd(struct fuzz *f)
 
 	switch (below(f, 4)) {
 	case 0:
-		return next(&f->seed);
+		return prng_next(&f->seed);
 	case 1:
-		return next(&f->seed) >> below(f, 64);
+		return prng_next(&f->seed) >> below(f, 64);
 	case 2:
 		return below(f, 64) * 4096;
 	default:
