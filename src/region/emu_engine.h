@@ -248,4 +248,14 @@ void emu_event_close(struct dev_event *e);
 int emu_event_record(struct dev_event *e, struct dev_stream *s);
 int emu_event_wait(struct dev_event *e, int64_t timeout_ns);
 
+/* What every provider has whose copies and streams are the engine's: members of a struct provider_ops. */
+#define EMU_ENGINE_OPS                                                                                                 \
+	.flush_peer_writes = emu_flush_peer_writes, .host_register = emu_host_register,                                \
+	.host_unregister = emu_host_unregister, .stream_open = emu_stream_open, .stream_import = emu_stream_import,    \
+	.stream_close = emu_stream_close, .stream_wait = emu_stream_wait, .stream_call = emu_stream_call,              \
+	.stream_wait_word = emu_stream_wait_word, .word_post = emu_word_post, .copy_in = emu_copy_in,                  \
+	.copy_out = emu_copy_out, .copy_list = emu_copy_list, .fill = emu_fill, .compare = emu_compare,                \
+	.crc32c = emu_crc32c, .event_open = emu_event_open, .event_close = emu_event_close,                            \
+	.event_record = emu_event_record, .event_wait = emu_event_wait
+
 #endif
