@@ -93,10 +93,11 @@ struct lane {
 	struct os_ring *ring;
 	bool ring_broken;
 	bool stream_broken;
-	bool registers;	    /* takes cached windows by registering them */
-	bool no_register;   /* has tried, and it does not work */
-	unsigned int n_io;  /* on the ring */
-	struct list copies; /* windows the copy engine works on, oldest first */
+	bool registers;		      /* takes cached windows by registering them */
+	bool no_register;	      /* has tried, and it does not work */
+	unsigned int register_faults; /* in a row */
+	unsigned int n_io;	      /* on the ring */
+	struct list copies;	      /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
 };
 

@@ -7,8 +7,9 @@
 #include "os/os.h"
 
 #define PAGE 4096u
-#define MAX_COPIES 64 /* per lane; chunks are fewer, but registered windows need none */
-#define MAX_FAULTS 64 /* how often a file may be cut under one window */
+#define MAX_COPIES 64	      /* per lane; chunks are fewer, but registered windows need none */
+#define MAX_FAULTS 64	      /* how often a file may be cut under one window */
+#define MAX_REGISTER_FAULTS 4 /* how often in a row pages of a file may not be had before a lane gives up */
 #define BOUNCE_BYTES KIB(256)
 
 static uint64_t good_limit(struct job *job)
@@ -404,6 +405,7 @@ static bool try_register(struct lane *l, struct window *w)
 		return false;
 	rc = register_window(l, w);
 	if (!rc) {
+		l->register_faults = 0;
 		w->route = STRAIT_ROUTE_PAGECACHE;
 		pool_put(job->pool, &job->user, w->chunk);
 		w->chunk = NULL;
@@ -420,8 +422,8 @@ static bool try_register(struct lane *l, struct window *w)
 		window_ready(l, w);
 		return true;
 	}
-	/* The file ended, or shrank just now; anything else would fail again. */
-	if (rc != -EFAULT && rc != -ENODATA) {
+	/* The file ended, or shrank just now; anything else would fail again, and so would a file that always shrinks. */
+	if (rc != -ENODATA && (rc != -EFAULT || ++l->register_faults == MAX_REGISTER_FAULTS)) {
 		l->no_register = true;
 		job_release_register(l);
 	}

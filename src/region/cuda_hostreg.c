@@ -63,7 +63,9 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 	/* A mere wish where the memory is writable. */
 	if (!cuda_device(dev)->read_only)
 		read_only = false;
-	return reg_new(sp, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+	rc = reg_new(sp, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+	/* All arguments are good: what is wrong are the pages, of which some have gone since they were looked at. */
+	return rc == -EINVAL && flags & HOST_REG_FILE ? -EFAULT : rc;
 }
 
 void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg)
