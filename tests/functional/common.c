@@ -188,6 +188,17 @@ void emulated_only(void)
 		SKIP("tells the emulated device what to do; this is %s", other_device());
 }
 
+bool on_cuda(void)
+{
+	return !strncmp(device_under_test(), "cuda", 4);
+}
+
+void not_on_cuda(const char *why)
+{
+	if (on_cuda())
+		SKIP("%s", why);
+}
+
 struct strait_device *device_named(struct strait_context *ctx, const char *name)
 {
 	struct strait_device *dev;

@@ -79,6 +79,9 @@ struct strait_context *context_for(const struct mode *m);
  */
 const char *device_under_test(void);
 void emulated_only(void);
+/* A GPU's driver is under the test: what it does with processes, threads and files is not ours to say. */
+bool on_cuda(void);
+void not_on_cuda(const char *why);
 #define strait_emu_set_model(...) (emulated_only(), strait_emu_set_model(__VA_ARGS__))
 #define strait_emu_malloc(...) (emulated_only(), strait_emu_malloc(__VA_ARGS__))
 #define strait_emu_remove(...) (emulated_only(), strait_emu_remove(__VA_ARGS__))

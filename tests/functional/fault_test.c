@@ -274,9 +274,11 @@ static unsigned int every_place(const struct mode *m, const struct fault *f, int
 
 static unsigned int all_rets(const struct mode *m, const struct fault *f, uint32_t op, enum how how)
 {
+	/* A GPU takes its time to be opened, so often. */
+	size_t rets = on_cuda() ? 1 : ARRAY_SIZE(f->rets);
 	unsigned int calls = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(f->rets) && (!i || f->rets[i]); i++) {
+	for (size_t i = 0; i < rets && (!i || f->rets[i]); i++) {
 		calls += every_place(m, f, f->rets[i], op, how, LONG_LEN - 10, false);
 		calls += every_place(m, f, f->rets[i], op, how, SHORT_LEN, true);
 	}
@@ -292,7 +294,8 @@ TEST_VARIANTS(while_reading, struct fault, read_faults)
 		for (enum how how = BY_CALL; how < HOWS; how++)
 			if (how == BY_CALL || i < 3)
 				calls += all_rets(&modes[i], v, STRAIT_READ, how);
-	ASSERT_GT(calls, 0);
+	if (v->call != OS_VM_READ || !on_cuda()) /* that is how the emulated engine copies */
+		ASSERT_GT(calls, 0);
 }
 
 TEST_VARIANTS(while_writing, struct fault, write_faults)

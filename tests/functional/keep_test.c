@@ -56,7 +56,7 @@ TEST(registered_for_one_transfer)
 		s = stats_of(ctx);
 		ASSERT_EQ(s.kept_bytes, 0);
 		ASSERT_EQ(s.registration_hits, 0);
-		ASSERT_GE(s.registrations, (uint64_t)(i + 1) * (LEN / MIB(8)));
+		ASSERT_GE(s.registrations, (uint64_t)(i + 1) * (on_cuda() ? 1 : LEN / MIB(8)));
 	}
 	strait_endpoint_close(ep);
 	end();
@@ -174,6 +174,7 @@ TEST(within_the_budget)
 	struct strait_endpoint *ep;
 	uint64_t state = 1;
 
+	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	for (int i = 0; i < 60; i++) {

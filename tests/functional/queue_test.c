@@ -50,7 +50,7 @@ struct rig {
 
 static void rig_open(struct rig *g, uint32_t threads, uint32_t entries)
 {
-	struct strait_context_opts opts = { .size = sizeof(opts), .threads = threads };
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = threads, .chunk_bytes = MIB(1) };
 
 	g->ctx = context_new(&opts);
 	g->dev = device_named(g->ctx, "emu");
@@ -391,6 +391,7 @@ TEST(one_broken_promise_among_many)
 	unsigned char *want;
 	struct rig g;
 
+	not_on_cuda("no call of ours copies the pages");
 	rig_open(&g, 1, 64);
 	broken = file_new(g.ctx, make_file("broken", KIB(256), 2), O_RDONLY, STRAIT_FILE_UNCHANGING);
 	good = file_new(g.ctx, make_file("good", KIB(256), 3), O_RDONLY, STRAIT_FILE_UNCHANGING);

@@ -18,8 +18,12 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 	struct strait_region *r = region_new(device_named(ctx, v->device), MIB(1));
 	struct strait_endpoint *ep = file_new(ctx, path, O_RDWR, v->file);
 	uint64_t state = 4, n = 0;
-	unsigned int threads = threads_now(); /* a GPU's memory may have one that watches it */
+	unsigned int threads;
 
+	/* The first may find out things; a GPU's driver has threads of its own. */
+	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, 1).bytes, 1);
+	n++;
+	threads = threads_now();
 	for (int i = 0; i < 60; i++) {
 		uint64_t len = 1 + prng_below(&state, KIB(64)), off = prng_below(&state, MIB(1) - len);
 
@@ -54,6 +58,7 @@ TEST(opening_starts_nothing)
 	struct strait_queue *q;
 	struct strait_stream *s;
 
+	not_on_cuda("its driver has threads of its own");
 	if (!strcmp(device_under_test(), "emu:0"))
 		ASSERT_EQ(threads, 1);
 	ASSERT_OK(strait_queue_open(ctx, NULL, &q));
@@ -71,6 +76,7 @@ TEST(opening_starts_nothing)
 /* Threads end with the context. */
 TEST(threads_go_with_the_context)
 {
+	not_on_cuda("its driver has threads of its own");
 	for (int i = 0; i < 3; i++) {
 		struct strait_context_opts opts = { .size = sizeof(opts), .threads = 4 };
 		struct strait_context *ctx = context_new(&opts);

@@ -99,6 +99,12 @@ static void set_params(void *arg)
 	p->len = MIB(1) + 1;
 }
 
+static void no_map_on_cuda(const struct mode *m)
+{
+	if (strcmp(m->device, "host"))
+		not_on_cuda("functions of the host do not see its memory");
+}
+
 /* Parameters are read when the stream reaches the transfer; work behind it sees result and bytes. */
 TEST_VARIANTS(parameters_come_late, struct mode, modes)
 {
@@ -107,6 +113,7 @@ TEST_VARIANTS(parameters_come_late, struct mode, modes)
 	struct rig g;
 	void *mem;
 
+	no_map_on_cuda(v);
 	rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
 	before = (struct check){ .p = &p, .mem = (unsigned char *)mem + 77, .want = g.want + 12345, .len = MIB(1) + 1 };
@@ -159,6 +166,7 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 	struct rig g;
 	void *mem;
 
+	no_map_on_cuda(v);
 	rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
 	/* Page 0 of the file goes round and round, one more in each byte each time. */
@@ -435,6 +443,7 @@ TEST(numbers_go_round)
 	_Atomic uint32_t word = UINT32_MAX - 1;
 	struct dev_stream *s;
 
+	not_on_cuda("its words are in registered memory");
 	ASSERT_OK(ops->stream_open(dev, NULL, &s));
 	ASSERT_OK(ops->stream_wait_word(s, &word, (uint64_t)(uintptr_t)&word, UINT32_MAX - 1));
 	ASSERT_EQ(ops->stream_wait(s, 0), 0);
@@ -488,7 +497,7 @@ TEST(a_transfer_that_could_not_be_put_on)
 			/* All threads there are go with the context. */
 			rig_close(&g), rig_open(&g, &m);
 	}
-	ASSERT_GE(failed, 2);
+	ASSERT_GE(failed, on_cuda() ? 1 : 2); /* the emulated one has a thread of its own */
 	rig_close(&g);
 }
 
