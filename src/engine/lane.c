@@ -177,10 +177,10 @@ int lane_copy(struct lane *l, struct window *w)
 		return rc;
 	if (job->op == STRAIT_WRITE)
 		rc = ops->copy_out(s, w->chunk->ptr, addr, w->len);
-	else if (w->kept)
-		rc = ops->copy_in(s, addr, (char *)w->kept->map + w->skip, w->got);
+	else if (w->kept || w->map)
+		rc = ops->copy_pages(s, addr, w->kept ? &w->kept->reg : &w->reg, w->skip, w->got);
 	else
-		rc = ops->copy_in(s, addr, (char *)(w->map ? w->map : w->chunk->ptr) + w->skip, w->got);
+		rc = ops->copy_in(s, addr, (char *)w->chunk->ptr + w->skip, w->got);
 	if (rc)
 		return rc;
 	rc = ops->event_record(w->event, s);

@@ -107,12 +107,9 @@ static int register_window(struct lane *l, struct window *w)
 	return 0;
 }
 
-/* Copy to the device and wait for it. */
-static int copy_now(struct job *job, struct window *w, struct dev_stream *s, uint64_t off, const void *src,
-		    uint64_t len)
+/* A copy was put on the stream, or not: wait for it. */
+static int copied(struct job *job, struct window *w, struct dev_stream *s, int rc)
 {
-	int rc = job->dev->ops->copy_in(s, job_dev_addr(job, off), src, len);
-
 	if (!rc)
 		rc = job->dev->ops->stream_wait(s, STRAIT_FOREVER);
 	w->device_status = rc ? s->status : 0;
@@ -136,7 +133,7 @@ static int read_through(struct lane *l, struct window *w, struct dev_stream *s)
 			w->err = (int)n;
 			break;
 		}
-		rc = copy_now(job, w, s, at, buf, (uint64_t)n);
+		rc = copied(job, w, s, job->dev->ops->copy_in(s, job_dev_addr(job, at), buf, (uint64_t)n));
 		if (!rc)
 			w->got += (uint64_t)n;
 	}
@@ -166,7 +163,8 @@ static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
 		map_len = align_up(at + n - start, PAGE);
 		rc = window_register(job->ep, job->dev, start, map_len, &map, &reg);
 		if (!rc) {
-			rc = copy_now(job, w, s, at, (char *)map + (at - start), n);
+			rc = job->dev->ops->copy_pages(s, job_dev_addr(job, at), &reg, at - start, n);
+			rc = copied(job, w, s, rc);
 			window_unregister(job->dev, map, map_len, &reg);
 		}
 		if (!rc)
@@ -261,8 +259,13 @@ static void pass(struct lane *l, struct window *w)
 				reap_copy(l, true);
 			return;
 		}
-		l->stream_broken = true;
-		job_fail(job, w->off, rc, l->ls->stream->status);
+		if (rc == -EFAULT && (w->kept || w->map)) {
+			w->len = w->got; /* the file was cut, as in reap_copy(), and was found to be right away */
+			read_again(l, w);
+		} else {
+			l->stream_broken = true;
+			job_fail(job, w->off, rc, l->ls->stream->status);
+		}
 	} else if (w->got) {
 		job_add_bytes(job, w->route, w->got);
 	}

@@ -188,6 +188,7 @@ const struct provider_ops cuda_provider_ops = {
 	.stream_call = cuda_stream_call,
 	.stream_wait_word = cuda_stream_wait_word,
 	.copy_in = cuda_copy_in,
+	.copy_pages = cuda_copy_pages,
 	.copy_out = cuda_copy_out,
 	.copy_list = cuda_copy_list,
 	.fill = cuda_fill,

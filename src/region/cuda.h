@@ -204,6 +204,7 @@ int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host
 /* cuda_copy.c, cuda_compute.c */
 int cuda_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
 int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
+int cuda_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
 int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+
 #include "base/util.h"
+#include "os/os.h"
 #include "region/cuda.h"
 #include "region/cuda_kernel.h"
 
@@ -117,4 +120,50 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	cuda_settle(s, r);
 	cuda_leave(&e);
 	return cuda_stream_errno(s, r);
+}
+
+/* By way of memory of our own: the system call fails where a load would be a signal. */
+static int copy_aside(struct dev_stream *stream, uint64_t dst, const char *src, uint64_t len)
+{
+	char *buf = malloc(len);
+	int rc = buf ? 0 : -ENOMEM;
+
+	for (uint64_t done = 0; !rc && done < len;) {
+		ssize_t n = os_vm_read(buf + done, src + done, len - done);
+
+		if (n <= 0)
+			rc = n < 0 ? (int)n : -EFAULT;
+		else
+			done += (uint64_t)n;
+	}
+	if (!rc)
+		rc = cuda_copy_in(stream, dst, buf, len);
+	free(buf);
+	return rc;
+}
+
+/*
+ * The driver reads the source of a short copy by the CPU, even of registered memory, which for a file that was cut
+ * is a signal. A kernel reads what was pinned. But one of another context does not see the region.
+ */
+int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
+{
+	const struct copy_seg seg = { dst, reg->dev_addr + off, len };
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	bool kernels;
+	cu_result r;
+	int rc;
+
+	if (len >= ENGINE_BYTES)
+		return cuda_copy_in(stream, dst, (char *)reg->ptr + off, len);
+	rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
+	if (!rc)
+		rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	kernels = !s->space->own && !cuda_kernels_load(s->space);
+	r = kernels ? cuda_settle(s, copy_by_kernel(s, &seg, 1)) : CU_OK;
+	cuda_leave(&e);
+	return kernels ? cuda_stream_errno(s, r) : copy_aside(stream, dst, (char *)reg->ptr + off, len);
 }

@@ -151,6 +151,11 @@ struct provider_ops {
 	 */
 	int (*copy_in)(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
 	int (*copy_out)(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
+	/*
+	 * copy_in out of a window of a file, [@off, @off + @len) of @reg: never a signal, whatever becomes of the
+	 * file. Where its pages went away it may fail with -EFAULT, at once or as work on the stream does.
+	 */
+	int (*copy_pages)(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 	int (*copy_list)(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
 	int (*fill)(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 	/* These two wait for their answer. */

@@ -122,6 +122,11 @@ static int no_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t l
 	return -EOPNOTSUPP;
 }
 
+static int plain_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
+{
+	return s->dev->ops->copy_in(s, dst, (char *)reg->ptr + off, len);
+}
+
 static int no_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n)
 {
 	return -EOPNOTSUPP;
@@ -203,6 +208,7 @@ const struct provider_ops provider_default_ops = {
 	.stream_wait_word = no_stream_wait_word,
 	.word_post = plain_word_post,
 	.copy_in = no_copy_in,
+	.copy_pages = plain_copy_pages,
 	.copy_out = no_copy_out,
 	.copy_list = no_copy_list,
 	.fill = no_fill,
