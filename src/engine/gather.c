@@ -2,6 +2,7 @@
 #include "engine/gather.h"
 
 #include "base/util.h"
+#include "engine/place.h"
 
 bool gather_takes(const struct strait_transfer *t)
 {
@@ -17,9 +18,12 @@ bool gather_takes(const struct strait_transfer *t)
 
 bool gather_fits(const struct strait_transfer *t)
 {
+	uint64_t room = device_engine(t->region->dev)->pool.chunk_bytes;
+
+	/* Mostly it is clear at first sight. */
 	return t->length && transfer_is_small(t) &&
-	       align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64) <=
-		       device_engine(t->region->dev)->pool.chunk_bytes;
+	       (t->length + 2ull * t->endpoint->facts.dio_align + 64 <= room ||
+		align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64) <= room);
 }
 
 bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result)
@@ -50,25 +54,6 @@ bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait
 	return true;
 }
 
-/* May the bytes be read where they are, in registered page cache? @len is the length of the file then. */
-static bool in_place(const struct strait_transfer *t, uint64_t *len)
-{
-	struct strait_endpoint *ep = t->endpoint;
-
-	return (t->region->dev->caps & STRAIT_DEVICE_REGISTER_FILE) && !ep->facts.force_direct &&
-	       (!t->routes || (t->routes & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))) && ep->ops->unchanged(ep) &&
-	       !ep->ops->length(ep, len);
-}
-
-/* Registering a window brings all of it into memory: not worth it where that is not so already. */
-static bool window_cached(const struct keep_place *p)
-{
-	uint64_t start = align_down(p->off, p->dev->tuning.window_bytes), bytes;
-	uint64_t len = min_u64(p->dev->tuning.window_bytes, p->ep_len - start);
-
-	return !p->ep->ops->cached(p->ep, start, len, &bytes) && bytes >= len / 8 * 7;
-}
-
 /* Finds, or makes, the registered windows of those items that can be read in place. */
 static void find_places(struct strait_context *ctx, struct gather *g)
 {
@@ -83,7 +68,7 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 		/* The answer, which costs system calls, is mostly the one for the item before. */
 		if (!last || last->endpoint != t->endpoint || last->region->dev != t->region->dev ||
 		    last->routes != t->routes)
-			ok = in_place(t, &len);
+			ok = place_allowed(t, &len);
 		last = t;
 		p->ep = ok && t->endpoint_offset < len ? t->endpoint : NULL;
 		p->dev = t->region->dev;
@@ -99,16 +84,7 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 	for (unsigned int i = 0; i < g->n; i++) {
 		struct keep_place *p = &g->place[i];
 
-		if (!p->ep)
-			continue;
-		if (!p->kept && window_cached(p))
-			p->kept = keep_get(&ctx->keeper, p->ep, p->dev, p->off, p->ep_len);
-		if (p->kept && p->off + p->len > p->kept->off + p->kept->len) {
-			/* It reaches into the next window. */
-			keep_put(&ctx->keeper, p->kept);
-			p->kept = NULL;
-		}
-		if (p->kept) {
+		if (p->ep && place_find(&ctx->keeper, p)) {
 			g->item[i].skip = p->off - p->kept->off;
 			g->item[i].n = (ssize_t)p->len;
 		}
@@ -259,6 +235,26 @@ static void copy_singly(struct strait_context *ctx, struct gather *g, struct chu
 	}
 }
 
+/* Fills the results; @rc is how the copies went. */
+static void fill_results(struct gather *g, const struct lane_stream *ls, int rc)
+{
+	for (unsigned int i = 0; i < g->n; i++) {
+		struct gather_item *it = &g->item[i];
+		struct strait_result *r = it->result;
+		int route = g->place[i].kept ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
+
+		if (it->n < 0) {
+			r->status = (int)it->n;
+		} else if (rc && it->n) {
+			r->status = rc;
+			r->device_status = ls->stream->status;
+		} else if (it->n) {
+			r->bytes = r->route_bytes[route] = (uint64_t)it->n;
+			r->routes = STRAIT_ROUTE_MASK(route);
+		}
+	}
+}
+
 static void read_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
 {
 	unsigned int segs = 0, misses = 0;
@@ -281,21 +277,7 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 		copy_singly(ctx, g, c, ls);
 		rc = 0;
 	}
-	for (unsigned int i = 0; i < g->n; i++) {
-		struct gather_item *it = &g->item[i];
-		struct strait_result *r = it->result;
-		int route = g->place[i].kept ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
-
-		if (it->n < 0) {
-			r->status = (int)it->n;
-		} else if (rc && it->n) {
-			r->status = rc;
-			r->device_status = ls->stream->status;
-		} else if (it->n) {
-			r->bytes = r->route_bytes[route] = (uint64_t)it->n;
-			r->routes = STRAIT_ROUTE_MASK(route);
-		}
-	}
+	fill_results(g, ls, rc);
 	keep_put_many(&ctx->keeper, g->place, g->n);
 }
 
@@ -323,14 +305,83 @@ static void write_all(struct strait_context *ctx, struct gather *g, struct chunk
 	}
 }
 
+static void sum_up(struct gather *g)
+{
+	memset(&g->sum, 0, sizeof(g->sum));
+	for (unsigned int i = 0; i < g->n; i++)
+		stats_collect(&g->sum, g->item[i].result);
+}
+
 /* The counters are shared by all threads: touch them once for all. */
 static void count(struct strait_context *ctx, const struct gather *g)
 {
-	struct stats_batch sum = { 0 };
+	stats_transfers(&ctx->stats, g->item[0].t->op, &g->sum);
+}
 
-	for (unsigned int i = 0; i < g->n; i++)
-		stats_collect(&sum, g->item[i].result);
-	stats_transfers(&ctx->stats, g->item[0].t->op, &sum);
+static void results_clear(struct gather *g)
+{
+	for (unsigned int i = 0; i < g->n; i++) {
+		memset(g->item[i].result, 0, sizeof(*g->item[i].result));
+		g->item[i].result->user_data = g->item[i].t->user_data;
+	}
+}
+
+bool gather_start(struct gather *g)
+{
+	const struct strait_transfer *first = g->item[0].t;
+	struct strait_device *dev = first->region->dev;
+	struct strait_context *ctx = first->endpoint->owner;
+	bool all = true;
+
+	if (first->op != STRAIT_READ)
+		return false;
+	find_places(ctx, g);
+	for (unsigned int i = 0; i < g->n && all; i++) {
+		all = g->place[i].kept;
+		if (all)
+			g->seg[i] = item_seg(g, i, NULL);
+	}
+	if (!all || engine_stream_get(dev, &first->region->mem, false, &g->started)) {
+		keep_put_many(&ctx->keeper, g->place, g->n);
+		return false;
+	}
+	g->rc = dev->ops->copy_list(g->started->stream, g->seg, g->n);
+	/* While the device works: it will be as hoped for. */
+	results_clear(g);
+	fill_results(g, g->started, g->rc);
+	sum_up(g);
+	return true;
+}
+
+bool gather_finish(struct gather *g, int64_t timeout_ns)
+{
+	const struct strait_transfer *first = g->item[0].t;
+	struct strait_device *dev = first->region->dev;
+	struct strait_context *ctx = first->endpoint->owner;
+	int rc = g->rc;
+
+	if (!rc)
+		rc = dev->ops->stream_wait(g->started->stream, timeout_ns);
+	if (rc == -ETIMEDOUT)
+		return false;
+	if (rc == -EFAULT) {
+		/* A promise that was not kept. */
+		engine_stream_put(dev, g->started, true);
+		keep_put_many(&ctx->keeper, g->place, g->n);
+		gather_run(g);
+		return true;
+	}
+	if (rc != g->rc) {
+		results_clear(g);
+		fill_results(g, g->started, rc);
+		sum_up(g);
+	}
+	keep_put_many(&ctx->keeper, g->place, g->n);
+	engine_stream_put(dev, g->started, rc != 0);
+	stat_add(&ctx->stats.gathers, 1);
+	stat_add(&ctx->stats.gathered, g->n);
+	count(ctx, g);
+	return true;
 }
 
 void gather_run(struct gather *g)
@@ -344,10 +395,7 @@ void gather_run(struct gather *g)
 	struct pool_user user;
 	int rc;
 
-	for (unsigned int i = 0; i < g->n; i++) {
-		memset(g->item[i].result, 0, sizeof(*g->item[i].result));
-		g->item[i].result->user_data = g->item[i].t->user_data;
-	}
+	results_clear(g);
 	rc = engine_stream_get(dev, &first->region->mem, false, &ls);
 	if (!rc)
 		rc = pool_enter(pool, &user);
@@ -367,5 +415,6 @@ void gather_run(struct gather *g)
 		engine_stream_put(dev, ls, false);
 	for (unsigned int i = 0; rc && i < g->n; i++)
 		g->item[i].result->status = rc;
+	sum_up(g);
 	count(ctx, g);
 }

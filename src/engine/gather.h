@@ -23,6 +23,9 @@ struct gather {
 	struct gather_item item[GATHER_MAX];
 	struct copy_seg seg[GATHER_MAX];
 	struct keep_place place[GATHER_MAX]; /* of items whose bytes are read in place */
+	struct lane_stream *started;
+	int rc; /* of starting */
+	struct stats_batch sum;
 };
 
 /* May requests of its kind, if they are small, travel with others? */
@@ -33,5 +36,12 @@ bool gather_fits(const struct strait_transfer *t);
 bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result);
 /* Runs them all, counts them and fills their results. */
 void gather_run(struct gather *g);
+
+/*
+ * Starts them, if all are read in place, which takes no time; gather_finish() is to be called then until it says that
+ * it is done: its results are there as after gather_run().
+ */
+bool gather_start(struct gather *g);
+bool gather_finish(struct gather *g, int64_t timeout_ns);
 
 #endif

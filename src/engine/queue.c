@@ -8,6 +8,7 @@
 #include "os/os.h"
 
 #define DEFAULT_ENTRIES 1024
+#define START_NS 60000 /* how long who submits waits for what he has started */
 #define MAX_ENTRIES (1u << 20)
 #define SMALL_PER_PUMP 32 /* small transfers worth waking another thread for, if it has to copy them */
 #define HELP_NS 10000000  /* who waits for less gets no work to do meanwhile */
@@ -28,6 +29,8 @@ struct pump {
 	struct task task;
 	struct strait_queue *queue;
 	bool posted;
+	bool started;	   /* its batch is under way */
+	unsigned int left; /* of a batch that another thread has begun with */
 	struct gather gather;
 	struct entry *batch[GATHER_MAX];
 };
@@ -163,6 +166,17 @@ static void end_batch(struct pump *p, unsigned int n)
 	}
 }
 
+/* The batch is done. Takes the lock. */
+static void batch_done(struct strait_queue *q, struct pump *p, unsigned int n)
+{
+	end_batch(p, n);
+	pthread_mutex_lock(&q->lock);
+	for (unsigned int i = 0; i < n; i++)
+		complete(q, p->batch[i]);
+	if (q->waiters)
+		pthread_cond_broadcast(&q->done_cond);
+}
+
 /* Called with the lock held, which is not held meanwhile. */
 static void pump_once(struct strait_queue *q, struct pump *p)
 {
@@ -175,13 +189,8 @@ static void pump_once(struct strait_queue *q, struct pump *p)
 		gather_run(&p->gather);
 	else
 		transfer_execute(&p->batch[0]->t, UINT64_MAX, &p->batch[0]->cancel, false, &p->batch[0]->r);
-	end_batch(p, n);
-	pthread_mutex_lock(&q->lock);
+	batch_done(q, p, n);
 	q->busy -= large;
-	for (unsigned int i = 0; i < n; i++)
-		complete(q, p->batch[i]);
-	if (q->waiters)
-		pthread_cond_broadcast(&q->done_cond);
 }
 
 /* Called with the lock held, as are the next four but pump_run(). */
@@ -197,7 +206,16 @@ static void pump_run(struct task *task)
 	struct pump *p = container_of(task, struct pump, task);
 	struct strait_queue *q = p->queue;
 
-	pthread_mutex_lock(&q->lock);
+	if (p->left) {
+		if (p->started)
+			gather_finish(&p->gather, STRAIT_FOREVER);
+		else
+			gather_run(&p->gather);
+		batch_done(q, p, p->left);
+		p->left = 0;
+	} else {
+		pthread_mutex_lock(&q->lock);
+	}
 	while (!list_empty(&q->pending))
 		pump_once(q, p);
 	pump_leave(q, p);
@@ -278,6 +296,42 @@ static void start_pumps(struct strait_queue *q)
 }
 
 /*
+ * Small transfers that are read in place, by who submits them: that takes less time than to wake a thread. What the
+ * device does not do at once is left to one all the same, as the caller may have to do something for it to get on.
+ */
+static void start_here(struct strait_queue *q)
+{
+	struct pump *p = NULL;
+	unsigned int n;
+
+	pthread_mutex_lock(&q->lock);
+	if (q->pumps == q->busy && !list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->small)
+		p = take_pump(q, q->ctx->workers.max + 1);
+	if (!p) {
+		pthread_mutex_unlock(&q->lock);
+		return;
+	}
+	q->helpers++;
+	n = take_batch(q, p);
+	pthread_mutex_unlock(&q->lock);
+	p->started = gather_start(&p->gather);
+	if (p->started && gather_finish(&p->gather, START_NS)) {
+		batch_done(q, p, n);
+		q->helpers--;
+		p->posted = false;
+		pthread_mutex_unlock(&q->lock);
+		return;
+	}
+	p->left = n;
+	pthread_mutex_lock(&q->lock);
+	q->helpers--;
+	q->pumps++;
+	pthread_mutex_unlock(&q->lock);
+	if (workers_post(&q->ctx->workers, &p->task))
+		pump_run(&p->task);
+}
+
+/*
  * Copies the requests into their entries; how many of them are small. @place: they can be read where they are,
  * which takes the CPU no time.
  */
@@ -350,6 +404,8 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		q->n_large += n - small;
 	}
 	pthread_mutex_unlock(&q->lock);
+	if (!rc && place && small == n)
+		start_here(q);
 	if (!rc)
 		start_pumps(q);
 	return rc;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transfers ordered on a stream. Two things are put on the device's stream for each: a host function
- * that hands the transfer to a worker, and a wait for a word that the worker counts up when it is done.
- * The function calls nothing of the device's driver, which is forbidden there, and returns at once, so it
- * holds up no other stream.
+ * Transfers ordered on a stream. Two things are put on the device's stream for each: a notice, whose function
+ * hands the transfer to a worker, and a wait for a word that the worker counts up when it is done. The function
+ * calls nothing of the device's driver, which is forbidden there, and returns at once, so it holds up no other
+ * stream.
  *
  * Where transfers follow each other, waking a worker for each would take as long as moving the bytes: a worker
  * that has done one looks out for the next for a moment, and gets it handed over without a lock.
@@ -247,6 +247,7 @@ static struct ordered *look_out(struct strait_stream *s)
 	end = os_now_ns() + LOOK_OUT_NS;
 	do {
 		cpu_pause();
+		s->dev->ops->stream_look(s->stream);
 		next = atomic_load_explicit(&s->next, memory_order_acquire);
 	} while (next == LOOKING && os_now_ns() < end);
 	/* It may come at the last moment. */
@@ -298,7 +299,7 @@ static int put_on_stream(struct strait_stream *s, struct ordered *o)
 
 	pthread_mutex_lock(&s->order);
 	o->sequence = s->sequence + 1;
-	rc = s->dev->ops->stream_call(s->stream, ordered_start, o);
+	rc = s->dev->ops->stream_notify(s->stream, ordered_start, o);
 	if (rc) {
 		pthread_mutex_unlock(&s->order);
 		ordered_end(o);

@@ -5,6 +5,7 @@
 
 #include "base/util.h"
 #include "engine/job.h"
+#include "engine/place.h"
 #include "os/os.h"
 
 #define DIRECT_BYTES MIB(1)
@@ -99,9 +100,11 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	f->brief = t->length < t->region->dev->tuning.register_bytes;
 	f->cached = UINT64_MAX;
 	p2p_facts(t, f);
+	/* For a short one the answer, which may cost a system call, does not matter but to who asks. */
+	if (ask || !f->small)
+		f->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	if (!ask)
 		return;
-	f->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	if (t->endpoint->ops->length(t->endpoint, &len))
 		return;
 	f->length = t->endpoint_offset < len ? min_u64(t->length, len - t->endpoint_offset) : 0;
@@ -190,6 +193,8 @@ struct terms {
 static void run_plain(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
 		      struct strait_result *result)
 {
+	if (place_run(t, mask, terms->apart, result))
+		return;
 	if (!transfer_is_small(t) || small_run(t, mask, terms->apart, result) == -EAGAIN)
 		run_job(t, mask, terms->deadline, terms->cancel, terms->apart, result);
 }

@@ -58,6 +58,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 	cd->dev = dev;
 	cd->ordinal = ordinal;
 	pthread_mutex_init(&cd->lock, NULL);
+	cuda_watch_init(&cd->watch);
 	list_init(&cd->spaces);
 	dev->priv = cd;
 	describe(cd);
@@ -114,6 +115,7 @@ static void cuda_close(struct provider *p)
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
 		struct cuda_device *cd = cuda_device(dev);
 
+		cuda_watch_fini(&cd->watch);
 		if (cd->windows)
 			cuda_space_put(cd->windows);
 		if (cd->primary)
@@ -186,6 +188,8 @@ const struct provider_ops cuda_provider_ops = {
 	.stream_close = cuda_stream_close,
 	.stream_wait = cuda_stream_wait,
 	.stream_call = cuda_stream_call,
+	.stream_notify = cuda_stream_notify,
+	.stream_look = cuda_stream_look,
 	.stream_wait_word = cuda_stream_wait_word,
 	.copy_in = cuda_copy_in,
 	.copy_pages = cuda_copy_pages,

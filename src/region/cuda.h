@@ -13,7 +13,7 @@
  * destroy a context or reset the device: what was in it is then gone without notice. A space finds that out
  * by asking for the page of its own that it registered there, before it touches any handle.
  *
- * Locks, outer to inner: cuda_device.lock, cuda_space.lock; cuda_stream.lock by itself. The first two may be
+ * Locks, outer to inner: cuda_device.lock, cuda_space.lock; cuda_watch.lock, cuda_stream.lock. The first two may be
  * held during a driver call.
  */
 
@@ -33,6 +33,8 @@ struct cuda_scratch {
 
 #define CUDA_SCRATCH_BYTES KIB(32)
 
+#define CUDA_WORDS 256 /* of the page of a context, a cache line each */
+
 enum cuda_kernel { CUDA_COPY_LIST, CUDA_COMPARE, CUDA_CRC32C, CUDA_KERNELS };
 
 /* What the provider has in one CUDA context. */
@@ -43,19 +45,29 @@ struct cuda_space {
 	bool primary; /* the device's own context, retained */
 	bool own;     /* made by the provider, see cuda_space_windows() */
 	atomic_uint refs;
-	atomic_bool dead;	 /* the context was destroyed or reset; once is for good */
-	atomic_bool doubtful;	 /* a call failed as it would while that happens */
-	void *page;		 /* registered in the context: known to the driver as long as that lives */
-	bool page_has_context;	 /* the driver names the context a registered page belongs to */
-	cu_ptr page_addr;	 /* where the GPU sees it, 0 if not known */
-	pthread_mutex_t lock;	 /* protects what follows */
-	uint64_t words;		 /* which words of the page are some stream's */
-	struct list scratch;	 /* idle */
-	cu_event wait_events[8]; /* idle */
+	atomic_bool dead;		 /* the context was destroyed or reset; once is for good */
+	atomic_bool doubtful;		 /* a call failed as it would while that happens */
+	void *page;			 /* registered in the context: known to the driver as long as that lives */
+	bool page_has_context;		 /* the driver names the context a registered page belongs to */
+	cu_ptr page_addr;		 /* where the GPU sees it, 0 if not known */
+	pthread_mutex_t lock;		 /* protects what follows */
+	uint64_t words[CUDA_WORDS / 64]; /* which words of the page are some stream's */
+	struct list scratch;		 /* idle */
+	cu_event wait_events[8];	 /* idle */
 	unsigned int n_wait_events;
 	cu_module module;
 	cu_function kernel[CUDA_KERNELS];
 	int module_status; /* 1 until tried; 0; or why there are no kernels */
+};
+
+/* The thread that looks whether streams have come to a notice; cuda_notify.c. */
+struct cuda_watch {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct list streams; /* cuda_stream.watch_node */
+	unsigned long thread;
+	bool started, stop;
+	bool fresh; /* a stream was added */
 };
 
 struct cuda_device {
@@ -72,6 +84,7 @@ struct cuda_device {
 	struct list spaces;
 	struct cuda_space *primary; /* NULL until needed; kept from then on */
 	struct cuda_space *windows; /* likewise */
+	struct cuda_watch watch;
 };
 
 struct cuda_stream {
@@ -83,7 +96,12 @@ struct cuda_stream {
 	_Atomic uint32_t *word; /* of the space's page, written by the GPU when a copy is done; or NULL */
 	uint32_t value;		/* of the last such write */
 	pthread_mutex_t lock;
-	struct list calls; /* functions put on it and not called yet; under @lock */
+	struct list calls;	 /* functions put on it and not called yet; under @lock */
+	_Atomic uint32_t *reach; /* of the space's page, written where a notice is due; or NULL */
+	uint32_t reach_value;	 /* of the last one; under @lock */
+	bool no_notices;
+	bool watched; /* in cuda_watch.streams; under its lock */
+	struct list watch_node;
 };
 
 static inline struct cuda_device *cuda_device(const struct strait_device *dev)
@@ -168,12 +186,37 @@ int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 int cuda_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
 
+/* Words of the context's page that the GPU writes: NULL if there is none left. @value is what it holds. */
+_Atomic uint32_t *cuda_word_get(struct cuda_space *sp, uint32_t *value);
+void cuda_word_put(struct cuda_space *sp, _Atomic uint32_t *word);
+cu_ptr cuda_word_addr(const struct cuda_space *sp, const _Atomic uint32_t *word);
+cu_result cuda_check_capture(struct cuda_stream *s);
+
+/* cuda_notify.c. Before the stream goes: nobody looks at it any more. */
+int cuda_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg);
+void cuda_stream_look(struct dev_stream *s);
+void cuda_notices_end(struct cuda_stream *s);
+void cuda_watch_init(struct cuda_watch *w);
+void cuda_watch_fini(struct cuda_watch *w);
+
+struct cuda_call {
+	struct list node; /* cuda_stream.calls */
+	struct cuda_stream *stream;
+	strait_stream_fn *fn;
+	void *arg;
+	bool notice; /* due when the stream's word has come to @value */
+	uint32_t value;
+	atomic_int state;
+};
+
 /*
- * cuda_call.c. Inside cuda_enter(): puts a function on the stream. cuda_calls_failed(): the stream has failed,
+ * cuda_call.c. Inside cuda_enter(): puts a function on the stream, or a notice. cuda_call_due(): the notice whose
+ * time has come, taken from the list; @more says whether one is owed. cuda_calls_failed(): the stream has failed,
  * call what the driver will not. cuda_calls_end(): the same before the stream goes, in a context that may
  * be gone.
  */
-cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg);
+cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, bool notice);
+struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more);
 void cuda_calls_failed(struct cuda_stream *s);
 void cuda_calls_end(struct cuda_stream *s, bool alive);
 

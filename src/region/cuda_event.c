@@ -92,12 +92,11 @@ int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
  */
 static cu_result finish(struct cuda_stream *s)
 {
-	uint64_t at = (uint64_t)((char *)s->word - (char *)s->space->page);
 	cu_result r = cu.event_record(s->done, s->handle);
 
 	if (r || !s->word)
 		return r ? r : cuda_wait_done(s->done);
-	r = cu.stream_write_value(s->handle, s->space->page_addr + at, ++s->value, 0);
+	r = cu.stream_write_value(s->handle, cuda_word_addr(s->space, s->word), ++s->value, 0);
 	if (!r && cuda_spin_word(s->word, s->value))
 		return CU_OK;
 	/* Not every GPU that is shared by several machines or processes has it. */

@@ -6,7 +6,7 @@
 #include "os/os.h"
 #include "region/cuda.h"
 
-#define PAGE KIB(4)
+#define PAGE (CUDA_WORDS * 64)
 #define DOUBT_TICK_NS 1000000u
 
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e)

@@ -32,36 +32,47 @@ static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_spa
 	return s;
 }
 
-#define WORD_STEP 64 /* a cache line each */
+#define WORD_STEP 64
 
-/* A word for the GPU to write, if there is one left: without it an event does. */
-static void word_get(struct cuda_stream *s)
+_Atomic uint32_t *cuda_word_get(struct cuda_space *sp, uint32_t *value)
 {
-	struct cuda_space *sp = s->space;
-	unsigned int i;
+	_Atomic uint32_t *word = NULL;
 
 	if (!cu.stream_write_value || !sp->page_addr)
-		return;
+		return NULL;
 	pthread_mutex_lock(&sp->lock);
-	if (~sp->words) {
-		i = (unsigned int)__builtin_ctzll(~sp->words);
-		sp->words |= 1ull << i;
-		s->word = (_Atomic uint32_t *)(void *)((char *)sp->page + i * WORD_STEP);
-		s->value = atomic_load_explicit(s->word, memory_order_relaxed);
+	for (unsigned int k = 0; k < ARRAY_SIZE(sp->words) && !word; k++) {
+		if (!~sp->words[k])
+			continue;
+		unsigned int i = (unsigned int)__builtin_ctzll(~sp->words[k]);
+
+		sp->words[k] |= 1ull << i;
+		word = (_Atomic uint32_t *)(void *)((char *)sp->page + (k * 64 + i) * WORD_STEP);
+		*value = atomic_load_explicit(word, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&sp->lock);
+	return word;
+}
+
+void cuda_word_put(struct cuda_space *sp, _Atomic uint32_t *word)
+{
+	unsigned int i = (unsigned int)(((char *)word - (char *)sp->page) / WORD_STEP);
+
+	pthread_mutex_lock(&sp->lock);
+	sp->words[i / 64] &= ~(1ull << i % 64);
+	pthread_mutex_unlock(&sp->lock);
+}
+
+cu_ptr cuda_word_addr(const struct cuda_space *sp, const _Atomic uint32_t *word)
+{
+	return sp->page_addr + (cu_ptr)((const char *)word - (const char *)sp->page);
 }
 
 /* When no write to the word is under way. */
 void cuda_stream_no_word(struct cuda_stream *s)
 {
-	struct cuda_space *sp = s->space;
-
-	if (!s->word)
-		return;
-	pthread_mutex_lock(&sp->lock);
-	sp->words &= ~(1ull << (unsigned int)(((char *)s->word - (char *)sp->page) / WORD_STEP));
-	pthread_mutex_unlock(&sp->lock);
+	if (s->word)
+		cuda_word_put(s->space, s->word);
 	s->word = NULL;
 }
 
@@ -97,7 +108,7 @@ static int open_in(struct strait_device *dev, struct cuda_space *sp, struct dev_
 	rc = cuda_errno(r);
 	if (rc)
 		goto free_stream;
-	word_get(s);
+	s->word = cuda_word_get(sp, &s->value); /* without one an event does */
 	*ret = &s->base;
 	return 0;
 free_stream:
@@ -191,7 +202,7 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 }
 
 /* What a capture would take into its graph, to be run again later, is not for transfers. */
-static cu_result check_capture(struct cuda_stream *s)
+cu_result cuda_check_capture(struct cuda_stream *s)
 {
 	int status = 0;
 	cu_result r;
@@ -208,8 +219,9 @@ void cuda_stream_close(struct dev_stream *stream)
 	struct cuda_entry e;
 	bool entered = !cuda_enter(s->space, &e);
 
-	if (entered && !stream->forgotten && !check_capture(s))
+	if (entered && !stream->forgotten && !cuda_check_capture(s))
 		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
+	cuda_notices_end(s);
 	cuda_calls_end(s, entered);
 	if (entered) {
 		if (!s->imported)
@@ -217,6 +229,9 @@ void cuda_stream_close(struct dev_stream *stream)
 		if (s->done)
 			cu.event_destroy(s->done);
 		cuda_stream_no_word(s);
+		/* Notices that were called, as all are before a stream is forgotten, have been written. */
+		if (s->reach)
+			cuda_word_put(s->space, s->reach);
 		cuda_leave(&e);
 	}
 	cuda_space_put(s->space);
@@ -232,7 +247,7 @@ int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 
 	rc = cuda_enter(s->space, &e);
 	if (!rc) {
-		r = check_capture(s);
+		r = cuda_check_capture(s);
 		if (!r)
 			r = cuda_settle(s, cuda_wait_stream(s, timeout_ns));
 		cuda_leave(&e);
@@ -255,9 +270,9 @@ int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 	rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	r = check_capture(s);
+	r = cuda_check_capture(s);
 	if (!r)
-		r = cuda_call_put(s, fn, arg);
+		r = cuda_call_put(s, fn, arg, false);
 	cuda_leave(&e);
 	return cuda_stream_errno(s, r);
 }
@@ -276,7 +291,7 @@ int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uin
 		rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	r = check_capture(s);
+	r = cuda_check_capture(s);
 	if (!r)
 		r = cu.stream_wait_value(s->handle, dev_addr, value, CU_WAIT_GEQ);
 	cuda_leave(&e);

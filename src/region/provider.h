@@ -137,6 +137,13 @@ struct provider_ops {
 	 */
 	int (*stream_call)(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 	/*
+	 * stream_notify: @fn is called, as for stream_call, when the stream has come here, but the stream does not
+	 * wait for it, and it must be short. stream_look calls what is due now, which would be called a little later
+	 * otherwise; by somebody who keeps the stream from being closed.
+	 */
+	int (*stream_notify)(struct dev_stream *s, strait_stream_fn *fn, void *arg);
+	void (*stream_look)(struct dev_stream *s);
+	/*
 	 * stream_wait_word: later work on @s waits until the 32-bit word at @word, in memory of
 	 * host_register seen by the device at @dev_addr, is @value or up to 2^31 - 1 past it, going round.
 	 * word_post: store @value there; callable from anywhere, a stream function included.

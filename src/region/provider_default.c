@@ -101,6 +101,15 @@ static int no_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg)
 	return -EOPNOTSUPP;
 }
 
+static int plain_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg)
+{
+	return s->dev->ops->stream_call(s, fn, arg);
+}
+
+static void no_stream_look(struct dev_stream *s)
+{
+}
+
 static int no_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
 {
 	return -EOPNOTSUPP;
@@ -205,6 +214,8 @@ const struct provider_ops provider_default_ops = {
 	.stream_close = no_stream_close,
 	.stream_wait = no_stream_wait,
 	.stream_call = no_stream_call,
+	.stream_notify = plain_stream_notify,
+	.stream_look = no_stream_look,
 	.stream_wait_word = no_stream_wait_word,
 	.word_post = plain_word_post,
 	.copy_in = no_copy_in,

@@ -79,7 +79,9 @@ cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, cu_strea
 	MAY_FAIL();
 	if (!is_gpu(dst, len))
 		return CU_INVALID_VALUE;
-	if (!c.src) {
+	/* The real one, too, takes little away by the CPU, wherever it is: a page that is gone is a signal. */
+	if (!c.src || len <= KIB(64)) {
+		c.src = 0;
 		c.host_src = malloc(len);
 		memcpy(c.host_src, src, len);
 	}

@@ -365,7 +365,8 @@ TEST(many_streams)
 
 	rig_open(&g, &m);
 	stuck = g.s;
-	atomic_store(&blocked, true);
+	/* A GPU has fewer queues than this has streams: some would share one with the stuck one. */
+	atomic_store(&blocked, !on_cuda());
 	ASSERT_OK(strait_stream_call(stuck, block, NULL));
 	for (int i = 0; i < STREAMS; i++)
 		ASSERT_OK(strait_stream_open(g.dev, &s[i]));
@@ -383,7 +384,8 @@ TEST(many_streams)
 			ASSERT_EQ(p[i][k].result, (int64_t)p[i][k].len);
 		region_expect(g.r, p[i][0].region_off, g.want + p[i][0].off, p[i][0].len);
 	}
-	ASSERT_EQ(strait_stream_wait(stuck, 0), -ETIMEDOUT);
+	if (!on_cuda())
+		ASSERT_EQ(strait_stream_wait(stuck, 0), -ETIMEDOUT);
 	atomic_store(&blocked, false);
 	for (int i = 0; i < STREAMS; i++)
 		strait_stream_close(s[i]);

@@ -157,6 +157,53 @@ TEST(works_beside_a_stream_that_waits)
 	strait_context_close(ctx);
 }
 
+static atomic_bool held;
+
+static void hold(void *arg)
+{
+	while (atomic_load(&held))
+		sleep_ms(1);
+}
+
+/* The driver calls functions of all streams from one thread: one that waits for a transfer must not keep it waiting. */
+TEST(a_function_waits_for_a_transfer)
+{
+	struct ordered o = { 0, 0, MIB(4), 1 };
+	struct strait_stream *stuck, *s;
+	struct strait_context *ctx;
+	struct strait_region *r;
+	struct strait_endpoint *ep;
+	struct strait_stream_transfer t;
+
+	need_gpu();
+	ctx = context_new(NULL);
+	ep = file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, 0);
+	r = region_new(device_named(ctx, "cuda:0"), MIB(4));
+	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &stuck));
+	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
+	t = (struct strait_stream_transfer){ .size = sizeof(t),
+					     .endpoint = ep,
+					     .region = r,
+					     .endpoint_offset = &o.ep_off,
+					     .region_offset = &o.off,
+					     .length = &o.len,
+					     .result = &o.result };
+	atomic_store(&held, true);
+	ASSERT_OK(strait_stream_call(stuck, hold, NULL));
+	for (int i = 0; i < 20; i++) {
+		o.result = 1;
+		ASSERT_OK(strait_stream_transfer(s, &t));
+		ASSERT_OK(strait_stream_wait(s, 10000000000));
+		ASSERT_EQ(o.result, (int64_t)MIB(4));
+	}
+	atomic_store(&held, false);
+	strait_stream_close(stuck);
+	strait_stream_close(s);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}
+
 /* A capture of the application's is neither broken nor does it break transfers. */
 TEST(leaves_a_capture_alone)
 {

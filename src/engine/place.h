@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_PLACE_H
+#define ENGINE_PLACE_H
+
+/* Transfers out of pages that stay registered: nothing is read and no chunk is waited for. */
+
+#include "engine/transfer.h"
+
+/* May the bytes be read where they are? @len is the length of the file then. */
+bool place_allowed(const struct strait_transfer *t, uint64_t *len);
+/* The window of a place, registered if that is worth it; false if it has none that holds it all. */
+bool place_find(struct keeper *k, struct keep_place *p);
+/* Does a transfer that is neither short nor long that way. False if it has to go another. */
+bool place_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
+
+#endif
