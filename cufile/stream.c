@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 
+#define FIXED (CU_FILE_STREAM_FIXED_BUF_OFFSET | CU_FILE_STREAM_FIXED_FILE_OFFSET | CU_FILE_STREAM_FIXED_FILE_SIZE)
+
 _Static_assert(sizeof(off_t) == sizeof(uint64_t) && sizeof(size_t) == sizeof(uint64_t) &&
 		       sizeof(ssize_t) == sizeof(int64_t),
 	       "parameters are handed on by address");
@@ -300,6 +302,8 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 		n->size = *size;
 		t.length = &n->size;
 	}
+	if ((flags & FIXED) == FIXED)
+		t.flags = STRAIT_STREAM_FIXED;
 	n->at[0] = t.endpoint_offset;
 	n->at[1] = t.region_offset;
 	n->at[2] = t.length;

@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* The parameters are what they will be when the stream reaches the transfer. */
+#define STRAIT_STREAM_FIXED (1u << 0)
+
 typedef void strait_stream_fn(void *arg);
 typedef void strait_stream_done_fn(void *arg, const struct strait_result *result);
 
@@ -29,6 +32,8 @@ typedef void strait_stream_done_fn(void *arg, const struct strait_result *result
  *	any thread; must not call into the library; not called when strait_stream_transfer() has failed; may be
  *	NULL
  * @done_arg: first argument of @done
+ * @flags: STRAIT_STREAM_FIXED if offsets and length do not change any more: what can be prepared is then prepared
+ * @reserved: 0
  *
  * The four pointers must stay valid until the stream has passed the transfer.
  */
@@ -45,6 +50,8 @@ struct strait_stream_transfer {
 	uint64_t region_base;
 	strait_stream_done_fn *done;
 	void *done_arg;
+	uint32_t flags;
+	uint32_t reserved;
 };
 
 /**

@@ -186,6 +186,31 @@ void keep_put(struct keeper *k, struct kept *w)
 	free(w);
 }
 
+void keep_park(struct keeper *k, struct kept *w)
+{
+	pthread_mutex_lock(&k->lock);
+	w->parked++;
+	pthread_mutex_unlock(&k->lock);
+}
+
+bool keep_valid(struct keeper *k, struct kept *w)
+{
+	bool listed;
+
+	pthread_mutex_lock(&k->lock);
+	listed = w->listed;
+	pthread_mutex_unlock(&k->lock);
+	return listed && w->ep->ops->unchanged(w->ep);
+}
+
+void keep_unpark(struct keeper *k, struct kept *w)
+{
+	pthread_mutex_lock(&k->lock);
+	w->parked--;
+	pthread_mutex_unlock(&k->lock);
+	keep_put(k, w);
+}
+
 void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
 {
 	uint64_t hits = 0;
@@ -239,6 +264,18 @@ static void unlist_endpoint(struct keeper *k, struct strait_endpoint *ep, struct
 	}
 }
 
+/* Does anybody rely on the lease? */
+static bool relied_on(const struct strait_endpoint *ep)
+{
+	list_for_each(it, &ep->kept) {
+		const struct kept *w = list_entry(it, struct kept, ep_node);
+
+		if (w->users > w->parked || !w->users)
+			return true;
+	}
+	return false;
+}
+
 /* Called with the lock held; drops it meanwhile. True while windows of a broken lease are still in use. */
 static bool check_leases(struct keeper *k)
 {
@@ -254,7 +291,7 @@ static bool check_leases(struct keeper *k)
 		unlist_endpoint(k, ep, &out);
 		/* Unregistering under the lock keeps keep_forget(), and so the endpoint's end, away. */
 		free_windows(&out);
-		if (!list_empty(&ep->kept)) {
+		if (relied_on(ep)) {
 			busy = true;
 			continue;
 		}

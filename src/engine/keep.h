@@ -41,7 +41,8 @@ struct kept {
 	void *map;
 	struct host_reg reg;
 	unsigned int users;
-	bool listed; /* found by others; false: goes with its last user */
+	unsigned int parked; /* of them */
+	bool listed;	     /* found by others; false: goes with its last user */
 };
 
 int keeper_init(struct keeper *k, uint64_t budget, struct stats *stats, const struct log_sink *log);
@@ -68,6 +69,14 @@ struct keep_place {
 };
 void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n);
 void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n);
+
+/*
+ * Who has a window may keep it for long, and from that on must not take what was read out of it for good without
+ * keep_valid(): a lease is given back over his head. keep_unpark() gives the window back as well.
+ */
+void keep_park(struct keeper *k, struct kept *w);
+bool keep_valid(struct keeper *k, struct kept *w);
+void keep_unpark(struct keeper *k, struct kept *w);
 
 /* Register one window of the page cache, kept or for one transfer; @off is page-aligned. */
 int window_register(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len, void **map,

@@ -37,20 +37,35 @@ bool place_find(struct keeper *k, struct keep_place *p)
 	return p->kept;
 }
 
+void place_result(const struct keep_place *p, struct strait_result *result)
+{
+	result->bytes = result->route_bytes[STRAIT_ROUTE_PAGECACHE] = p->len;
+	result->routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+}
+
+bool place_get(const struct strait_transfer *t, struct keep_place *p)
+{
+	struct strait_device *dev = t->region->dev;
+	struct keeper *k = &device_context(dev)->keeper;
+
+	*p = (struct keep_place){ .ep = t->endpoint, .dev = dev, .off = t->endpoint_offset };
+	if (t->op != STRAIT_READ || t->length < MIN_BYTES || t->length > MAX_BYTES || !place_allowed(t, &p->ep_len) ||
+	    p->off >= p->ep_len)
+		return false;
+	p->len = min_u64(t->length, p->ep_len - p->off);
+	keep_find_many(k, p, 1);
+	return place_find(k, p);
+}
+
 bool place_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct keeper *k = &device_context(dev)->keeper;
-	struct keep_place p = { .ep = t->endpoint, .dev = dev, .off = t->endpoint_offset };
 	struct lane_stream *ls;
+	struct keep_place p;
 	int rc;
 
-	if (t->op != STRAIT_READ || !(mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || t->length < MIN_BYTES ||
-	    t->length > MAX_BYTES || !place_allowed(t, &p.ep_len) || p.off >= p.ep_len)
-		return false;
-	p.len = min_u64(t->length, p.ep_len - p.off);
-	keep_find_many(k, &p, 1);
-	if (!place_find(k, &p))
+	if (!(mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || !place_get(t, &p))
 		return false;
 	rc = engine_stream_get(dev, &t->region->mem, apart, &ls);
 	if (!rc) {
@@ -67,9 +82,7 @@ bool place_run(const struct strait_transfer *t, uint32_t mask, bool apart, struc
 		return false;
 	}
 	result->status = rc;
-	if (rc)
-		return true;
-	result->bytes = result->route_bytes[STRAIT_ROUTE_PAGECACHE] = p.len;
-	result->routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+	if (!rc)
+		place_result(&p, result);
 	return true;
 }

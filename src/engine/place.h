@@ -10,7 +10,11 @@
 bool place_allowed(const struct strait_transfer *t, uint64_t *len);
 /* The window of a place, registered if that is worth it; false if it has none that holds it all. */
 bool place_find(struct keeper *k, struct keep_place *p);
-/* Does a transfer that is neither short nor long that way. False if it has to go another. */
+/* The window of a transfer that is neither short nor long: false if it has none. @p says how much is in the file. */
+bool place_get(const struct strait_transfer *t, struct keep_place *p);
+/* What it gives when all went well. */
+void place_result(const struct keep_place *p, struct strait_result *result);
+/* Does such a transfer. False if it has to go another. */
 bool place_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
 
 #endif

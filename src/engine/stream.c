@@ -7,6 +7,9 @@
  *
  * Where transfers follow each other, waking a worker for each would take as long as moving the bytes: a worker
  * that has done one looks out for the next for a moment, and gets it handed over without a lock.
+ *
+ * What is known beforehand, of a file that does not change, is copied by the stream itself. When its turn has come
+ * it only remains to be seen that the file did not change: if it did, the transfer is done as any other.
  */
 #include "engine/stream.h"
 
@@ -14,6 +17,7 @@
 #include <time.h>
 
 #include "base/util.h"
+#include "engine/place.h"
 #include "os/os.h"
 
 #define LOOK_OUT_NS 60000u
@@ -47,9 +51,10 @@ struct ordered {
 	struct strait_stream *stream;
 	struct strait_stream_transfer t;
 	uint32_t sequence;
-	atomic_uint refs;      /* the transfer's own, and stream_transfer()'s */
-	atomic_bool abandoned; /* stream_transfer() failed: not to be begun */
-	bool over;	       /* under the stream's lock */
+	atomic_uint refs;	 /* the transfer's own, and stream_transfer()'s */
+	atomic_bool abandoned;	 /* stream_transfer() failed: not to be begun */
+	struct keep_place early; /* its copy is on the stream itself, before the notice, if there is a window */
+	bool over;		 /* under the stream's lock */
 };
 
 struct strait_context *stream_context(const struct strait_stream *s)
@@ -171,6 +176,8 @@ static void ordered_end(struct ordered *o)
 {
 	struct strait_stream *s = o->stream;
 
+	if (o->early.kept)
+		keep_unpark(&s->ctx->keeper, o->early.kept);
 	region_unuse(o->t.region);
 	endpoint_unref(o->t.endpoint, 1);
 	pthread_mutex_lock(&s->lock);
@@ -218,7 +225,12 @@ static void ordered_move(struct ordered *o)
 	if (!rc)
 		rc = transfer_begin(&t);
 	if (!rc) {
-		transfer_execute(&t, UINT64_MAX, NULL, true, &r);
+		if (o->early.kept && keep_valid(&s->ctx->keeper, o->early.kept)) {
+			place_result(&o->early, &r);
+			stats_transfer(&s->ctx->stats, t.op, &r);
+		} else {
+			transfer_execute(&t, UINT64_MAX, NULL, true, &r);
+		}
 		transfer_end(&t, 1);
 		rc = r.status;
 	}
@@ -293,15 +305,50 @@ static void abandon(struct strait_stream *s, struct ordered *o)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* Finds the window of a transfer whose copy the stream itself can do. */
+static void find_early(struct strait_stream *s, struct ordered *o)
+{
+	struct strait_transfer t = { .op = o->t.op,
+				     .routes = o->t.routes,
+				     .endpoint = o->t.endpoint,
+				     .region = o->t.region,
+				     .endpoint_offset = *o->t.endpoint_offset,
+				     .length = *o->t.length };
+
+	if (!region_place(o, &t.region_offset) || transfer_check(s->ctx, &t) ||
+	    !range_inside(t.region_offset, t.length, t.region->mem.len) || !place_get(&t, &o->early))
+		o->early.kept = NULL;
+	else
+		keep_park(&s->ctx->keeper, o->early.kept);
+}
+
+/* With the stream's order held. If it fails, the transfer is one as any other. */
+static bool put_early(struct strait_stream *s, struct ordered *o)
+{
+	const struct kept *w = o->early.kept;
+	uint64_t to = o->t.region->mem.addr + o->t.region_base + *o->t.region_offset;
+
+	if (w && !s->dev->ops->copy_in(s->stream, to, (char *)w->map + (o->early.off - w->off), o->early.len))
+		return true;
+	if (w)
+		keep_unpark(&s->ctx->keeper, o->early.kept);
+	o->early.kept = NULL;
+	return false;
+}
+
 static int put_on_stream(struct strait_stream *s, struct ordered *o)
 {
+	bool early;
 	int rc;
 
 	pthread_mutex_lock(&s->order);
+	early = put_early(s, o);
 	o->sequence = s->sequence + 1;
 	rc = s->dev->ops->stream_notify(s->stream, ordered_start, o);
 	if (rc) {
 		pthread_mutex_unlock(&s->order);
+		if (early)
+			s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
 		ordered_end(o);
 		landed(s);
 		return rc;
@@ -326,7 +373,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	if (rc)
 		return rc;
 	if (!t.endpoint || !t.region || t.op > STRAIT_WRITE || !t.endpoint_offset || !t.region_offset || !t.length ||
-	    t.routes >= 1u << STRAIT_ROUTE_COUNT)
+	    t.routes >= 1u << STRAIT_ROUTE_COUNT || t.flags & ~STRAIT_STREAM_FIXED || t.reserved)
 		return -EINVAL;
 	if (t.endpoint->owner != s->ctx)
 		return -EINVAL;
@@ -356,6 +403,8 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	o->stream = s;
 	o->t = t;
 	atomic_init(&o->refs, 2);
+	if ((t.flags & STRAIT_STREAM_FIXED) && t.region->dev == s->dev && s->dev->tuning.stream_copies)
+		find_early(s, o);
 	pthread_mutex_lock(&s->lock);
 	s->flying++;
 	pthread_mutex_unlock(&s->lock);

@@ -72,6 +72,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 		.window_bytes = MIB(128),
 		.mixed_window = MIB(32),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
+		.stream_copies = true,
 		.mixed_readers = 6,
 		.small_bytes = KIB(256),
 		.register_bytes = MIB(8),

@@ -24,7 +24,9 @@ int cuda_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint6
 	rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	r = cu.copy_in(dst, src, len, s->handle);
+	r = cuda_check_capture(s);
+	if (!r)
+		r = cu.copy_in(dst, src, len, s->handle);
 	cuda_leave(&e);
 	return cuda_stream_errno(s, r);
 }

@@ -209,6 +209,7 @@ struct device_tuning {
 	uint64_t mixed_window;	 /* the same beside readers, who cannot pass it: less than the pool holds */
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes;	 /* threads that fill staging chunks at the same time, 0: all workers */
+	bool stream_copies;	 /* a copy out of a window may be put on any stream: it never fails the stream */
 	uint32_t mixed_readers;	 /* the same beside a thread that registers */
 	uint64_t small_bytes;	 /* transfers up to this length take the short path */
 	uint64_t register_bytes; /* shorter ones are read sooner than registered */
