@@ -84,7 +84,8 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 	for (unsigned int i = 0; i < g->n; i++) {
 		struct keep_place *p = &g->place[i];
 
-		if (p->ep && place_find(&ctx->keeper, p)) {
+		/* One that was found holds it all. */
+		if (p->ep && (p->kept || place_find(&ctx->keeper, p))) {
 			g->item[i].skip = p->off - p->kept->off;
 			g->item[i].n = (ssize_t)p->len;
 		}

@@ -47,7 +47,9 @@ void stats_collect(struct stats_batch *b, const struct strait_result *r)
 	b->transfers++;
 	b->errors += r->status != 0;
 	b->canceled += r->status == -ECANCELED;
-	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++) {
+	for (uint32_t left = r->routes; left; left &= left - 1) {
+		int i = __builtin_ctz(left);
+
 		b->bytes[i] += r->route_bytes[i];
 		b->used[i] += r->route_bytes[i] != 0;
 	}

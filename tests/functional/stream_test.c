@@ -357,6 +357,8 @@ TEST(closing_a_stream_waits_for_its_work)
 TEST(many_streams)
 {
 	enum { STREAMS = 24, EACH = 30 };
+	/* A GPU has a few queues for all streams: what is behind one that waits in the same queue waits too. */
+	const uint64_t n = on_cuda() ? 4 : STREAMS;
 	struct mode m = { "", "emu:0", 0, 0, 0 };
 	static struct params p[STREAMS][EACH];
 	struct strait_stream *s[STREAMS], *stuck;
@@ -365,29 +367,27 @@ TEST(many_streams)
 
 	rig_open(&g, &m);
 	stuck = g.s;
-	/* A GPU has fewer queues than this has streams: some would share one with the stuck one. */
-	atomic_store(&blocked, !on_cuda());
+	atomic_store(&blocked, true);
 	ASSERT_OK(strait_stream_call(stuck, block, NULL));
-	for (int i = 0; i < STREAMS; i++)
+	for (uint64_t i = 0; i < n; i++)
 		ASSERT_OK(strait_stream_open(g.dev, &s[i]));
 	for (uint64_t k = 0; k < EACH; k++)
-		for (uint64_t i = 0; i < STREAMS; i++) {
+		for (uint64_t i = 0; i < n; i++) {
 			uint64_t at = i * (LEN / STREAMS);
 
 			p[i][k] = (struct params){ at, at, 1 + prng_below(&state, LEN / STREAMS), 99 };
 			g.s = s[i];
 			put(&g, STRAIT_READ, &p[i][k]);
 		}
-	for (int i = 0; i < STREAMS; i++) {
+	for (uint64_t i = 0; i < n; i++) {
 		ASSERT_OK(strait_stream_wait(s[i], STRAIT_FOREVER));
 		for (int k = 0; k < EACH; k++)
 			ASSERT_EQ(p[i][k].result, (int64_t)p[i][k].len);
 		region_expect(g.r, p[i][0].region_off, g.want + p[i][0].off, p[i][0].len);
 	}
-	if (!on_cuda())
-		ASSERT_EQ(strait_stream_wait(stuck, 0), -ETIMEDOUT);
+	ASSERT_EQ(strait_stream_wait(stuck, 0), -ETIMEDOUT);
 	atomic_store(&blocked, false);
-	for (int i = 0; i < STREAMS; i++)
+	for (uint64_t i = 0; i < n; i++)
 		strait_stream_close(s[i]);
 	g.s = stuck;
 	rig_close(&g);
