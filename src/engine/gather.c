@@ -77,6 +77,10 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 		p->len = p->ep ? min_u64(t->length, len - p->off) : 0;
 		p->kept = NULL;
 		any |= p->ep != NULL;
+		/* It may be the second time. */
+		g->item[i].skip = 0;
+		g->item[i].n = 0;
+		g->item[i].miss = false;
 	}
 	if (!any)
 		return;
