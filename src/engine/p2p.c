@@ -324,3 +324,30 @@ uint64_t p2p_move(const struct strait_transfer *t, uint64_t start, uint64_t end,
 	}
 	return at;
 }
+
+bool p2p_commands(const struct strait_transfer *t)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+
+	/* What the module can do is known when it has been asked about the file. */
+	return t->region->dev->import_kind && !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) &&
+	       (ctx->p2p.features & STRAIT_FEATURE_URING);
+}
+
+int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+	struct strait_uring where = { .file_offset = t->endpoint_offset + done,
+				      .region_offset = region_start(t->region) + t->region_offset + done };
+	struct os_command cmd = { .op = t->op == STRAIT_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE,
+				  .length = (uint32_t)min_u64(t->length - done, PIECE),
+				  .file = t->endpoint->ops->fd(t->endpoint, WAY_DIRECT) };
+	int handle = region_handle(ctx, t->region);
+
+	if (handle < 0)
+		return handle;
+	cmd.address = (uint64_t)handle;
+	memcpy(cmd.args, &where, sizeof(where));
+	*len = cmd.length;
+	return os_ring_command(ring, ctx->p2p.fd, &cmd, tag);
+}
