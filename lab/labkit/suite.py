@@ -92,6 +92,8 @@ def guest_root(kernel, build, tests, own):
         cli = tool('strait') or cli
     if os.path.exists(cli):
         root.program(cli, '/usr/bin/strait')
+    for path in filter(os.path.isfile, glob.glob(os.path.join(build, 'examples', 'example-*'))):
+        root.program(path, '/usr/bin/' + os.path.basename(path))
     for test in tests:
         root.program(test.path, '/lab/tests/' + test.name)
     helper = os.path.join(os.path.dirname(LAB), 'tests', 'lab', 'tap.sh')
