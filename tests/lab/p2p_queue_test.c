@@ -24,24 +24,25 @@ struct rig {
 	struct strait_region *r;
 	struct strait_queue *q;
 	unsigned char *want, *have;
+	uint64_t len;
 	int fd;
 };
 
 /* One thread to do it all: what is under way at the same time is on its ring. */
-static struct rig rig_open(const struct place *place)
+static struct rig rig_open(const struct place *place, uint64_t len)
 {
 	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 1, .queue_depth = 33 };
-	struct rig g = { .want = malloc(LEN), .have = malloc(LEN) };
+	struct rig g = { .want = malloc(len), .have = malloc(len), .len = len };
 
 	close(ko_open_p2p());
 	ASSERT_TRUE(g.want && g.have);
 	ASSERT_OK(strait_context_open(&opts, &g.ctx));
 	ASSERT_OK(strait_device_find(g.ctx, "vgpu:0", &g.dev));
-	g.fd = place_file(place, LEN, SEED, 0);
+	g.fd = place_file(place, len, SEED, 0);
 	ASSERT_OK(strait_file_import(g.ctx, g.fd, STRAIT_FILE_DIRECT, &g.ep));
-	ASSERT_OK(strait_region_alloc(g.dev, LEN, &g.r));
+	ASSERT_OK(strait_region_alloc(g.dev, len, &g.r));
 	ASSERT_OK(strait_queue_open(g.ctx, NULL, &g.q));
-	file_pattern(g.want, 0, LEN, SEED);
+	file_pattern(g.want, 0, len, SEED);
 	return g;
 }
 
@@ -87,14 +88,14 @@ static struct strait_result one(struct rig *g)
 
 static void expect_memory(struct rig *g)
 {
-	ASSERT_OK(strait_region_copy_out(g->r, 0, g->have, LEN));
-	ASSERT_MEMEQ(g->have, g->want, LEN);
+	ASSERT_OK(strait_region_copy_out(g->r, 0, g->have, g->len));
+	ASSERT_MEMEQ(g->have, g->want, g->len);
 }
 
 /* All of the file in one go, and written back changed. */
 TEST_VARIANTS_TIMEOUT(many_in_one_batch, struct place, places, 120)
 {
-	struct rig g = rig_open(v);
+	struct rig g = rig_open(v, LEN);
 	struct strait_stats stats = { .size = sizeof(stats) };
 	struct strait_transfer t[SLOTS];
 	uint64_t most = 0;
@@ -134,7 +135,7 @@ TEST_VARIANTS_TIMEOUT(many_in_one_batch, struct place, places, 120)
 /* One by one, all sizes, some not aligned and some past the end; each as soon as there is room. */
 TEST_VARIANTS_TIMEOUT(one_after_the_other, struct place, places, 120)
 {
-	struct rig g = rig_open(v);
+	struct rig g = rig_open(v, LEN);
 	uint64_t random = 5, p2p = 0, other = 0;
 	unsigned int flying = 0;
 
@@ -173,7 +174,7 @@ TEST_VARIANTS_TIMEOUT(one_after_the_other, struct place, places, 120)
 /* What comes while something long is under way does not wait for its end. */
 TEST_TIMEOUT(a_short_one_beside_a_long_one, 120)
 {
-	struct rig g = rig_open(&ext4);
+	struct rig g = rig_open(&ext4, LEN);
 	unsigned int passed = 0;
 
 	for (int i = 0; i < 10 && !passed; i++) {
@@ -213,19 +214,19 @@ static const struct fault {
 TEST_VARIANTS_TIMEOUT(a_ring_that_fails, struct fault, faults, 120)
 {
 	for (int nth = 1; nth < 8; nth++) {
-		struct rig g = rig_open(&places[0]);
+		struct rig g = rig_open(&places[0], MIB(4));
 		struct strait_transfer t[SLOTS];
 
-		ASSERT_OK(strait_region_fill(g.r, 0, 0xee, LEN));
+		ASSERT_OK(strait_region_fill(g.r, 0, 0xee, MIB(4)));
 		for (unsigned int i = 0; i < SLOTS; i++)
-			t[i] = request(&g, STRAIT_READ, i * (LEN / SLOTS), LEN / SLOTS, i);
+			t[i] = request(&g, STRAIT_READ, i * (MIB(4) / SLOTS), MIB(4) / SLOTS, i);
 		injected = v->call;
 		atomic_store(&in, nth);
 		os_inject = inject;
 		ASSERT_OK(strait_queue_submit(g.q, t, SLOTS / 2));
 		ASSERT_OK(strait_queue_submit(g.q, t + SLOTS / 2, SLOTS / 2));
 		for (unsigned int i = 0; i < SLOTS; i++)
-			ASSERT_EQ(one(&g).bytes, LEN / SLOTS);
+			ASSERT_EQ(one(&g).bytes, MIB(4) / SLOTS);
 		os_inject = NULL;
 		expect_memory(&g);
 		rig_close(&g);
@@ -235,7 +236,7 @@ TEST_VARIANTS_TIMEOUT(a_ring_that_fails, struct fault, faults, 120)
 /* Canceled while under way or before, and the queue closed with all of it in flight. */
 TEST_TIMEOUT(canceled, 120)
 {
-	struct rig g = rig_open(&ext4);
+	struct rig g = rig_open(&ext4, LEN);
 	struct strait_transfer t[SLOTS];
 	unsigned int canceled = 0;
 
@@ -257,7 +258,7 @@ TEST_TIMEOUT(canceled, 120)
 /* The memory goes away under what is queued. */
 TEST_TIMEOUT(the_memory_goes, 120)
 {
-	struct rig g = rig_open(&ext4);
+	struct rig g = rig_open(&ext4, LEN);
 	struct gpu_mem m = gpu_alloc(gpu_open(), PLAIN, MIB(1));
 	struct strait_transfer t[SLOTS];
 	struct strait_region *r;
@@ -302,7 +303,7 @@ static void look(void *arg)
 /* Each sees what the ones before it have left, and the stream's own work sees each. */
 TEST_TIMEOUT(in_the_order_of_a_stream, 120)
 {
-	struct rig g = rig_open(&ext4);
+	struct rig g = rig_open(&ext4, LEN);
 	unsigned char *seen = malloc(4 * MIB(1));
 	struct params p[8];
 	struct strait_stream *s;
