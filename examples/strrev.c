@@ -2,12 +2,12 @@
 /*
  * strrev: reverse the bytes of a file in device memory, through cuFile.
  *
- *	example-strrev [--device cuda|emu|host] FILE
+ *	example-strrev [--device cuda|vgpu|emu|host] FILE
  *
  * Reads FILE into device memory with cuFileRead(), reverses it there, writes it back with cuFileWrite(), and prints
  * what it was and what it is. A file that is not there is made, with "Hello, GDS World!" in it; run again, the text
- * is as it was. The device is the best one there is: a GPU, whose driver is opened and given the kernel below, or
- * the emulated device, on which a kernel is a function.
+ * is as it was. The device is the best one there is: a GPU, whose driver is opened and given the kernel below, the
+ * GPU of the lab, or the emulated device; a kernel of those is a function.
  */
 #include <cufile.h>
 #include <dlfcn.h>
@@ -73,15 +73,41 @@ static int host_reverse(struct text *t)
 	return 0;
 }
 
-/* The emulated device: cuFile knows memory that was allocated in its own context. */
+/* Devices whose kernels are functions: cuFile knows memory that was allocated in its own context. */
 static struct strait_context *context;
 static struct strait_device *emulated;
+static struct strait_region *region;
 
-static int emu_open(void)
+static int device_open(const char *name)
 {
 	int rc = strait_context_shared(&context);
 
-	return rc ? rc : strait_device_find(context, "emu:0", &emulated);
+	return rc ? rc : strait_device_find(context, name, &emulated);
+}
+
+static int emu_open(void)
+{
+	return device_open("emu:0");
+}
+
+static int vgpu_open(void)
+{
+	return device_open("vgpu:0");
+}
+
+/* Its memory is seen by the CPU, and known by where. */
+static void *vgpu_alloc(size_t n)
+{
+	void *at = NULL;
+
+	return strait_region_alloc(emulated, n, &region) || strait_region_map(region, &at) ? NULL : at;
+}
+
+static void vgpu_free(void *at)
+{
+	(void)at;
+	strait_region_close(region);
+	strait_context_close(context);
 }
 
 static void *emu_alloc(size_t n)
@@ -206,6 +232,7 @@ static void cuda_free(void *at)
 
 static const struct device devices[] = {
 	{ "cuda", cuda_open, cuda_alloc, cuda_reverse, cuda_free },
+	{ "vgpu", vgpu_open, vgpu_alloc, emu_reverse, vgpu_free },
 	{ "emu", emu_open, emu_alloc, emu_reverse, emu_free },
 	{ "host", host_open, host_alloc, host_reverse, free },
 };
@@ -269,7 +296,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	if (argc != (name ? 4 : 2)) {
-		fprintf(stderr, "usage: strrev [--device cuda|emu|host] FILE\n");
+		fprintf(stderr, "usage: strrev [--device cuda|vgpu|emu|host] FILE\n");
 		return 2;
 	}
 	descr.handle.fd = open_file(argv[argc - 1], &st);

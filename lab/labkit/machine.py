@@ -52,6 +52,7 @@ class Guest:
         self.bar = os.path.join(folder, 'bar')
         self.drive = os.path.join(folder, 'drive.img')
         self.agent = os.path.join(folder, 'agent')
+        self.monitor = os.path.join(folder, 'monitor')
         self.errors = os.path.join(folder, 'qemu.log')
         for path, size in ((self.bar, BAR_SIZE), (self.drive, DRIVE_SIZE), (self.report, 0), (self.console, 0)):
             with open(path, 'wb') as file:
@@ -72,10 +73,13 @@ class Guest:
                 '-smp', '2', '-m', '2048' if debug else '1024', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot',
                 '-kernel', self.kernel.image, '-initrd', initrd]
         args += ['-serial', 'mon:stdio' if self.shell else f'file:{self.console}', '-serial', f'file:{self.report}',
-                 '-chardev', f'socket,id=agent,path={self.agent},server=on,wait=off', '-serial', 'chardev:agent']
+                 '-chardev', f'socket,id=agent,path={self.agent},server=on,wait=off', '-serial', 'chardev:agent',
+                 '-qmp', f'unix:{self.monitor},server=on,wait=off',
+                 # Slots with a button, as real ones have: not by ACPI.
+                 '-global', 'ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off']
         if options.iommu != 'off':
             args += ['-device', 'intel-iommu,intremap=on']
-        args += ['-drive', f'file={self.drive},format=raw,if=none,id=drive,discard=unmap',
+        args += ['-blockdev', f'driver=raw,node-name=drive,discard=unmap,file.driver=file,file.filename={self.drive}',
                  '-object', f'memory-backend-file,id=gpu,mem-path={self.bar},size={BAR_SIZE},share=on']
         args += self.topology()
         args += ['-device', 'edu,dma_mask=0xffffffffffffffff']
@@ -98,8 +102,17 @@ class Guest:
                  'loglevel=4' if self.shell else 'loglevel=7']
         return ' '.join(word for word in words if word)
 
+    def slot(self, what):
+        """A device that can be taken out, as the emulator's monitor names it. ValueError if there is none."""
+        if what != 'drive':
+            raise ValueError('only the drive can be taken out')
+        if self.options.topology == 'flat':
+            raise ValueError('a device in the root complex cannot be taken out')
+        return {'driver': 'nvme', 'id': 'nvme', 'drive': 'drive', 'serial': 'strait0',
+                'bus': 'rp1' if self.options.topology == 'root-ports' else 'down1'}
+
     def topology(self):
-        drive, gpu = 'nvme,drive=drive,serial=strait0', 'ivshmem-plain,memdev=gpu'
+        drive, gpu = 'nvme,id=nvme,drive=drive,serial=strait0', 'ivshmem-plain,memdev=gpu'
         if self.options.topology == 'flat':
             return ['-device', drive, '-device', gpu]
         if self.options.topology == 'root-ports':

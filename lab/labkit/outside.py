@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A guest's device memory and drive, looked at from outside."""
+"""A guest's device memory and drive, looked at from outside, and what else a guest may ask of its host."""
 import hashlib
 import os
 import re
@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 import zlib
+
+from . import monitor
 
 LARGEST = 256 << 20
 
@@ -102,8 +104,10 @@ class Agent:
                     port.sendall(self.answer(line.decode(errors='replace').strip()).encode() + b'\n')
 
     def answer(self, line):
+        word, *rest = line.split() or ['']
+        ask = {'unplug': monitor.unplug, 'plug': monitor.plug}.get(word)
         try:
-            return 'ok ' + checksum(self.guest, *line.split())
+            return 'ok ' + (ask(self.guest, *rest) if ask else checksum(self.guest, word, *rest))
         except (TypeError, ValueError, OSError) as error:
             return f'error {error}'
 

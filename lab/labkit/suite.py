@@ -39,11 +39,15 @@ class Test:
         self.words = '' if words == '-' else words
         self.path = path if os.path.isabs(path) else os.path.join(build, path)
 
-    def number(self, tag, default):
+    def word(self, tag):
         for word in self.tags:
             if word.startswith(tag + '='):
-                return int(word.split('=', 1)[1])
-        return default
+                return word.split('=', 1)[1]
+        return None
+
+    def number(self, tag, default):
+        word = self.word(tag)
+        return default if word is None else int(word)
 
     def wanted(self, options):
         if 'long' in self.tags and not options.long:
@@ -92,8 +96,13 @@ def guest_root(kernel, build, tests, own):
         cli = tool('strait') or cli
     if os.path.exists(cli):
         root.program(cli, '/usr/bin/strait')
+    for path in filter(os.path.isfile, glob.glob(os.path.join(build, 'examples', 'example-*'))):
+        root.program(path, '/usr/bin/' + os.path.basename(path))
     for test in tests:
         root.program(test.path, '/lab/tests/' + test.name)
+        if test.word('with'):
+            path = os.path.join(build, test.word('with'))
+            root.program(path, '/lab/with/' + os.path.basename(path))
     helper = os.path.join(os.path.dirname(LAB), 'tests', 'lab', 'tap.sh')
     if os.path.exists(helper):
         root.file(helper, '/lab/tap.sh')

@@ -11,7 +11,8 @@
 #include "uapi/strait.h"
 
 #define PAGE 4096u
-#define PIECE MIB(16) /* between two looks at the clock; many commands of a drive */
+#define BRIDGE_PAGE KIB(64) /* what a GPU's driver gives away */
+#define PIECE MIB(16)	    /* between two looks at the clock; many commands of a drive */
 
 /* An endpoint's verdict for a device: route_reason + 1 and the module's reason. 0: not known. */
 #define VERDICT(why, reason) ((uint16_t)((((unsigned int)(why) + 1) & 0xff) | (unsigned int)(reason) << 8))
@@ -63,6 +64,12 @@ static int module_open(struct strait_context *ctx)
 	return 0;
 }
 
+/* Is its memory known to its own driver alone? */
+static bool is_bridged(const struct strait_device *dev)
+{
+	return dev->import_kind == STRAIT_IMPORT_NVP2P;
+}
+
 /* Does the module take memory of this kind? */
 static enum route_reason kind_known(const struct p2p *p, const struct strait_device *dev)
 {
@@ -73,21 +80,37 @@ static enum route_reason kind_known(const struct p2p *p, const struct strait_dev
 
 	if (!dev->import_kind)
 		return ROUTE_NO_PAGES;
-	return p->features & need[dev->import_kind] ? ROUTE_OK : ROUTE_NO_IMPORT;
+	if (p->features & need[dev->import_kind])
+		return ROUTE_OK;
+	return is_bridged(dev) ? ROUTE_NO_BRIDGE : ROUTE_NO_IMPORT;
 }
 
-/* Whole pages, with the bytes in them. */
+static uint64_t import_page(const struct strait_device *dev)
+{
+	return is_bridged(dev) ? BRIDGE_PAGE : PAGE;
+}
+
+/* Where in what import() takes the memory begins. */
+static uint64_t import_start(const struct strait_device *dev, const struct mem *m)
+{
+	return m->addr % import_page(dev);
+}
+
+/* Whole pages, with the bytes in them: by where the CPU sees them, or by the address that the GPU's driver knows. */
 static int import(const struct p2p *p, struct strait_device *dev, const struct mem *m, struct strait_ioc_import *out)
 {
-	uint64_t start, end;
+	uint64_t at = m->addr, page = import_page(dev), start, end;
 	void *cpu;
 	int rc;
 
-	rc = dev->ops->mem_map(dev, m, &cpu);
-	if (rc)
-		return rc;
-	start = align_down((uintptr_t)cpu, PAGE);
-	end = align_up((uintptr_t)cpu + m->len, PAGE);
+	if (!is_bridged(dev)) {
+		rc = dev->ops->mem_map(dev, m, &cpu);
+		if (rc)
+			return rc;
+		at = (uintptr_t)cpu;
+	}
+	start = align_down(at, page);
+	end = align_up(at + m->len, page);
 	*out = (struct strait_ioc_import){
 		.size = sizeof(*out), .kind = dev->import_kind, .fd = -1, .address = start, .length = end - start
 	};
@@ -120,6 +143,7 @@ static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint 
 		return VERDICT(rc == -ENOMEM || rc == -ENOSPC ? ROUTE_UNVERIFIED : ROUTE_NO_IMPORT, 0);
 	}
 	s.handle = check.handle = imp.handle;
+	s.start = import_start(dev, &s.mem);
 	rc = os_ioctl(ctx->p2p.fd, STRAIT_IOC_CHECK, &check);
 	if (rc || check.reason)
 		why = ROUTE_REFUSED;
@@ -181,6 +205,9 @@ static int region_handle(struct strait_context *ctx, struct strait_region *r)
 	if (!handle) {
 		rc = import(&ctx->p2p, r->dev, &r->mem, &imp);
 		handle = rc ? rc : (int)imp.handle;
+		/* The application's own copies are over when they say so, as everybody who gives GPU memory to peers wants. */
+		if (!rc && is_bridged(r->dev))
+			r->dev->ops->mem_sync_memops(r->dev, &r->mem, true);
 		/* Want of something may pass; memory of another kind stays that. */
 		if (!rc || rc == -EOPNOTSUPP || rc == -EFAULT)
 			atomic_store_explicit(&r->p2p, handle, memory_order_release);
@@ -198,10 +225,9 @@ void p2p_forget(struct strait_region *r)
 		release(&ctx->p2p, (uint32_t)handle);
 }
 
-/* Where the region's first byte lies in what was imported. */
 static uint64_t region_start(const struct strait_region *r)
 {
-	return r->mem.addr % PAGE;
+	return import_start(r->dev, &r->mem);
 }
 
 bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
@@ -244,6 +270,7 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 
 	if (f->host_memory)
 		return;
+	f->p2p_bridged = is_bridged(t->region->dev);
 	v = verdict(ctx, t->endpoint, t->region->dev);
 	f->module = ctx->p2p.status;
 	f->p2p_why = VERDICT_WHY(v);
@@ -323,4 +350,31 @@ uint64_t p2p_move(const struct strait_transfer *t, uint64_t start, uint64_t end,
 			*err = rc;
 	}
 	return at;
+}
+
+bool p2p_commands(const struct strait_transfer *t)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+
+	/* What the module can do is known when it has been asked about the file. */
+	return t->region->dev->import_kind && !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) &&
+	       (ctx->p2p.features & STRAIT_FEATURE_URING);
+}
+
+int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+	struct strait_uring where = { .file_offset = t->endpoint_offset + done,
+				      .region_offset = region_start(t->region) + t->region_offset + done };
+	struct os_command cmd = { .op = t->op == STRAIT_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE,
+				  .length = (uint32_t)min_u64(t->length - done, PIECE),
+				  .file = t->endpoint->ops->fd(t->endpoint, WAY_DIRECT) };
+	int handle = region_handle(ctx, t->region);
+
+	if (handle < 0)
+		return handle;
+	cmd.address = (uint64_t)handle;
+	memcpy(cmd.args, &where, sizeof(where));
+	*len = cmd.length;
+	return os_ring_command(ring, ctx->p2p.fd, &cmd, tag);
 }

@@ -19,6 +19,7 @@
 #include "engine/route.h"
 #include "region/region.h"
 
+struct os_ring;
 struct strait_context;
 
 struct p2p {
@@ -46,6 +47,11 @@ bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end);
  */
 uint64_t p2p_move(const struct strait_transfer *t, uint64_t start, uint64_t end, uint64_t deadline,
 		  const atomic_bool *cancel, int *err);
+
+/* Does the module move bytes of such a request by commands on a ring, too? */
+bool p2p_commands(const struct strait_transfer *t);
+/* Queue one for what follows the first @done bytes of a request; @len: how much of it. */
+int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len);
 
 /* The region is about to go. */
 void p2p_forget(struct strait_region *r);

@@ -51,6 +51,7 @@ static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, str
 				    .fd = s->ep->ops->fd(s->ep, WAY_DIRECT),
 				    .op = STRAIT_OP_READ,
 				    .file_offset = off,
+				    .region_offset = s->start,
 				    .length = b->len };
 	int rc;
 

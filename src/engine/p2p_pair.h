@@ -22,6 +22,7 @@ struct p2p_scratch {
 	struct strait_device *dev;
 	struct mem mem;
 	uint32_t handle;
+	uint64_t start; /* of @mem in what has that handle */
 };
 
 /*

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/util.h"
+#include "engine/p2p_ring.h"
 #include "os/os.h"
 
 #define DEFAULT_ENTRIES 1024
@@ -15,13 +16,17 @@
 
 enum entry_state { ENTRY_FREE, ENTRY_PENDING, ENTRY_RUNNING, ENTRY_DONE };
 
+/* How a transfer is run: by itself, which may take long; gathered with others; or as a command on a ring. */
+enum entry_kind { ENTRY_LARGE, ENTRY_SMALL, ENTRY_PEER, ENTRY_KINDS };
+
 struct entry {
 	struct list node;
 	struct strait_transfer t;
 	struct strait_result r;
 	enum entry_state state;
-	bool small;
+	enum entry_kind kind;
 	atomic_bool cancel;
+	struct p2p_item peer;
 };
 
 /* A task that takes transfers off the queue until none is left. */
@@ -33,6 +38,8 @@ struct pump {
 	unsigned int left; /* of a batch that another thread has begun with */
 	struct gather gather;
 	struct entry *batch[GATHER_MAX];
+	struct p2p_ring ring;
+	struct p2p_item *over[P2P_RING_MAX];
 };
 
 struct strait_queue {
@@ -43,12 +50,14 @@ struct strait_queue {
 	unsigned int n_entries;
 	struct list free, pending, done;
 	unsigned int n_free, n_done;
-	unsigned int n_small, n_large; /* pending */
-	unsigned int per_pump;	       /* small transfers that one pump takes at least, if there are as many */
-	unsigned int pumps;	       /* posted or running */
-	unsigned int busy;	       /* of those with a large transfer in hand, which may take long */
-	unsigned int helpers;	       /* waiters that do the work of one */
+	unsigned int n[ENTRY_KINDS]; /* pending */
+	unsigned int per_pump;	     /* small transfers that one pump takes at least, if there are as many */
+	unsigned int pumps;	     /* posted or running */
+	unsigned int busy;	     /* of those with a large transfer in hand, or a ring, which may take long */
+	unsigned int helpers;	     /* waiters that do the work of one */
 	unsigned int waiters;
+	bool peering; /* a pump has a ring, and can be woken to put more on it */
+	int wake;     /* to do so; -1 until it is needed */
 	bool closing;
 	struct pump *pump[WORKERS_MAX];
 };
@@ -97,6 +106,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 		free(q);
 		return -ENOMEM;
 	}
+	q->wake = -1;
 	list_init(&q->free);
 	list_init(&q->pending);
 	list_init(&q->done);
@@ -121,32 +131,35 @@ static void complete(struct strait_queue *q, struct entry *e)
 	q->n_done++;
 }
 
+static void take_entry(struct strait_queue *q, struct entry *e)
+{
+	q->n[e->kind]--;
+	e->state = ENTRY_RUNNING;
+	list_del(&e->node);
+}
+
 /* Takes the next transfer, and small ones that go with it. Called with the lock held. */
 static unsigned int take_batch(struct strait_queue *q, struct pump *p)
 {
 	struct entry *e = list_first(&q->pending, struct entry, node);
-	unsigned int n = 0, pumps = q->pumps - q->busy + q->helpers, share = (q->n_small + pumps - 1) / pumps;
+	unsigned int n = 0, pumps = q->pumps - q->busy + q->helpers, share = (q->n[ENTRY_SMALL] + pumps - 1) / pumps;
 
 	if (share < q->per_pump)
 		share = q->per_pump;
 	p->gather.n = 0;
 	p->gather.used = 0;
-	if (!e->small) {
-		q->n_large--;
-		e->state = ENTRY_RUNNING;
-		list_del(&e->node);
+	if (e->kind != ENTRY_SMALL) {
+		take_entry(q, e);
 		p->batch[n++] = e;
 		return n;
 	}
 	list_for_each_safe(it, tmp, &q->pending) {
 		e = list_entry(it, struct entry, node);
-		if (!e->small)
+		if (e->kind != ENTRY_SMALL)
 			continue;
 		if (n == share || !gather_add(&p->gather, &e->t, &e->r))
 			break;
-		q->n_small--;
-		e->state = ENTRY_RUNNING;
-		list_del(&e->node);
+		take_entry(q, e);
 		p->batch[n++] = e;
 	}
 	return n;
@@ -177,11 +190,97 @@ static void batch_done(struct strait_queue *q, struct pump *p, unsigned int n)
 		pthread_cond_broadcast(&q->done_cond);
 }
 
+/* The next transfer, if it is one for a ring. Called with the lock held. */
+static struct entry *next_peer(struct strait_queue *q)
+{
+	struct entry *e = list_empty(&q->pending) ? NULL : list_first(&q->pending, struct entry, node);
+
+	return e && e->kind == ENTRY_PEER ? e : NULL;
+}
+
+static void finish_peers(struct strait_queue *q, struct pump *p, unsigned int n)
+{
+	struct entry *e;
+
+	for (unsigned int i = 0; i < n; i++) {
+		e = container_of(p->over[i], struct entry, peer);
+		p2p_ring_finish(&e->peer);
+		transfer_end(&e->t, 1);
+	}
+	pthread_mutex_lock(&q->lock);
+	for (unsigned int i = 0; i < n; i++)
+		complete(q, container_of(p->over[i], struct entry, peer));
+	if (n && q->waiters)
+		pthread_cond_broadcast(&q->done_cond);
+	pthread_mutex_unlock(&q->lock);
+}
+
+/* Called with the lock held. */
+static unsigned int add_peers(struct strait_queue *q, struct p2p_ring *ring)
+{
+	unsigned int n = 0;
+	struct entry *e;
+
+	for (; p2p_ring_room(ring) && (e = next_peer(q)); n++) {
+		take_entry(q, e);
+		e->peer = (struct p2p_item){ .t = &e->t, .result = &e->r, .cancel = &e->cancel };
+		p2p_ring_add(ring, &e->peer);
+	}
+	return n;
+}
+
+/* Until nothing is on the ring and the next transfer, if there is one, is none for it. */
+static void drive_peers(struct strait_queue *q, struct pump *p)
+{
+	unsigned int flying = 0, n;
+
+	do {
+		pthread_mutex_lock(&q->lock);
+		flying += add_peers(q, &p->ring);
+		pthread_mutex_unlock(&q->lock);
+		n = p2p_ring_step(&p->ring, p->over);
+		finish_peers(q, p, n);
+		flying -= n;
+	} while (flying);
+}
+
+/*
+ * Puts transfers on a ring and sees them to their end. False: there is no ring. Called with the lock held, which is
+ * not held meanwhile.
+ */
+static bool pump_peers(struct strait_queue *q, struct pump *p)
+{
+	bool first;
+	int rc;
+
+	if (q->wake < 0 && os_event_fd(&q->wake))
+		q->wake = -1;
+	first = !q->peering && q->wake >= 0;
+	q->peering |= first;
+	q->busy++;
+	pthread_mutex_unlock(&q->lock);
+	rc = p2p_ring_open(&p->ring, q->ctx, first ? q->wake : -1);
+	if (!rc) {
+		drive_peers(q, p);
+		p2p_ring_close(&p->ring);
+	}
+	pthread_mutex_lock(&q->lock);
+	q->busy--;
+	if (first)
+		q->peering = false;
+	return !rc;
+}
+
 /* Called with the lock held, which is not held meanwhile. */
 static void pump_once(struct strait_queue *q, struct pump *p)
 {
-	unsigned int n = take_batch(q, p);
-	bool large = !p->gather.n;
+	unsigned int n;
+	bool large;
+
+	if (next_peer(q) && (pump_peers(q, p) || list_empty(&q->pending)))
+		return;
+	n = take_batch(q, p);
+	large = !p->gather.n;
 
 	q->busy += large;
 	pthread_mutex_unlock(&q->lock);
@@ -243,7 +342,8 @@ static struct pump *take_pump(struct strait_queue *q, unsigned int n)
 /* A pump for work that no other one is there for, or NULL. */
 static struct pump *find_pump(struct strait_queue *q)
 {
-	unsigned int want = q->n_large + (q->n_small + q->per_pump - 1) / q->per_pump;
+	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + q->per_pump - 1) / q->per_pump +
+			    (q->n[ENTRY_PEER] && !q->peering);
 	struct pump *p = q->pumps - q->busy < want ? take_pump(q, q->ctx->workers.max) : NULL;
 
 	q->pumps += p != NULL;
@@ -255,7 +355,8 @@ static void help(struct strait_queue *q, unsigned int min)
 {
 	struct pump *p = NULL;
 
-	while (q->n_done < min && !list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->small) {
+	while (q->n_done < min && !list_empty(&q->pending) &&
+	       list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL) {
 		if (!p) {
 			p = take_pump(q, q->ctx->workers.max + 1);
 			if (!p)
@@ -278,7 +379,7 @@ static void start_pumps(struct strait_queue *q)
 	for (;;) {
 		pthread_mutex_lock(&q->lock);
 		p = find_pump(q);
-		more = !q->n_large && q->pumps - q->busy > 1;
+		more = !q->n[ENTRY_LARGE] && q->pumps - q->busy > 1;
 		pthread_mutex_unlock(&q->lock);
 		if (!p)
 			break;
@@ -295,6 +396,31 @@ static void start_pumps(struct strait_queue *q)
 	}
 }
 
+/* How requests of one kind between the same two travel: mostly the answer is the one for the request before. */
+struct kinds {
+	const struct strait_transfer *last;
+	bool gathers, peers;
+};
+
+static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
+{
+	const struct strait_transfer *last = k->last;
+
+	if (!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op ||
+	    last->routes != t->routes) {
+		k->peers = p2p_commands(t);
+		k->gathers = gather_takes(t);
+	}
+	k->last = t;
+	if (k->peers) {
+		if (p2p_ring_takes(t))
+			return ENTRY_PEER;
+		/* Where some of it may go by p2p it depends on each. */
+		k->gathers = gather_takes(t);
+	}
+	return k->gathers && gather_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;
+}
+
 /*
  * Small transfers that are read in place, by who submits them: that takes less time than to wake a thread. What the
  * device does not do at once is left to one all the same, as the caller may have to do something for it to get on.
@@ -305,7 +431,7 @@ static void start_here(struct strait_queue *q)
 	unsigned int n;
 
 	pthread_mutex_lock(&q->lock);
-	if (q->pumps == q->busy && !list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->small)
+	if (q->pumps == q->busy && !list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL)
 		p = take_pump(q, q->ctx->workers.max + 1);
 	if (!p) {
 		pthread_mutex_unlock(&q->lock);
@@ -332,38 +458,30 @@ static void start_here(struct strait_queue *q)
 }
 
 /*
- * Copies the requests into their entries; how many of them are small. @place: they can be read where they are,
+ * Copies the requests into their entries; how many there are of each kind. @place: they can be read where they are,
  * which takes the CPU no time.
  */
-static unsigned int fill_entries(struct list *batch, const struct strait_transfer *t, bool *place)
+static void fill_entries(struct list *batch, const struct strait_transfer *t, unsigned int n[ENTRY_KINDS], bool *place)
 {
-	const struct strait_transfer *last = NULL;
-	unsigned int n = 0;
-	bool gathers = false;
+	struct kinds k = { 0 };
 
+	*place = t->op == STRAIT_READ && t->endpoint->ops->unchanged(t->endpoint);
 	list_for_each(it, batch) {
 		struct entry *e = list_entry(it, struct entry, node);
 
 		e->t = *t;
-		/* The answer is mostly the one for the request before. */
-		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op ||
-		    last->routes != t->routes)
-			gathers = gather_takes(t);
-		if (!last)
-			*place = t->op == STRAIT_READ && t->endpoint->ops->unchanged(t->endpoint);
-		e->small = gathers && gather_fits(t);
+		e->kind = kind_of(&k, t);
 		atomic_store_explicit(&e->cancel, false, memory_order_relaxed);
-		n += e->small;
-		last = t++;
+		n[e->kind]++;
+		t++;
 	}
-	return n;
 }
 
 int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsigned int n)
 {
 	struct list batch = LIST_INIT(batch);
-	unsigned int small = 0;
-	bool place = false;
+	unsigned int kinds[ENTRY_KINDS] = { 0 };
+	bool place = false, wake = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&q->lock);
@@ -384,8 +502,8 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		return rc;
 
 	rc = transfer_begin_all(q->ctx, t, n);
-	if (!rc)
-		small = fill_entries(&batch, t, &place);
+	if (!rc && n)
+		fill_entries(&batch, t, kinds, &place);
 
 	pthread_mutex_lock(&q->lock);
 	list_for_each_safe(it, tmp, &batch) {
@@ -400,11 +518,14 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		pthread_cond_broadcast(&q->done_cond); /* they looked as if in flight */
 	} else {
 		q->per_pump = place ? GATHER_MAX : SMALL_PER_PUMP;
-		q->n_small += small;
-		q->n_large += n - small;
+		for (int i = 0; i < ENTRY_KINDS; i++)
+			q->n[i] += kinds[i];
+		wake = kinds[ENTRY_PEER] && q->peering;
 	}
 	pthread_mutex_unlock(&q->lock);
-	if (!rc && place && small == n)
+	if (wake)
+		os_event_signal(q->wake);
+	if (!rc && place && kinds[ENTRY_SMALL] == n)
 		start_here(q);
 	if (!rc)
 		start_pumps(q);
@@ -452,12 +573,7 @@ static bool cancel_entry(struct strait_queue *q, struct entry *e, struct list *o
 	}
 	if (e->state != ENTRY_PENDING)
 		return false;
-	if (e->small)
-		q->n_small--;
-	else
-		q->n_large--;
-	e->state = ENTRY_RUNNING;
-	list_del(&e->node);
+	take_entry(q, e);
 	list_add_tail(out, &e->node);
 	return true;
 }
@@ -515,6 +631,8 @@ void queue_close(struct strait_queue *q)
 	pthread_mutex_unlock(&q->lock);
 	for (unsigned int i = 0; i < WORKERS_MAX; i++)
 		free(q->pump[i]);
+	if (q->wake >= 0)
+		os_close(q->wake);
 	pthread_cond_destroy(&q->done_cond);
 	pthread_mutex_destroy(&q->lock);
 	free(q->entries);

@@ -162,6 +162,10 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 		str_format(v->why, sizeof(v->why), "strait.ko does not take memory of %s", f->device);
 		str_copy(v->fix, sizeof(v->fix), "needs a kernel with PCI P2PDMA; dmesg may say more");
 		break;
+	case ROUTE_NO_BRIDGE:
+		str_format(v->why, sizeof(v->why), "strait.ko has no bridge to the driver of %s", f->device);
+		str_copy(v->fix, sizeof(v->fix), "load strait_nvp2p, built for that driver");
+		break;
 	case ROUTE_NO_DIRECT:
 		str_format(v->why, sizeof(v->why), "no direct I/O: %s",
 			   f->ep->direct_why ? f->ep->direct_why : "the file has none");
@@ -202,6 +206,16 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 	}
 }
 
+/* Until a block has arrived on this machine nobody knows whether one does. */
+static void mark_unverified(const struct route_facts *f, enum route_reason reason, struct strait_route_verdict *v)
+{
+	size_t n = strlen(v->why);
+
+	if (f->p2p_bridged && (reason == ROUTE_NO_MODULE || reason == ROUTE_NO_BRIDGE || reason == ROUTE_NO_IMPORT ||
+			       reason == ROUTE_UNVERIFIED))
+		str_copy(v->why + n, sizeof(v->why) - n, "; not verified on hardware");
+}
+
 void route_explain(const struct route_facts *f, const struct route_decision *d,
 		   struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT])
 {
@@ -240,6 +254,8 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 			break;
 		default:
 			explain_refused(f, d->reason[r], v);
+			if (r == STRAIT_ROUTE_P2P)
+				mark_unverified(f, d->reason[r], v);
 		}
 	}
 }

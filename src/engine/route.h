@@ -18,6 +18,7 @@ enum route_reason {
 	ROUTE_NO_MODULE,   /* p2p: no strait.ko */
 	ROUTE_NO_PAGES,	   /* p2p: nothing makes the device's memory known to the kernel */
 	ROUTE_NO_IMPORT,   /* p2p: the module does not take the memory */
+	ROUTE_NO_BRIDGE,   /* p2p: the module has no bridge to the memory's driver */
 	ROUTE_NO_DIRECT,   /* p2p: no direct I/O */
 	ROUTE_REFUSED,	   /* p2p: the module refuses the file */
 	ROUTE_UNVERIFIED,  /* p2p: drive and device not tried yet, and not with this file */
@@ -54,6 +55,7 @@ struct route_facts {
 	/* of endpoint and region together */
 	bool p2p_usable;
 	bool p2p_cached;	   /* most of what it would read is in memory, and a copy engine reads that sooner */
+	bool p2p_bridged;	   /* by way of the device's driver, which no hardware has been tried with */
 	enum route_reason p2p_why; /* if not */
 	uint32_t p2p_reason;	   /* STRAIT_REASON_* behind ROUTE_REFUSED */
 };

@@ -199,25 +199,38 @@ static void run_plain(const struct strait_transfer *t, uint32_t mask, const stru
 		run_job(t, mask, terms->deadline, terms->cancel, terms->apart, result);
 }
 
+/* [start, end) of the endpoint. */
+static struct strait_transfer part_of(const struct strait_transfer *t, uint64_t start, uint64_t end)
+{
+	struct strait_transfer part = *t;
+
+	part.endpoint_offset = start;
+	part.region_offset += start - t->endpoint_offset;
+	part.length = end - start;
+	return part;
+}
+
+static void add_result(struct strait_result *result, const struct strait_result *r)
+{
+	result->bytes += r->bytes;
+	result->status = r->status;
+	result->device_status = r->device_status;
+	result->routes |= r->routes;
+	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++)
+		result->route_bytes[i] += r->route_bytes[i];
+}
+
 /* [start, end) of the endpoint by other routes, added to what there is of the result. False: that was the last. */
 static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t start, uint64_t end,
 		     const struct terms *terms, struct strait_result *result)
 {
+	struct strait_transfer part = part_of(t, start, end);
 	struct strait_result r = { 0 };
-	struct strait_transfer part = *t;
 
 	if (start >= end)
 		return true;
-	part.endpoint_offset = start;
-	part.region_offset += start - t->endpoint_offset;
-	part.length = end - start;
 	run_plain(&part, mask, terms, &r);
-	result->bytes += r.bytes;
-	result->status = r.status;
-	result->device_status = r.device_status;
-	result->routes |= r.routes;
-	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++)
-		result->route_bytes[i] += r.route_bytes[i];
+	add_result(result, &r);
 	return !r.status && r.bytes == end - start;
 }
 
@@ -252,23 +265,40 @@ static void run_p2p(const struct strait_transfer *t, uint32_t mask, const struct
 		run_part(t, others, at, first + t->length, terms, result);
 }
 
-void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
-		      struct strait_result *result)
+static void run(const struct strait_transfer *t, const struct terms *terms, struct strait_result *result)
 {
-	const struct terms terms = { deadline, cancel, apart };
-	struct strait_context *ctx = t->endpoint->owner;
 	struct route_facts facts;
 	struct route_decision way;
 
-	memset(result, 0, sizeof(*result));
-	result->user_data = t->user_data;
 	transfer_facts(t, false, &facts);
 	route_decide(&facts, &way);
 	if (way.code)
 		result->status = way.code;
 	else if (t->length && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
-		run_p2p(t, way.mask, &terms, result);
+		run_p2p(t, way.mask, terms, result);
 	else if (t->length)
-		run_plain(t, way.mask, &terms, result);
+		run_plain(t, way.mask, terms, result);
+}
+
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
+		      struct strait_result *result)
+{
+	const struct terms terms = { deadline, cancel, apart };
+	struct strait_context *ctx = t->endpoint->owner;
+
+	memset(result, 0, sizeof(*result));
+	result->user_data = t->user_data;
+	run(t, &terms, result);
 	stats_transfer(&ctx->stats, t->op, result);
+}
+
+void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomic_bool *cancel,
+		     struct strait_result *result)
+{
+	const struct terms terms = { UINT64_MAX, cancel, false };
+	struct strait_transfer rest = part_of(t, t->endpoint_offset + done, t->endpoint_offset + t->length);
+	struct strait_result r = { 0 };
+
+	run(&rest, &terms, &r);
+	add_result(result, &r);
 }

@@ -29,6 +29,13 @@ bool transfer_is_small(const struct strait_transfer *t);
 void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
 		      struct strait_result *result);
 
+/*
+ * Runs what is left of a request, of which the first @done bytes have been moved already, and adds it to its result.
+ * Does not count it.
+ */
+void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomic_bool *cancel,
+		     struct strait_result *result);
+
 /* The short path: one call, no thread. -EAGAIN when it does not apply just now. */
 int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "os/inject.h"
 #include "os/ring.h"
@@ -56,6 +57,24 @@ int os_ring_write(struct os_ring *ring, int fd, const void *buf, size_t len, uin
 	if (!sqe)
 		return -EAGAIN;
 	io_uring_prep_write(sqe, fd, buf, (unsigned int)len, off);
+	io_uring_sqe_set_data(sqe, tag);
+	return 0;
+}
+
+int os_ring_command(struct os_ring *ring, int fd, const struct os_command *cmd, void *tag)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
+
+	if (!sqe)
+		return -EAGAIN;
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = fd;
+	sqe->cmd_op = cmd->op;
+	sqe->addr = cmd->address;
+	sqe->len = cmd->length;
+	sqe->file_index = (uint32_t)cmd->file;
+	memcpy(&sqe->addr3, cmd->args, sizeof(cmd->args));
 	io_uring_sqe_set_data(sqe, tag);
 	return 0;
 }

@@ -9,12 +9,22 @@
 
 struct os_ring;
 
+struct os_command {
+	uint32_t op;
+	uint32_t length;
+	uint64_t address;
+	int file;
+	uint64_t args[2];
+};
+
 int os_ring_open(unsigned int depth, struct os_ring **ret);
 void os_ring_close(struct os_ring *ring);
 
 /* Queue one request; -EAGAIN when the ring is full. @tag comes back with its result. */
 int os_ring_read(struct os_ring *ring, int fd, void *buf, size_t len, uint64_t off, void *tag);
 int os_ring_write(struct os_ring *ring, int fd, const void *buf, size_t len, uint64_t off, void *tag);
+/* A command of the driver behind @fd, as its header lays it out. */
+int os_ring_command(struct os_ring *ring, int fd, const struct os_command *cmd, void *tag);
 
 /*
  * Hand what is queued to the kernel, in order: how many were handed over, or a negative errno for none.

@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "os/os.h"
+#include "uapi/strait.h"
 
 static int attribute(cu_device ordinal, int which)
 {
@@ -63,6 +64,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 	dev->priv = cd;
 	describe(cd);
 	dev->numa_node = numa_node_of(cd->pci);
+	dev->import_kind = STRAIT_IMPORT_NVP2P;
 	dev->caps = STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_MMIO | (cd->dmabuf ? STRAIT_DEVICE_DMABUF : 0) |
 		    (cd->read_only ? STRAIT_DEVICE_REGISTER_FILE : 0) |
 		    (cu.stream_wait_value ? STRAIT_DEVICE_STREAMS : 0);

@@ -2,11 +2,13 @@
 /* Memory the driver knows, and the moving of its bytes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "fakecuda/internal.h"
+#include "uapi/strait_vgpu.h"
 
 struct list memories = LIST_INIT(memories);
 
@@ -93,8 +95,18 @@ void span_put(struct span *s)
 	pthread_mutex_unlock(&fake_lock);
 }
 
+/* In the lab memory can be that of its GPU, whose driver peers of a GPU talk to. */
+static bool on_vgpu(void)
+{
+	return getenv("FAKECUDA_VGPU") != NULL;
+}
+
 void copy_bytes(char *dst, const char *src, size_t len)
 {
+	if (on_vgpu()) {
+		memcpy(dst, src, len);
+		return;
+	}
 	while (len) {
 		struct iovec to = { dst, len }, from = { (void *)src, len };
 		ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
@@ -172,24 +184,47 @@ void memory_context_gone(cu_context ctx)
 	}
 }
 
+/* Memory of the lab's GPU, at an address that its driver knows. The descriptor, or -1. */
+static int vgpu_new(size_t len, void **at)
+{
+	struct strait_vgpu_alloc a = { .size = sizeof(a), .kind = STRAIT_VGPU_MEM_PLAIN, .length = len };
+	int fd = open("/dev/strait_vgpu0", O_RDWR | O_CLOEXEC);
+	char *room = mmap(NULL, len + KIB(64), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (fd < 0 || room == MAP_FAILED || ioctl(fd, STRAIT_VGPU_ALLOC, &a))
+		return -1;
+	room += align_up((uintptr_t)room, KIB(64)) - (uintptr_t)room;
+	*at = mmap(room, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)a.mmap_offset);
+	return fd;
+}
+
+static int memfd_new(size_t len, bool managed, void **cpu, void **gpu)
+{
+	int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
+
+	if (fd < 0 || ftruncate(fd, (off_t)len))
+		return -1;
+	*cpu = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	/* What the GPU calls its address is there for the CPU as well, only not to be touched. */
+	*gpu = managed ? *cpu : mmap(NULL, len, PROT_NONE, MAP_SHARED, fd, 0);
+	return fd;
+}
+
 static cu_result device_new(enum kind kind, cu_context ctx, size_t len, cu_ptr *ptr)
 {
 	size_t mapped = (size_t)align_up(len, KIB(64));
+	void *cpu = MAP_FAILED, *gpu = MAP_FAILED;
 	struct memory *m;
-	void *cpu, *gpu;
 	int fd;
 
 	if (!len)
 		return CU_INVALID_VALUE;
 	if (mapped > fake_machine.memory - devices[ctx->device].used)
 		return CU_OUT_OF_MEMORY;
-	fd = memfd_create("fake-gpu", MFD_CLOEXEC);
-	if (fd < 0 || ftruncate(fd, (off_t)mapped))
-		return CU_OPERATING_SYSTEM;
-	cpu = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	/* What the GPU calls its address is there for the CPU as well, only not to be touched. */
-	gpu = kind == MANAGED ? cpu : mmap(NULL, mapped, PROT_NONE, MAP_SHARED, fd, 0);
-	if (cpu == MAP_FAILED || gpu == MAP_FAILED)
+	fd = on_vgpu() ? vgpu_new(mapped, &cpu) : memfd_new(mapped, kind == MANAGED, &cpu, &gpu);
+	if (on_vgpu())
+		gpu = cpu;
+	if (fd < 0 || cpu == MAP_FAILED || gpu == MAP_FAILED)
 		return CU_OPERATING_SYSTEM;
 	memset(cpu, 0xdb, mapped);
 	devices[ctx->device].used += mapped;

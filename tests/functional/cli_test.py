@@ -794,6 +794,7 @@ def bench_measures():
         for row in rows:
             expect(row['bytes'] == row['ops'] * row['block'] and row['ops'] > 0, row)
             expect(row['gb_per_s'] > 0 and row['ops_per_s'] > 0 and row['cpu_cores'] >= 0, row)
+            expect(row['cpu_ms_per_gib'] >= 0 and row['machine_cpu_ms_per_gib'] >= 0, row)
             lat = row['latency_us']
             expect(0 < lat['p50'] <= lat['p99'] <= lat['max'] and lat['avg'] <= lat['max'], row)
             expect(sum(row['routes'].values()) == row['bytes'], row)
@@ -804,6 +805,9 @@ def bench_measures():
         for word in ('64K', '1M', 'GB/s', 'read', 'randread', 'block size'):
             expect(word in text, f'{word} is not in the plot: {text}')
         strait('bench', 'file', file, '--seconds', '0.05', '--plot', plot)
+        mine, staged = report('bench', 'file', file, '--seconds', '0', '--device', 'emu:0', '--compare', 'staged')['results']
+        expect(mine['ratio_to_staged'] > 0 and 'ratio_to_staged' not in staged, mine)
+        expect(staged['series'] == 'staged' and staged['routes']['staged'] == staged['bytes'] == 8 << 20, staged)
         expect(len(xml.dom.minidom.parse(plot).getElementsByTagName('rect')) == 2, 'one bar and the background')
         expect(read(file) and os.path.getsize(file) == 8 << 20, 'reading changes nothing')
 

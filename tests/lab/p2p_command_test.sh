@@ -7,7 +7,7 @@ drive=/dev/nvme0n1
 
 [ -e /dev/strait ] || skip_all "there is no /dev/strait"
 [ -z "$LAB_NO_P2PDMA" ] || skip_all "$LAB_NO_P2PDMA"
-plan 6
+plan 9
 modprobe ext4
 mkfs.ext4 -q -F $drive >/dev/null 2>&1 && mount -t ext4 $drive /mnt
 dd if=/dev/urandom of=/mnt/file bs=65536 count=64 conv=fsync 2>/dev/null
@@ -23,4 +23,14 @@ echo text >/tmp/file
 strait explain /tmp/file vgpu:0 >/tmp/explain
 check "a file in memory is refused, with the reason" grep -q 'p2p *no: no direct I/O: tmpfs' /tmp/explain
 check "verify finds what it wrote" strait verify /mnt --device vgpu:0 --size 4M
+# What it costs, by p2p and staged: the table is for who reads the log.
+strait bench file /mnt/bench --size 64M --device vgpu:0 --direct --block 1M,16M --mode read,write --seconds 0 \
+	--compare staged --keep >/tmp/bench 2>&1
+check "bench compares p2p with staged" grep -q ' p2p$' /tmp/bench
+sed 's/^/# /' /tmp/bench
+strait bench file /mnt/bench --device vgpu:0 --direct --block 16M --seconds 0 --compare staged --json >/tmp/json 2>/dev/null
+equal "both are in it" "$(grep -c '"series"' /tmp/json)" 2
+check "with what the CPUs had to do" awk -F '[:,]' '
+	/"machine_cpu_ms_per_gib"/ { ms[n++] = $2 }
+	END { exit !(n == 2 && ms[0] + 0 < ms[1] + 0) }' /tmp/json
 finish

@@ -343,8 +343,8 @@ TEST(a_fabric_that_loses_bytes)
 
 #define QUEUED 32
 
-/* Queued, and in the order of a stream. */
-TEST(queued_and_in_stream_order)
+/* In a queue; p2p_queue_test has more of it. */
+TEST(queued)
 {
 	struct strait_transfer t[QUEUED];
 	struct strait_result res[QUEUED];

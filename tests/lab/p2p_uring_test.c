@@ -261,3 +261,71 @@ TEST_TIMEOUT(neighbours, 120)
 	ASSERT_EQ(j.go[0], 1);
 	io_uring_queue_exit(&ring);
 }
+
+#define SMALL KIB(4)
+
+static void prepare_plain(struct io_uring *ring, bool write, int file, void *buf, uint64_t off, uint64_t tag)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+
+	ASSERT_TRUE(sqe);
+	if (write)
+		io_uring_prep_write(sqe, file, buf, SMALL, off);
+	else
+		io_uring_prep_read(sqe, file, buf, SMALL, off);
+	sqe->user_data = tag;
+}
+
+static void all_of(struct io_uring *ring)
+{
+	ASSERT_EQ(io_uring_submit(ring), DEPTH);
+	for (unsigned int i = 0; i < DEPTH; i++)
+		ASSERT_EQ(reap(ring, NULL), SMALL);
+}
+
+/*
+ * Blocks that follow each other, one for the device and one for ordinary memory in turns, handed over together: what
+ * the block layer would like to make one request of, and must not.
+ */
+TEST_VARIANTS_TIMEOUT(neighbours_in_one_batch, struct place, places, 120)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, MIB(1), SEED, O_DIRECT);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, MIB(1));
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	unsigned char *want = malloc(MIB(1)), *ram;
+	struct io_uring ring;
+
+	ASSERT_TRUE(want && !posix_memalign((void **)&ram, 4096, MIB(1)));
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	for (unsigned int round = 0; round < 20; round++) {
+		bool write = round % 2;
+
+		fill(m.p, MIB(1), round);
+		fill(ram, MIB(1), round + 100);
+		for (unsigned int i = 0; i < DEPTH; i++) {
+			uint64_t off = i * SMALL;
+
+			if ((i + round / 2) % 2)
+				prepare_plain(&ring, write, file, ram + off, off, i);
+			else
+				prepare(&ring, ko, write ? STRAIT_URING_WRITE : STRAIT_URING_READ, handle, file, off,
+					off, SMALL, i);
+			if (write)
+				memcpy(want + off, (i + round / 2) % 2 ? ram + off : m.p + off, SMALL);
+		}
+		all_of(&ring);
+		if (write)
+			continue;
+		/* What the round before wrote, or what was there at first. */
+		if (!round)
+			file_pattern(want, 0, MIB(1), SEED);
+		for (unsigned int i = 0; i < DEPTH; i++)
+			ASSERT_MEMEQ(((i + round / 2) % 2 ? ram : m.p) + i * SMALL, want + i * SMALL, SMALL);
+	}
+	ASSERT_EQ(pread(file, ram, DEPTH * SMALL, 0), DEPTH * SMALL);
+	ASSERT_MEMEQ(ram, want, DEPTH * SMALL);
+	io_uring_queue_exit(&ring);
+	free(ram);
+	close(file);
+	place_unmount();
+}

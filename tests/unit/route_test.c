@@ -140,6 +140,7 @@ static const struct p2p_row {
 	{ "no-module", ROUTE_NO_MODULE, 0, "no strait.ko" },
 	{ "no-pages", ROUTE_NO_PAGES, 0, "nothing makes memory of vgpu:0 known" },
 	{ "no-import", ROUTE_NO_IMPORT, 0, "does not take memory of vgpu:0" },
+	{ "no-bridge", ROUTE_NO_BRIDGE, 0, "no bridge to the driver of vgpu:0" },
 	{ "no-direct", ROUTE_NO_DIRECT, 0, "no direct I/O" },
 	{ "refused", ROUTE_REFUSED, STRAIT_REASON_NOT_PCI, "not a PCI device" },
 	{ "refused-why-ever", ROUTE_REFUSED, 200, "does not know" },
@@ -172,6 +173,25 @@ TEST_VARIANTS(says_why_not_p2p, struct p2p_row, p2p_rows)
 	f.routes = P2P;
 	route_decide(&f, &d);
 	ASSERT_EQ(d.code, -EOPNOTSUPP);
+}
+
+/* Memory by way of a driver that no hardware has been tried with: said until a block has arrived. */
+TEST_VARIANTS(says_what_is_not_verified, struct p2p_row, p2p_rows)
+{
+	bool known = v->why == ROUTE_NO_DIRECT || v->why == ROUTE_REFUSED || v->why == ROUTE_PAIR ||
+		     v->why == ROUTE_UNALIGNED || v->why == ROUTE_NO_PAGES;
+	struct route_facts f = { .device = "cuda:0", .ep = &plain, .length = MIB(1), .p2p_bridged = true };
+	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+	struct route_decision d;
+
+	f.p2p_why = v->why;
+	route_decide(&f, &d);
+	route_explain(&f, &d, verdict);
+	ASSERT_EQ(!strstr(verdict[STRAIT_ROUTE_P2P].why, "not verified on hardware"), known);
+	f.p2p_usable = true;
+	route_decide(&f, &d);
+	route_explain(&f, &d, verdict);
+	ASSERT_FALSE(strstr(verdict[STRAIT_ROUTE_P2P].why, "not verified"));
 }
 
 /* Every reason of the module fits its field. */

@@ -67,6 +67,7 @@ enum bench_series {
 	BENCH_STRAIT,
 	BENCH_HOST,   /* plain pread and pwrite, for comparison */
 	BENCH_CUFILE, /* NVIDIA's library, for comparison */
+	BENCH_STAGED, /* Strait, by that route and no other, for comparison */
 	BENCH_SERIES,
 };
 
@@ -78,7 +79,8 @@ struct bench_row {
 	struct bench_load load;
 	uint64_t bytes, ops, ns;
 	double avg_us, p50_us, p99_us, max_us;
-	double cpus; /* CPU time by wall time */
+	double cpus;		       /* CPU time by wall time */
+	double cpu_ms_gib, all_ms_gib; /* CPU time per GiB: of this program, and of the whole machine */
 	uint64_t route_bytes[STRAIT_ROUTE_COUNT];
 	double ratio[BENCH_SERIES]; /* Strait's to the row of that series, 0 without one */
 };
@@ -126,7 +128,7 @@ void bench_done(struct bench_worker *w, uint64_t start_ns, uint64_t bytes);
 void bench_failed(struct bench_worker *w, int err, const struct strait_transfer *t, const struct strait_result *result);
 
 /* One row, through Strait and by plain I/O. Return an exit code, having said what was wrong. */
-int bench_strait(const struct bench_load *load, struct target *t, struct strait_endpoint *ep,
+int bench_strait(const struct bench_load *load, const struct target *t, uint32_t routes, struct strait_endpoint *ep,
 		 struct strait_region *region, struct bench_row *row);
 int bench_host(const struct bench_load *load, enum bench_cache cache, struct bench_row *row);
 /* The same by NVIDIA's library. False if it cannot: @c->why says why, and it is not asked again. */

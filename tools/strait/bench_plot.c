@@ -56,6 +56,7 @@ int bench_plot(const struct bench_report *r, const char *path)
 		snprintf(name, sizeof(name), "%s, %s", bench_mode_name(row->load.mode),
 			 row->series == BENCH_HOST   ? "plain I/O" :
 			 row->series == BENCH_CUFILE ? "cuFile" :
+			 row->series == BENCH_STAGED ? "staged" :
 						       r->target->info.name);
 		s = series_of(p, name);
 		if (s)

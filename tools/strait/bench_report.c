@@ -35,11 +35,13 @@ void bench_print(const struct bench_report *r)
 	printf("%s (%s, %s) and %s (%s)\n", r->file->path, size_format(r->file->bytes, size), cache_name(r->cache),
 	       r->target->info.name, r->target->info.model);
 	table_begin(&t, "MODE", ">BLOCK", ">THREADS", ">DEPTH", ">GB/s", ">OPS/s", ">AVG us", ">P50 us", ">P99 us",
-		    ">MAX us", ">CPUS", NULL);
+		    ">MAX us", ">CPUS", ">ms/GiB", ">ALL ms/GiB", NULL);
 	if (compared[BENCH_HOST])
 		table_column(&t, ">/HOST");
 	if (compared[BENCH_CUFILE])
 		table_column(&t, ">/CUFILE");
+	if (compared[BENCH_STAGED])
+		table_column(&t, ">/STAGED");
 	table_column(&t, "ROUTE");
 	for (unsigned int i = 0; i < r->n; i++) {
 		const struct bench_row *row = &r->row[i];
@@ -55,6 +57,8 @@ void bench_print(const struct bench_report *r)
 		table_cell(&t, "%.1f", row->p99_us);
 		table_cell(&t, "%.1f", row->max_us);
 		table_cell(&t, "%.2f", row->cpus);
+		table_cell(&t, "%.0f", row->cpu_ms_gib);
+		table_cell(&t, "%.0f", row->all_ms_gib);
 		for (int s = BENCH_HOST; s < BENCH_SERIES; s++) {
 			if (compared[s] && row->ratio[s] > 0)
 				table_cell(&t, "%.2f", row->ratio[s]);
@@ -114,10 +118,14 @@ void bench_print_json(const struct bench_report *r)
 		json_number(&j, "max", row->max_us);
 		json_close(&j);
 		json_number(&j, "cpu_cores", row->cpus);
+		json_number(&j, "cpu_ms_per_gib", row->cpu_ms_gib);
+		json_number(&j, "machine_cpu_ms_per_gib", row->all_ms_gib);
 		if (row->ratio[BENCH_HOST] > 0)
 			json_number(&j, "ratio_to_host", row->ratio[BENCH_HOST]);
 		if (row->ratio[BENCH_CUFILE] > 0)
 			json_number(&j, "ratio_to_cufile", row->ratio[BENCH_CUFILE]);
+		if (row->ratio[BENCH_STAGED] > 0)
+			json_number(&j, "ratio_to_staged", row->ratio[BENCH_STAGED]);
 		routes_json(row->route_bytes, &j);
 		json_close(&j);
 	}

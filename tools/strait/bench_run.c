@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "cli.h"
@@ -25,6 +27,7 @@ const char *bench_series_name(enum bench_series series)
 		[BENCH_STRAIT] = "strait",
 		[BENCH_HOST] = "host",
 		[BENCH_CUFILE] = "cufile",
+		[BENCH_STAGED] = "staged",
 	};
 
 	return names[series];
@@ -106,7 +109,23 @@ static double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-static void sum_up(struct bench_row *row, struct bench_worker *workers, unsigned int n, uint64_t start_ns, double cpu)
+/* What all processors have worked since the machine started, interrupts included. 0 where that is not told. */
+static double machine_seconds(void)
+{
+	unsigned long long user, nice, system, idle, iowait, irq, softirq;
+	FILE *f = fopen("/proc/stat", "re");
+	int n = 0;
+
+	if (f) {
+		n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &iowait, &irq,
+			   &softirq);
+		fclose(f);
+	}
+	return n == 7 ? (double)(user + nice + system + irq + softirq) / (double)sysconf(_SC_CLK_TCK) : 0;
+}
+
+static void sum_up(struct bench_row *row, struct bench_worker *workers, unsigned int n, uint64_t start_ns, double cpu,
+		   double machine)
 {
 	struct hist *all = xcalloc(1, sizeof(*all));
 
@@ -126,6 +145,8 @@ static void sum_up(struct bench_row *row, struct bench_worker *workers, unsigned
 	row->p99_us = (double)hist_percentile(all, 99) / 1e3;
 	row->max_us = (double)all->max / 1e3;
 	row->cpus = row->ns ? cpu * 1e9 / (double)row->ns : 0;
+	row->cpu_ms_gib = row->bytes ? cpu * 1e3 * (1ull << 30) / (double)row->bytes : 0;
+	row->all_ms_gib = row->bytes ? machine * 1e3 * (1ull << 30) / (double)row->bytes : 0;
 	free(all);
 }
 
@@ -135,7 +156,7 @@ int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned
 	struct bench_worker *workers = xcalloc(threads, sizeof(*workers));
 	uint64_t start_ns;
 	unsigned int n;
-	double cpu;
+	double cpu, all;
 
 	*run = (struct bench_run){ .load = load, .fn = fn, .arg = arg, .blocks = load->file->bytes / load->block };
 	pthread_mutex_init(&run->lock, NULL);
@@ -155,6 +176,7 @@ int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned
 	}
 	pthread_barrier_wait(&run->barrier);
 	cpu = cpu_seconds();
+	all = machine_seconds();
 	start_ns = now_ns();
 	if (load->seconds > 0)
 		run->deadline_ns = start_ns + (uint64_t)(load->seconds * 1e9);
@@ -162,9 +184,10 @@ int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned
 	for (unsigned int i = 0; i < n; i++)
 		pthread_join(workers[i].thread, NULL);
 	cpu = cpu_seconds() - cpu;
+	all = machine_seconds() - all;
 
 	*row = (struct bench_row){ .load = *load };
-	sum_up(row, workers, n, start_ns, cpu);
+	sum_up(row, workers, n, start_ns, cpu, all);
 	pthread_barrier_destroy(&run->barrier);
 	pthread_mutex_destroy(&run->lock);
 	free(workers);

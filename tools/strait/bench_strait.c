@@ -9,7 +9,8 @@
 #include "flow.h"
 
 struct job {
-	struct target *target;
+	const struct target *target;
+	uint32_t routes;
 	struct strait_endpoint *ep;
 	struct strait_region *region;
 };
@@ -21,7 +22,7 @@ static struct strait_transfer request(const struct bench_worker *w, const struct
 
 	return (struct strait_transfer){
 		.op = bench_writes(load->mode) ? STRAIT_WRITE : STRAIT_READ,
-		.routes = job->target->routes,
+		.routes = job->routes,
 		.endpoint = job->ep,
 		.region = job->region,
 		.endpoint_offset = off,
@@ -116,10 +117,10 @@ static void work_queue(struct bench_worker *w, void *arg)
 	free(start);
 }
 
-int bench_strait(const struct bench_load *load, struct target *t, struct strait_endpoint *ep,
+int bench_strait(const struct bench_load *load, const struct target *t, uint32_t routes, struct strait_endpoint *ep,
 		 struct strait_region *region, struct bench_row *row)
 {
-	struct job job = { t, ep, region };
+	struct job job = { t, routes, ep, region };
 	struct bench_run run;
 	int err;
 

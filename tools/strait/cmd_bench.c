@@ -95,7 +95,7 @@ static int parse_compare(struct bench *b)
 		if (s < BENCH_SERIES)
 			b->with[s] = true;
 		else
-			code = fail(CLI_USAGE, "say --compare host, cufile, or host,cufile",
+			code = fail(CLI_USAGE, "say --compare host, cufile, staged, or a list of them",
 				    "there is no comparison with \"%s\"", item);
 	}
 	free(list);
@@ -163,8 +163,11 @@ static int compare_with(struct bench *b, enum bench_series series, const struct 
 		return CLI_OK; /* the report says why */
 	if (series == BENCH_HOST)
 		code = bench_host(load, b->cache, other);
+	if (series == BENCH_STAGED)
+		code = bench_strait(load, &b->target, STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED), b->ep, b->region, other);
 	if (code)
 		return code;
+	other->series = series;
 	b->rows++;
 	if (other->bytes && other->ns)
 		mine->ratio[series] = rate_gbs(mine->bytes, mine->ns) / rate_gbs(other->bytes, other->ns);
@@ -189,7 +192,7 @@ static int run_one(struct bench *b, enum bench_mode mode, uint64_t block, unsign
 		      b->blocks * b->modes);
 	code = bench_file_prepare(&b->file, b->cache);
 	if (!code)
-		code = bench_strait(&load, &b->target, b->ep, b->region, mine);
+		code = bench_strait(&load, &b->target, b->target.routes, b->ep, b->region, mine);
 	if (code)
 		return code;
 	b->rows++;
@@ -197,6 +200,8 @@ static int run_one(struct bench *b, enum bench_mode mode, uint64_t block, unsign
 		code = compare_with(b, BENCH_HOST, &load, mine);
 	if (!code && b->with[BENCH_CUFILE] && !b->cufile.why[0])
 		code = compare_with(b, BENCH_CUFILE, &load, mine);
+	if (!code && b->with[BENCH_STAGED])
+		code = compare_with(b, BENCH_STAGED, &load, mine);
 	return code;
 }
 
@@ -231,7 +236,7 @@ int cmd_bench(int argc, char **argv)
 		  "how long each row takes; 3 by default, 0: once over the file" },
 		{ "cached", NULL, OPT_FLAG, &b.cached, "read the file into the page cache first" },
 		{ "compare", "WITH,...", OPT_TEXT, &b.compare,
-		  "host: also plain pread/pwrite into host memory; cufile: also NVIDIA's libcufile" },
+		  "host: also plain pread/pwrite into host memory; cufile: also NVIDIA's libcufile; staged: also by that route" },
 		{ "plot", "OUT.svg", OPT_TEXT, &b.plot, "draw throughput over block size" },
 		{ "force", NULL, OPT_FLAG, &b.force, "write to a file or block device that is there" },
 		{ "keep", NULL, OPT_FLAG, &b.keep, "keep a file that was made for this" },

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""A guest's devices, taken out of it and put back while it runs: by QEMU's monitor."""
+import json
+import socket
+import time
+
+LIMIT = 120
+
+
+class Monitor:
+    """One conversation in QMP. Everything in it has a deadline."""
+
+    def __init__(self, path):
+        self.socket, self.data, self.events = socket.socket(socket.AF_UNIX), b'', []
+        self.end = time.monotonic() + LIMIT
+        try:
+            self.connect(path)
+        except Exception:
+            self.socket.close()
+            raise
+
+    def connect(self, path):
+        self.socket.settimeout(LIMIT)
+        self.socket.connect(path)
+        self.message()
+        self.call('qmp_capabilities')
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.socket.close()
+
+    def message(self):
+        while b'\n' not in self.data:
+            self.socket.settimeout(max(self.end - time.monotonic(), 0.01))
+            got = self.socket.recv(65536)
+            if not got:
+                raise OSError('the emulator is gone')
+            self.data += got
+        line, self.data = self.data.split(b'\n', 1)
+        return json.loads(line)
+
+    def call(self, command, **arguments):
+        """ValueError with the emulator's words if it refuses."""
+        self.socket.sendall(json.dumps({'execute': command, 'arguments': arguments}).encode() + b'\n')
+        while True:
+            answer = self.message()
+            if 'error' in answer:
+                raise ValueError(answer['error'].get('desc', 'refused'))
+            if 'return' in answer:
+                return answer['return']
+            self.events.append(answer)
+
+    def wait(self, event, device):
+        """Until @event has happened to @device."""
+        while True:
+            for seen in self.events:
+                if seen.get('event') == event and seen.get('data', {}).get('device') == device:
+                    return
+            self.events.append(self.message())
+
+
+def unplug(guest, what):
+    """Ask the guest to let go of a device, as somebody who presses the slot's button. Returns when it has."""
+    device = guest.slot(what)['id']
+    with Monitor(guest.monitor) as monitor:
+        monitor.call('device_del', id=device)
+        monitor.wait('DEVICE_DELETED', device)
+    return 'gone'
+
+
+def plug(guest, what):
+    with Monitor(guest.monitor) as monitor:
+        monitor.call('device_add', **guest.slot(what))
+    return 'there'

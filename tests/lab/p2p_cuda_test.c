@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Route p2p for the CUDA provider: by the bridge, which asks the GPU's driver for its memory. The CUDA driver is the one
+ * of the tests, on memory of the lab's GPU, whose driver speaks nvidia_p2p.
+ */
+#include "p2p.h"
+
+#include <strait/strait.h>
+
+#define P2P STRAIT_ROUTE_P2P
+#define SEED 71
+#define LEN MIB(8)
+
+static const struct place places[] = PLACES;
+static const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+
+struct rig {
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct strait_endpoint *ep;
+	struct strait_region *r;
+	unsigned char *want, *have;
+	int fd;
+};
+
+static struct rig rig_open(const struct place *place)
+{
+	struct rig g = { .want = malloc(LEN), .have = malloc(LEN) };
+
+	close(ko_open_p2p());
+	ASSERT_TRUE(g.want && g.have);
+	ASSERT_OK(strait_context_open(NULL, &g.ctx));
+	if (strait_device_find(g.ctx, "cuda:0", &g.dev))
+		SKIP("there is no CUDA driver");
+	g.fd = place_file(place, LEN, SEED, 0);
+	ASSERT_OK(strait_file_import(g.ctx, g.fd, STRAIT_FILE_DIRECT, &g.ep));
+	ASSERT_OK(strait_region_alloc(g.dev, LEN, &g.r));
+	file_pattern(g.want, 0, LEN, SEED);
+	return g;
+}
+
+static void rig_close(struct rig *g)
+{
+	strait_region_close(g->r);
+	strait_endpoint_close(g->ep);
+	ko_expect_counter("in_flight", 0);
+	ko_expect_counter("device_bytes", 0);
+	strait_context_close(g->ctx);
+	close(g->fd);
+	place_unmount();
+}
+
+static struct strait_route_verdict verdict(struct rig *g)
+{
+	struct strait_route_report rep = { .size = sizeof(rep) };
+
+	ASSERT_OK(strait_route_query_device(g->ep, g->dev, STRAIT_READ, &rep));
+	printf("# p2p: %s; %s\n", rep.verdict[P2P].why, rep.verdict[P2P].fix);
+	return rep.verdict[P2P];
+}
+
+static struct strait_result move(struct rig *g, uint32_t op, uint64_t off, uint64_t at, uint64_t len)
+{
+	struct strait_transfer t = {
+		.op = op, .endpoint = g->ep, .region = g->r, .endpoint_offset = off, .region_offset = at, .length = len
+	};
+	struct strait_result res;
+
+	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));
+	ASSERT_EQ(res.bytes, len);
+	return res;
+}
+
+TEST_VARIANTS_TIMEOUT(by_the_bridge, struct place, places, 120)
+{
+	struct rig g = rig_open(v);
+	uint64_t read, written;
+
+	ASSERT_TRUE(verdict(&g).usable);
+	ASSERT_TRUE(strstr(verdict(&g).why, "which arrived"));
+	ASSERT_FALSE(strstr(verdict(&g).why, "not verified"));
+	read = ko_counter("read_bytes");
+	written = ko_counter("written_bytes");
+	ASSERT_EQ(move(&g, STRAIT_READ, 0, 0, LEN).route_bytes[P2P], LEN);
+	ASSERT_OK(strait_region_copy_out(g.r, 0, g.have, LEN));
+	ASSERT_MEMEQ(g.have, g.want, LEN);
+	ASSERT_EQ(ko_counter("read_bytes") - read, LEN);
+	/* Elsewhere, and back. */
+	fill(g.want, MIB(1), 5);
+	ASSERT_OK(strait_region_copy_in(g.r, MIB(3), g.want, MIB(1)));
+	ASSERT_EQ(move(&g, STRAIT_WRITE, MIB(5), MIB(3), MIB(1)).route_bytes[P2P], MIB(1));
+	ASSERT_EQ(ko_counter("written_bytes") - written, MIB(1));
+	ASSERT_EQ(pread(g.fd, g.have, MIB(1), MIB(5)), MIB(1));
+	ASSERT_MEMEQ(g.have, g.want, MIB(1));
+	rig_close(&g);
+}
+
+/* A region that begins in the middle of what the GPU's driver gives away. */
+TEST(memory_in_the_middle_of_a_page)
+{
+	struct rig g = rig_open(&ext4);
+	struct strait_region_info info = { .size = sizeof(info) };
+	struct strait_region *all = g.r;
+
+	ASSERT_OK(strait_region_info(all, &info));
+	ASSERT_OK(strait_region_import(g.ctx, g.dev, (void *)(uintptr_t)(info.addr + 20480), MIB(1), &g.r));
+	ASSERT_OK(strait_region_fill(all, 0, 0xee, LEN));
+	ASSERT_EQ(move(&g, STRAIT_READ, MIB(1), 4096, KIB(512)).route_bytes[P2P], KIB(512));
+	memset(g.have, 0xee, LEN);
+	memcpy(g.have + 20480 + 4096, g.want + MIB(1), KIB(512));
+	ASSERT_OK(strait_region_copy_out(all, 0, g.want, LEN));
+	ASSERT_MEMEQ(g.want, g.have, LEN);
+	strait_region_close(all);
+	rig_close(&g);
+}
+
+/* Without the bridge it says what is missing, and goes another way. */
+TEST(without_the_bridge)
+{
+	struct strait_route_verdict v;
+	struct rig g;
+
+	close(ko_open_p2p());
+	ASSERT_EQ(system("rmmod strait_nvp2p"), 0);
+	g = rig_open(&ext4);
+	v = verdict(&g);
+	ASSERT_EQ(system("modprobe strait_nvp2p"), 0);
+	ASSERT_FALSE(v.usable);
+	ASSERT_TRUE(strstr(v.why, "no bridge to the driver of cuda:0"));
+	ASSERT_TRUE(strstr(v.why, "not verified on hardware"));
+	ASSERT_TRUE(strstr(v.fix, "strait_nvp2p"));
+	ASSERT_EQ(move(&g, STRAIT_READ, 0, 0, LEN).route_bytes[P2P], 0);
+	ASSERT_OK(strait_region_copy_out(g.r, 0, g.have, LEN));
+	ASSERT_MEMEQ(g.have, g.want, LEN);
+	rig_close(&g);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* /dev/strait and route p2p when the drive is taken out of its slot in the middle of I/O. */
+#include "outside.h"
+#include "p2p.h"
+
+#include <liburing.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include <strait/strait.h>
+
+#define SEED 61
+#define LEN MIB(8)
+#define DEPTH 32
+#define NODE "/dev/nvme0n1"
+
+static const struct place places[] = PLACES;
+
+struct user {
+	int ko, file;
+	uint32_t op, handle;
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	atomic_int *begun;
+	int64_t end; /* what it ended with: an error, or fewer bytes than there should be */
+};
+
+/*
+ * A drive that is gone has no bytes, to who has it open: reading it is reading past its end. A file system says that
+ * something is wrong.
+ */
+
+/* By calls that wait. */
+static void *by_ioctl(void *arg)
+{
+	struct user *u = arg;
+	bool first = true;
+
+	do {
+		u->end = ko_io(u->ko, u->op, u->handle, u->file, 0, 0, MIB(1), NULL);
+		atomic_fetch_add(u->begun, first);
+		first = false;
+	} while (u->end == MIB(1));
+	return NULL;
+}
+
+static void prepare(struct io_uring *ring, const struct user *u, uint64_t off)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct strait_uring args = { .file_offset = off, .region_offset = off };
+
+	ASSERT_TRUE(sqe);
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = u->ko;
+	sqe->cmd_op = u->op == STRAIT_OP_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE;
+	sqe->addr = u->handle;
+	sqe->len = KIB(128);
+	sqe->file_index = (uint32_t)u->file;
+	memcpy(&sqe->addr3, &args, sizeof(args));
+}
+
+/* By commands, as many as go into a ring, until one of them fails. */
+static void *by_uring(void *arg)
+{
+	struct user *u = arg;
+	struct io_uring_cqe *cqe;
+	struct io_uring ring;
+	bool first = true;
+
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	do {
+		for (unsigned int i = 0; i < DEPTH; i++)
+			prepare(&ring, u, i * KIB(128));
+		ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+		atomic_fetch_add(u->begun, first);
+		first = false;
+		u->end = KIB(128);
+		for (unsigned int i = 0; i < DEPTH; i++) {
+			ASSERT_OK(io_uring_wait_cqe(&ring, &cqe));
+			u->end = cqe->res < u->end ? cqe->res : u->end;
+			io_uring_cqe_seen(&ring, cqe);
+		}
+	} while (u->end == KIB(128));
+	io_uring_queue_exit(&ring);
+	return NULL;
+}
+
+/* By the library, which would take another route if there were one. */
+static void *by_library(void *arg)
+{
+	struct user *u = arg;
+	struct strait_transfer t = { .op = STRAIT_READ, .length = MIB(1) };
+	struct strait_result res;
+	bool first = true;
+
+	ASSERT_OK(strait_file_import(u->ctx, u->file, STRAIT_FILE_DIRECT, &t.endpoint));
+	ASSERT_OK(strait_region_alloc(u->dev, t.length, &t.region));
+	do {
+		u->end = strait_transfer_run(&t, STRAIT_FOREVER, &res);
+		u->end = u->end ? u->end : (int64_t)res.bytes;
+		if (first)
+			ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_P2P], MIB(1));
+		atomic_fetch_add(u->begun, first);
+		first = false;
+	} while (u->end == MIB(1));
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	return NULL;
+}
+
+static void *(*const ways[])(void *) = { by_ioctl, by_uring, by_ioctl, by_uring, by_library };
+
+static void wait_node(bool there)
+{
+	for (int i = 0; i < 3000 && !access(NODE, F_OK) != there; i++)
+		sleep_ms(10);
+	ASSERT_EQ(!access(NODE, F_OK), there);
+}
+
+/* Back in its slot. Under the name it had, as nothing of the old one is in use any more. */
+static void put_back(const struct place *place, int ko, uint32_t handle, const struct gpu_mem *m)
+{
+	unsigned char *want = malloc(LEN);
+	char answer[64];
+	int file;
+
+	ASSERT_TRUE(want);
+	outside_ask(answer, sizeof(answer), "plug drive");
+	wait_node(true);
+	file = place_file(place, LEN, SEED + 1, 0);
+	file_pattern(want, 0, LEN, SEED + 1);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
+	ASSERT_MEMEQ(m->p, want, LEN);
+	close(file);
+	place_unmount();
+	free(want);
+}
+
+TEST_VARIANTS_TIMEOUT(taken_out_in_the_middle_of_io, struct place, places, 180)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open(), file;
+	struct user u[ARRAY_SIZE(ways)];
+	pthread_t thread[ARRAY_SIZE(ways)];
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct gpu_mem m;
+	atomic_int begun = 0;
+	uint64_t before[2];
+	uint32_t handle;
+	char answer[64];
+
+	if (getenv("LAB_TOPOLOGY") && !strcmp(getenv("LAB_TOPOLOGY"), "flat"))
+		SKIP("a drive in the root complex cannot be taken out");
+	ASSERT_OK(strait_context_open(NULL, &ctx));
+	ASSERT_OK(strait_device_find(ctx, "vgpu:0", &dev));
+	file = place_file(v, LEN, SEED, 0);
+	gpu_all_free(gpu, before);
+	m = gpu_alloc(gpu, PLAIN, LEN);
+	handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	for (unsigned int i = 0; i < ARRAY_SIZE(ways); i++) {
+		u[i] = (struct user){ .ko = ko,
+				      .file = file,
+				      .op = i / 2 % 2 ? STRAIT_OP_WRITE : STRAIT_OP_READ,
+				      .handle = handle,
+				      .ctx = ctx,
+				      .dev = dev,
+				      .begun = &begun };
+		ASSERT_EQ(pthread_create(&thread[i], NULL, ways[i], &u[i]), 0);
+	}
+	while (atomic_load(&begun) < (int)ARRAY_SIZE(ways))
+		sleep_ms(5);
+	outside_ask(answer, sizeof(answer), "unplug drive");
+	for (unsigned int i = 0; i < ARRAY_SIZE(ways); i++) {
+		ASSERT_EQ(pthread_join(thread[i], NULL), 0);
+		ASSERT_LE(u[i].end, v->mkfs || u[i].op == STRAIT_OP_WRITE ? -1 : 0);
+	}
+	ko_expect_counter("in_flight", 0);
+	/* The memory is as good as before: nobody took that away. */
+	fill(m.p, LEN, 3);
+	ASSERT_TRUE(filled(m.p, LEN, 3));
+	ASSERT_LE(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, KIB(64), NULL), 0);
+	close(file);
+	strait_context_close(ctx);
+	place_unmount();
+	wait_node(false);
+	put_back(v, ko, handle, &m);
+	ASSERT_OK(ko_release(ko, handle));
+	ASSERT_OK(gpu_free(&m));
+	gpu_expect_free(gpu, before);
+	ko_expect_counter("device_bytes", 0);
+}
