@@ -80,8 +80,32 @@ apt_setup() {
 	}
 }
 
-# Where build-modules compiles for kernels whose tools are newer than this machine's C library.
+# cached_kernel NAME: a kernel that is in the cache. Sets $kernel, its folder, and $release.
+cached_kernel() {
+	kernel=$(readlink -f "$cache/kernels/$1" || :)
+	[ -n "$kernel" ] && [ -e "$kernel/complete" ] ||
+		absent "kernel $1 is not in the cache: lab/fetch-kernel or lab/build-kernel brings it"
+	release=$(cat "$kernel/release")
+}
+
+# Where modules are compiled for kernels whose tools are newer than this machine's C library.
 chroot_dir=$cache/chroot
+
+# The headers of $kernel in the chroot, where make looks for them there. Sets $headers.
+chroot_headers() {
+	headers=/usr/src/linux-headers-$release
+	# A debug kernel of another configuration is called the same.
+	[ "$(cat "$chroot_dir$headers.from" 2>/dev/null)" != "$kernel" ] || return 0
+	lock headers
+	if [ "$(cat "$chroot_dir$headers.from" 2>/dev/null)" != "$kernel" ]; then
+		rm -rf "$chroot_dir$headers" "$chroot_dir$headers.from"
+		cp -a "$kernel/root/usr" "$chroot_dir"
+		# Where it includes the files that several kernels share it does so by the place they have outside.
+		[ ! -f "$chroot_dir$headers/Makefile" ] || sed -i "s|$kernel/root||" "$chroot_dir$headers/Makefile"
+		echo "$kernel" >"$chroot_dir$headers.from"
+	fi
+	exec 9>&-
+}
 
 # in_chroot COMMAND...: as root of the chroot; nothing is left mounted, whatever ends the command.
 in_chroot() {

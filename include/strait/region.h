@@ -14,6 +14,7 @@ extern "C" {
 #define STRAIT_REGION_NOTICE (1u << 2)	 /* strait_region_on_revoke() is called when the memory goes */
 #define STRAIT_REGION_OWNED (1u << 3)	 /* allocated by Strait, freed by strait_region_close() */
 #define STRAIT_REGION_IDENTITY (1u << 4) /* memory freed and reused under the region is noticed */
+#define STRAIT_REGION_PINNABLE (1u << 5) /* its pages, mapped for the CPU, can be pinned for long: ibv_reg_mr() */
 
 /**
  * struct strait_region_info - What is known about a region
@@ -49,6 +50,23 @@ typedef void strait_revoke_fn(void *arg, struct strait_region *region);
  * -ENODEV when it was removed.
  */
 STRAIT_API int strait_region_alloc(struct strait_device *dev, size_t len, struct strait_region **ret);
+
+/**
+ * strait_region_alloc_caps() - Allocate device memory that can do what is needed
+ * @dev: where
+ * @len: bytes, not 0
+ * @caps: STRAIT_REGION_CPU_MAP, _DMABUF, _NOTICE, _IDENTITY, _PINNABLE: all that the region must have
+ * @ret: the region, as of strait_region_alloc()
+ *
+ * A device may have memory of more than one kind. STRAIT_REGION_PINNABLE asks for the one that a network card in
+ * software, or whoever else pins user memory for long, can be given by its CPU address; whoever pins it keeps it from
+ * being used again until the pin is gone, not from being revoked for everybody else.
+ *
+ * Return: 0; -EOPNOTSUPP when the device has no such memory; -EINVAL for another bit in @caps; otherwise as
+ * strait_region_alloc().
+ */
+STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, uint32_t caps,
+					struct strait_region **ret);
 
 /**
  * strait_region_import() - Make a region of memory the application allocated

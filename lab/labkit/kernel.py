@@ -93,6 +93,15 @@ class Kernel:
         script('build-modules', self.name, folder)
         return [Module(path) for path in sorted(glob.glob(os.path.join(folder, '*.ko')))]
 
+    def check(self, modules):
+        """Modules from elsewhere: are they there, and for this kernel?"""
+        for module in modules:
+            if not os.path.isfile(module.path):
+                raise Failed(f'there is no module {module.path}')
+            release = ' '.join(module.info('vermagic')).split(' ')[0]
+            if release != self.release:
+                raise Failed(f'{module.path} is for kernel {release or "unknown"}: this is {self.release}')
+
     def closure(self, names, own=()):
         """The modules @names and all that they need, those first that others need; what is built in is left out."""
         known = {**self.modules, **{module.name: module for module in own}}

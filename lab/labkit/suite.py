@@ -49,10 +49,17 @@ class Test:
         word = self.word(tag)
         return default if word is None else int(word)
 
+    @property
+    def modules(self):
+        """Modules from elsewhere that it is about."""
+        return {tag.split('=', 1)[1] for tag in self.tags if tag.startswith('module=')}
+
     def wanted(self, options):
         if 'long' in self.tags and not options.long:
             return False
         if options.tag and options.tag not in self.tags:
+            return False
+        if not self.modules <= {module.name for module in options.module}:
             return False
         pattern = options.pattern
         if not pattern:
@@ -145,14 +152,14 @@ class Run:
             'LAB_MODULES': ' '.join(name for name in MODULES if name in self.kernel.modules),
             # Modules that exist to test others are loaded by the tests that use them.
             'LAB_OWN_MODULES': ' '.join(m.name for m in self.kernel.closure([m.name for m in own], own)
-                                        if m in own and not m.name.endswith('_test')),
+                                        if m in own and (not m.name.endswith('_test') or m in self.options.module)),
             'HARNESS_SLOW': 4 * self.slow,
         }
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
 
     def prepare(self, build, role):
         modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
-        own = [] if self.options.plain else self.kernel.build(modules)
+        own = ([] if self.options.plain else self.kernel.build(modules)) + self.options.module
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
             f'{test.name}\t{test.number("limit", PROGRAM_LIMIT) * self.slow}\t{test.words}\n' for test in self.tests))

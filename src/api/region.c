@@ -22,6 +22,19 @@ STRAIT_API int strait_region_alloc(struct strait_device *dev, size_t len, struct
 	return rc;
 }
 
+STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, uint32_t caps,
+					struct strait_region **ret)
+{
+	int rc;
+
+	API_CHECK(dev && ret && len && !(caps & ~REGION_CAPS_ASKED));
+	API_ALIVE(device_context(dev));
+	rc = region_alloc_caps(dev, len, caps, ret);
+	if (!rc)
+		engine_ref(device_context(dev));
+	return rc;
+}
+
 STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
 				    struct strait_region **ret)
 {

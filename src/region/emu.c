@@ -148,6 +148,7 @@ const struct provider_ops emu_provider_ops = {
 	.close = emu_close,
 	.info = emu_info,
 	.mem_alloc = emu_mem_alloc,
+	.mem_alloc_pinnable = emu_mem_alloc,
 	.mem_free = emu_mem_free,
 	.ptr_device = emu_ptr_device,
 	.mem_import = emu_mem_import,

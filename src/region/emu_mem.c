@@ -196,7 +196,7 @@ static void fill_mem(struct emu_alloc *a, uint64_t addr, uint64_t len, struct me
 		.addr = addr,
 		.len = len,
 		.id = a->id,
-		.caps = STRAIT_REGION_CPU_MAP | STRAIT_REGION_NOTICE | STRAIT_REGION_IDENTITY |
+		.caps = STRAIT_REGION_CPU_MAP | STRAIT_REGION_NOTICE | STRAIT_REGION_IDENTITY | STRAIT_REGION_PINNABLE |
 			(a->emu->dmabuf ? STRAIT_REGION_DMABUF : 0),
 		.page_size = EMU_PAGE,
 		.priv = a,

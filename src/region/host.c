@@ -86,7 +86,9 @@ static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m
 	rc = os_map_anon(align_up(len, HOST_PAGE), dev->numa_node, &p);
 	if (rc)
 		return rc;
-	return host_mem_import(dev, (uint64_t)(uintptr_t)p, len, m);
+	host_mem_import(dev, (uint64_t)(uintptr_t)p, len, m);
+	m->caps |= STRAIT_REGION_PINNABLE;
+	return 0;
 }
 
 static void host_mem_free(struct strait_device *dev, struct mem *m)
@@ -111,6 +113,7 @@ const struct provider_ops host_provider_ops = {
 	.close = host_close,
 	.info = host_info,
 	.mem_alloc = host_mem_alloc,
+	.mem_alloc_pinnable = host_mem_alloc,
 	.mem_free = host_mem_free,
 	.mem_import = host_mem_import,
 	.mem_map = host_mem_map,

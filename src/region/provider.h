@@ -83,8 +83,10 @@ struct provider_ops {
 	/* info: fills all of @info but its size; -ENODEV when the device was removed. */
 	int (*info)(struct strait_device *dev, struct strait_device_info *info);
 
-	/* mem_alloc fills @m; mem_free gives memory of mem_alloc back. */
+	/* mem_alloc fills @m; mem_free gives memory of either back. */
 	int (*mem_alloc)(struct strait_device *dev, uint64_t len, struct mem *m);
+	/* The same for memory with STRAIT_REGION_PINNABLE. */
+	int (*mem_alloc_pinnable)(struct strait_device *dev, uint64_t len, struct mem *m);
 	void (*mem_free)(struct strait_device *dev, struct mem *m);
 	/*
 	 * ptr_device: the provider's device that owns @addr, -ENOENT if none does.

@@ -195,6 +195,7 @@ const struct provider_ops provider_default_ops = {
 	.close = no_close,
 	.info = common_info,
 	.mem_alloc = no_mem_alloc,
+	.mem_alloc_pinnable = no_mem_alloc,
 	.mem_free = no_mem_free,
 	.ptr_device = no_ptr_device,
 	.mem_import = no_mem_import,

@@ -73,7 +73,7 @@ static int check_range(uint64_t addr, uint64_t len)
 	return 0;
 }
 
-int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region **ret)
+int region_alloc_caps(struct strait_device *dev, uint64_t len, uint32_t caps, struct strait_region **ret)
 {
 	struct strait_region *r;
 	int rc;
@@ -84,7 +84,14 @@ int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region *
 	r = region_new(dev, false);
 	if (!r)
 		return -ENOMEM;
-	rc = dev->ops->mem_alloc(dev, len, &r->mem);
+	if (caps & STRAIT_REGION_PINNABLE)
+		rc = dev->ops->mem_alloc_pinnable(dev, len, &r->mem);
+	else
+		rc = dev->ops->mem_alloc(dev, len, &r->mem);
+	if (!rc && caps & ~r->mem.caps) {
+		dev->ops->mem_free(dev, &r->mem);
+		rc = -EOPNOTSUPP;
+	}
 	if (rc) {
 		region_unref(r);
 		return rc;
@@ -97,6 +104,11 @@ int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region *
 	}
 	*ret = r;
 	return 0;
+}
+
+int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region **ret)
+{
+	return region_alloc_caps(dev, len, 0, ret);
 }
 
 /* Memory no provider knows is host memory. */

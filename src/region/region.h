@@ -24,7 +24,14 @@ struct strait_region {
 	void *notice_arg;
 };
 
+/* What can be asked of memory before it is there. */
+#define REGION_CAPS_ASKED                                                                                              \
+	(STRAIT_REGION_CPU_MAP | STRAIT_REGION_DMABUF | STRAIT_REGION_NOTICE | STRAIT_REGION_IDENTITY |                \
+	 STRAIT_REGION_PINNABLE)
+
 int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region **ret);
+/* -EOPNOTSUPP where the device has no memory with all of @caps. */
+int region_alloc_caps(struct strait_device *dev, uint64_t len, uint32_t caps, struct strait_region **ret);
 int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
 		  struct strait_region **ret);
 int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct strait_region **ret);

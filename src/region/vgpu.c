@@ -10,7 +10,6 @@
 #include "os/os.h"
 #include "region/rwlock.h"
 #include "uapi/strait.h"
-#include "uapi/strait_vgpu.h"
 
 int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg)
 {
@@ -29,7 +28,7 @@ static void describe(struct strait_device *dev, const struct strait_vgpu_info *i
 
 	gpu->caps = STRAIT_REGION_CPU_MAP | STRAIT_REGION_IDENTITY |
 		    (info->caps & STRAIT_VGPU_CAP_DMABUF ? STRAIT_REGION_DMABUF : 0);
-	gpu->total = info->mem_total[STRAIT_VGPU_MEM_PLAIN];
+	memcpy(gpu->total, info->mem_total, sizeof(gpu->total));
 	memcpy(gpu->pci, info->pci, sizeof(gpu->pci));
 	gpu->pci[sizeof(gpu->pci) - 1] = '\0';
 	dev->numa_node = info->numa_node;
@@ -148,7 +147,7 @@ static int vgpu_info(struct strait_device *dev, struct strait_device_info *info)
 		   now.caps & STRAIT_VGPU_CAP_P2PDMA ? ", peer-to-peer pages" : "");
 	str_copy(info->pci, sizeof(info->pci), gpu->pci);
 	info->page_size = VGPU_PAGE;
-	info->mem_total = gpu->total;
+	info->mem_total = gpu->total[STRAIT_VGPU_MEM_PLAIN];
 	info->mem_free = now.mem_free[STRAIT_VGPU_MEM_PLAIN];
 	return 0;
 }
@@ -168,6 +167,7 @@ const struct provider_ops vgpu_provider_ops = {
 	.close = vgpu_close,
 	.info = vgpu_info,
 	.mem_alloc = vgpu_mem_alloc,
+	.mem_alloc_pinnable = vgpu_mem_alloc_pinnable,
 	.mem_free = vgpu_mem_free,
 	.ptr_device = vgpu_ptr_device,
 	.mem_import = vgpu_mem_import,

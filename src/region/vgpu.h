@@ -9,6 +9,7 @@
  */
 
 #include "region/emu_engine.h"
+#include "uapi/strait_vgpu.h"
 
 #define VGPU_PAGE KIB(64)
 #define VGPU_MAX_DEVICES 8
@@ -26,6 +27,7 @@ struct vgpu_alloc {
 	atomic_uint users;    /* work that reads or writes the memory, and VGPU_ALLOC_DEAD */
 	atomic_bool stale;    /* given back, or another's by now */
 	bool owned;	      /* allocated here */
+	bool pinnable;	      /* and of that kind */
 	bool listed;	      /* under the device's lock, as is the next one */
 	unsigned int imports; /* of a mapping of the application's */
 	uint32_t handle;
@@ -42,7 +44,7 @@ struct vgpu_device {
 	pthread_mutex_t idle_lock;
 	pthread_cond_t idle; /* memory about to be given back lost its last user */
 	char pci[16];
-	uint64_t total;
+	uint64_t total[STRAIT_VGPU_MEM_KINDS];
 	pthread_mutex_t watch_lock; /* the two below, until the device is closed */
 	int stop_fd;		    /* -1: nobody watches */
 	unsigned long watcher;
@@ -66,6 +68,7 @@ void vgpu_unpin(struct emu_alloc *pinned);
 /* All that is left when the device goes. */
 void vgpu_alloc_free_all(struct vgpu_device *gpu);
 int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
+int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct mem *m);
 void vgpu_mem_free(struct strait_device *dev, struct mem *m);
 int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
 

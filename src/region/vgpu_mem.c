@@ -7,7 +7,6 @@
 #include "base/util.h"
 #include "os/os.h"
 #include "region/vgpu.h"
-#include "uapi/strait_vgpu.h"
 
 void vgpu_alloc_unref(struct vgpu_alloc *a)
 {
@@ -69,9 +68,9 @@ static void give_back(struct vgpu_device *gpu, uint32_t handle)
 	vgpu_call(gpu, STRAIT_VGPU_FREE, &req);
 }
 
-static int alloc_new(struct vgpu_device *gpu, uint64_t len, struct vgpu_alloc **ret)
+static int alloc_new(struct vgpu_device *gpu, uint32_t kind, uint64_t len, struct vgpu_alloc **ret)
 {
-	struct strait_vgpu_alloc req = { .size = sizeof(req), .length = align_up(len, VGPU_PAGE) };
+	struct strait_vgpu_alloc req = { .size = sizeof(req), .kind = kind, .length = align_up(len, VGPU_PAGE) };
 	struct vgpu_alloc *a;
 	void *p;
 	int rc;
@@ -87,6 +86,7 @@ static int alloc_new(struct vgpu_device *gpu, uint64_t len, struct vgpu_alloc **
 		goto give_back;
 	a->gpu = gpu;
 	a->owned = true;
+	a->pinnable = kind == STRAIT_VGPU_MEM_PINNABLE;
 	a->handle = req.handle;
 	a->id = req.identity;
 	a->mapped = req.length;
@@ -154,13 +154,14 @@ void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct mem
 		.addr = addr,
 		.len = len,
 		.id = a->id,
-		.caps = a->gpu->caps | (a->owned ? STRAIT_REGION_NOTICE : 0),
+		.caps = a->gpu->caps | (a->owned ? STRAIT_REGION_NOTICE : 0) |
+			(a->pinnable ? STRAIT_REGION_PINNABLE : 0),
 		.page_size = VGPU_PAGE,
 		.priv = a,
 	};
 }
 
-int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, struct mem *m)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	struct vgpu_alloc *a;
@@ -168,12 +169,12 @@ int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
 
 	if (emu_gone(&gpu->eng))
 		return -ENODEV;
-	if (len > gpu->total)
+	if (len > gpu->total[kind])
 		return -ENOMEM;
 	rc = vgpu_watch(gpu);
 	if (rc)
 		return rc;
-	rc = alloc_new(gpu, len, &a);
+	rc = alloc_new(gpu, kind, len, &a);
 	if (rc)
 		return rc;
 	a->listed = true;
@@ -182,6 +183,18 @@ int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
 	pthread_rwlock_unlock(&gpu->lock);
 	vgpu_fill_mem(a, a->node.start, len, m);
 	return 0;
+}
+
+int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+{
+	return mem_alloc(dev, STRAIT_VGPU_MEM_PLAIN, len, m);
+}
+
+int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct mem *m)
+{
+	if (!vgpu_device(dev)->total[STRAIT_VGPU_MEM_PINNABLE])
+		return -EOPNOTSUPP;
+	return mem_alloc(dev, STRAIT_VGPU_MEM_PINNABLE, len, m);
 }
 
 void vgpu_mem_free(struct strait_device *dev, struct mem *m)

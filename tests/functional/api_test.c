@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The public calls themselves: what they refuse, and what they say about devices, regions and the machine. */
+#include <liburing.h>
+
 #include "common.h"
 
 /* ---- context ---- */
@@ -272,6 +274,44 @@ TEST(regions)
 }
 
 static const struct mode devices_[] = { { "emu", "emu:0", 0, 0, 0 }, { "host", "host", 0, 0, 0 } };
+
+/* Memory that can do what is asked for: what a network card in software pins for long, and the rest. */
+TEST_VARIANTS(memory_by_what_it_can, struct mode, devices_)
+{
+	const uint32_t want = STRAIT_REGION_PINNABLE | STRAIT_REGION_CPU_MAP;
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, v->device);
+	struct strait_region_info info = { .size = sizeof(info) };
+	struct strait_region *r = NULL;
+	struct io_uring ring;
+	struct iovec iov;
+	int rc;
+
+	ASSERT_EQ(strait_region_alloc_caps(dev, KIB(64), STRAIT_REGION_OWNED, &r), -EINVAL);
+	ASSERT_EQ(strait_region_alloc_caps(dev, KIB(64), 1u << 31, &r), -EINVAL);
+	ASSERT_EQ(strait_region_alloc_caps(dev, 0, want, &r), -EINVAL);
+	ASSERT_EQ(strait_region_alloc_caps(NULL, KIB(64), want, &r), -EINVAL);
+	ASSERT_EQ(strait_region_alloc_caps(dev, KIB(64), want, NULL), -EINVAL);
+	ASSERT_EQ(strait_region_alloc_caps(dev, SIZE_MAX, want, &r), -EOVERFLOW);
+	rc = strait_region_alloc_caps(dev, KIB(64), STRAIT_REGION_IDENTITY, &r);
+	ASSERT_EQ(rc, strcmp(v->device, "host") ? 0 : -EOPNOTSUPP);
+	strait_region_close(r);
+
+	ASSERT_OK(strait_region_alloc_caps(dev, KIB(256) + 5, want, &r));
+	ASSERT_OK(strait_region_info(r, &info));
+	ASSERT_EQ(info.caps & want, want);
+	ASSERT_EQ(info.length, KIB(256) + 5);
+	ASSERT_OK(strait_region_map(r, &iov.iov_base));
+	iov.iov_len = info.length;
+	rc = io_uring_queue_init(4, &ring, 0);
+	if (rc)
+		SKIP("no io_uring to pin it for long: %s", strerror(-rc));
+	ASSERT_OK(io_uring_register_buffers(&ring, &iov, 1));
+	ASSERT_OK(io_uring_unregister_buffers(&ring));
+	io_uring_queue_exit(&ring);
+	strait_region_close(r);
+	strait_context_close(ctx);
+}
 
 TEST_VARIANTS(what_a_device_does_to_bytes, struct mode, devices_)
 {

@@ -23,7 +23,7 @@ TEST_VARIANTS(many_small_transfers, struct mode, small_modes)
 	struct strait_region *r = region_new(device_named(ctx, v->device), len);
 	struct strait_endpoint *in = file_new(ctx, path, O_RDONLY, v->file), *out = file_new(ctx, copy, O_RDWR, 0);
 	struct strait_queue *q = queue_new(ctx, 0);
-	unsigned int order[N], n = v->routes == ROUTE(PAGECACHE) ? N / 10 : N;
+	unsigned int order[N], n = v->routes == ROUTE(PAGECACHE) || very_slow() ? N / 10 : N;
 	static unsigned char seen[N];
 	uint64_t state = 5;
 

@@ -77,7 +77,7 @@ TEST_VARIANTS(reads_of_every_size, struct mode, read_modes)
 
 	rig_open(&g, v, len, O_RDONLY);
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-		for (int k = 0; k < 8; k++) {
+		for (int k = 0; k < (very_slow() ? 4 : 8); k++) {
 			/* Some of it cached, some not. */
 			if (k % 3 == 0)
 				evict(g.path, k == 3 ? MIB(1) : 0, k == 3 ? MIB(1) : 0);
@@ -98,7 +98,7 @@ TEST_VARIANTS(reads_of_many_chunks, struct mode, read_modes)
 	rig_open(&g, v, len, O_RDONLY);
 	check_read(&g, 0, 1, len);
 	check_read(&g, 0, 0, len);
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < (very_slow() ? 2 : 4); i++) {
 		uint64_t off = odd_offset(&state, MIB(2));
 
 		evict(g.path, 0, i % 2 ? MIB(9) : 0);
@@ -201,7 +201,7 @@ TEST_VARIANTS(writes_of_every_size, struct mode, write_modes)
 
 	rig_open(&g, v, len, O_RDWR);
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
-		for (int k = 0; k < 6; k++)
+		for (int k = 0; k < (very_slow() ? 2 : 6); k++)
 			check_write(&g, odd_offset(&state, len - sizes[i]), odd_offset(&state, len - sizes[i]),
 				    sizes[i], 100 + i * 8 + (uint64_t)k);
 	rig_close(&g);
@@ -215,7 +215,7 @@ TEST_VARIANTS(writes_of_many_chunks, struct mode, write_modes)
 
 	rig_open(&g, v, len, O_RDWR);
 	check_write(&g, 0, 0, len, 50);
-	for (uint64_t i = 0; i < 4; i++)
+	for (uint64_t i = 0; i < (very_slow() ? 1 : 4); i++)
 		check_write(&g, odd_offset(&state, MIB(2)), odd_offset(&state, MIB(2)),
 			    len - MIB(2) - prng_below(&state, 9000), 51 + i);
 	rig_close(&g);
@@ -283,7 +283,7 @@ TEST(imported_memory_of_any_alignment)
 	void *dev;
 
 	ASSERT_OK(strait_emu_malloc(device_named(ctx, "emu"), len + 4096, &dev));
-	for (uint64_t shift = 0; shift < 4096; shift += 509) {
+	for (uint64_t shift = 0; shift < 4096; shift += very_slow() ? 1531 : 509) {
 		struct strait_region *r;
 
 		evict(path, 0, 0);

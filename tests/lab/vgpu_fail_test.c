@@ -2,16 +2,21 @@
 /*
  * The lab's GPU: every allocation of the driver fails once, in every call that makes any. What was done
  * before it is undone: the memory is all there afterwards, and the same call goes through.
+ *
+ * On a kernel for debugging the same with every allocation that the rest of the kernel makes for such a call, and
+ * every copy to or from the program.
  */
 #include "consumer.h"
 
-#define MOST 64 /* allocations in one call, by far */
+#define MOST 64		 /* allocations of the driver in one call, by far */
+#define KERNEL_MOST 2000 /* and of all the kernel */
 
 struct scene {
 	int fd, c;
-	struct gpu_mem m;
+	struct gpu_mem m, other;
 	uint32_t id, import;
-	int buf;
+	int buf, other_buf;
+	void *map;
 };
 
 static void forget_failures(void)
@@ -204,4 +209,235 @@ TEST(a_zero_page)
 	ASSERT_FALSE(fail_left());
 	ASSERT_TRUE(all_zero(s.m.p, 4096));
 	ASSERT_EQ(mincore(s.m.p, 4096, &vec), 0);
+}
+
+/* ---- the kernel's own ---- */
+
+struct kernel_call {
+	const char *name;
+	void (*prepare)(struct scene *s);
+	int (*call)(struct scene *s);
+	void (*undo)(struct scene *s);
+};
+
+/* A call of the consumer: what it says, or what was said about it. */
+static int told(int rc, int32_t result)
+{
+	return rc ? rc : result;
+}
+
+static int kernel_attach(struct scene *s)
+{
+	struct vt_buf buf = { .fd = s->buf };
+	int rc = gpu_call(s->c, VT_ATTACH, &buf);
+
+	s->import = buf.id;
+	return told(rc, buf.result);
+}
+
+static void undo_attach(struct scene *s)
+{
+	importer_detach(s->c, s->import);
+}
+
+static int kernel_attach_map(struct scene *s)
+{
+	struct vt_buf buf = { .id = s->import };
+	int rc = gpu_call(s->c, VT_BUF_MAP, &buf);
+
+	/* Mapped, though it could not be said. */
+	if (rc && importer_status(s->c, s->import).mapped)
+		importer_unmap(s->c, s->import);
+	return told(rc, buf.result);
+}
+
+static void prepare_attach(struct scene *s)
+{
+	if (!s->import)
+		s->import = importer_attach(s->c, s->buf, 0);
+}
+
+static int kernel_alloc(struct scene *s)
+{
+	return gpu_try_alloc(s->fd, PLAIN, 4 * PAGE, &s->other);
+}
+
+static void undo_other(struct scene *s)
+{
+	ASSERT_OK(gpu_free(&s->other));
+}
+
+static void prepare_free(struct scene *s)
+{
+	s->other = gpu_alloc(s->fd, PLAIN, 4 * PAGE);
+	s->other_buf = (int)ASSERT_OK(gpu_dmabuf(&s->other, 0, PAGE));
+	s->id = consumer_get(s->c, &s->other, 0, VT_CB_FORGET);
+}
+
+static void undo_free(struct scene *s)
+{
+	gpu_unmap(&s->other);
+	close(s->other_buf);
+}
+
+/* Giving back must not need memory: all that can go wrong is the reading of the request. */
+static int kernel_free(struct scene *s)
+{
+	int rc = gpu_free(&s->other);
+
+	if (rc) {
+		ASSERT_EQ(rc, -EFAULT);
+		ASSERT_OK(gpu_free(&s->other));
+		undo_free(s);
+	}
+	return rc;
+}
+
+static int kernel_dmabuf(struct scene *s)
+{
+	s->other_buf = gpu_dmabuf(&s->m, PAGE, PAGE);
+	return s->other_buf < 0 ? s->other_buf : 0;
+}
+
+static void undo_buf(struct scene *s)
+{
+	close(s->other_buf);
+}
+
+static int kernel_get_kind(struct scene *s, uint32_t flags)
+{
+	struct vt_get get = { .va = (uintptr_t)s->m.p, .len = s->m.len, .flags = flags };
+	int rc = gpu_call(s->c, VT_GET, &get);
+
+	s->id = get.id;
+	return told(rc, get.result);
+}
+
+static int kernel_get(struct scene *s)
+{
+	return kernel_get_kind(s, 0);
+}
+
+static int kernel_get_persistent(struct scene *s)
+{
+	return kernel_get_kind(s, VT_GET_PERSISTENT);
+}
+
+static void prepare_map(struct scene *s)
+{
+	if (!s->id)
+		s->id = consumer_get(s->c, &s->m, 0, VT_CB_FORGET);
+}
+
+static int kernel_map(struct scene *s)
+{
+	struct vt_op op = { .id = s->id };
+	int rc = gpu_call(s->c, VT_MAP, &op);
+
+	/* Mapped, though it could not be said. */
+	if (rc && gpu_counters(s->fd).peer_mapped_now)
+		undo_map(s);
+	return told(rc, op.result);
+}
+
+static int kernel_mmap(struct scene *s)
+{
+	s->map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->fd, (off_t)s->m.offset);
+	return s->map == MAP_FAILED ? -errno : 0;
+}
+
+static void undo_mmap(struct scene *s)
+{
+	ASSERT_EQ(munmap(s->map, PAGE), 0);
+}
+
+static const struct kernel_call kernel_calls[] = {
+	{ "open", nothing, call_open, nothing },
+	{ "alloc", nothing, kernel_alloc, undo_other },
+	{ "free", prepare_free, kernel_free, undo_free },
+	{ "mmap", nothing, kernel_mmap, undo_mmap },
+	{ "dmabuf", nothing, kernel_dmabuf, undo_buf },
+	{ "attach", nothing, kernel_attach, undo_attach },
+	{ "map_attachment", prepare_attach, kernel_attach_map, undo_import_map },
+	{ "get_pages", nothing, kernel_get, undo_get },
+	{ "get_pages_persistent", nothing, kernel_get_persistent, undo_get_persistent },
+	{ "dma_map_pages", prepare_map, kernel_map, undo_map },
+};
+
+/* The thread's own count of what may still go well. The file stays open: opening it allocates too. */
+static int nth_open(void)
+{
+	static const char *const off[] = { "failslab/ignore-gfp-wait", "fail_page_alloc/ignore-gfp-wait",
+					   "fail_page_alloc/ignore-gfp-highmem" };
+	static const char *const zero[] = { "fail_page_alloc/min-order", "failslab/verbose", "fail_page_alloc/verbose",
+					    "fail_usercopy/verbose" };
+	char path[96];
+	int fd = open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		SKIP("this kernel does not fail on purpose");
+	for (size_t i = 0; i < ARRAY_SIZE(off); i++) {
+		snprintf(path, sizeof(path), "/sys/kernel/debug/%s", off[i]);
+		ASSERT_OK(write_text(path, "N"));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(zero); i++) {
+		snprintf(path, sizeof(path), "/sys/kernel/debug/%s", zero[i]);
+		ASSERT_OK(write_text(path, "0"));
+	}
+	return fd;
+}
+
+static void nth_set(int fd, unsigned int n)
+{
+	char text[16];
+	int len = snprintf(text, sizeof(text), "%u", n);
+
+	/* What is left of the last one may hit this very write. */
+	for (int i = 0; i < 3; i++)
+		if (pwrite(fd, text, (size_t)len, 0) == len)
+			return;
+	FAIL("fail-nth cannot be set");
+}
+
+/* Was the failure left for later? */
+static bool nth_left(int fd)
+{
+	char text[16] = "";
+
+	return pread(fd, text, sizeof(text) - 1, 0) > 0 && strtoul(text, NULL, 10) > 0;
+}
+
+TEST_VARIANTS(each_allocation_of_the_kernel, struct kernel_call, kernel_calls)
+{
+	struct scene s = { .fd = gpu_open(), .c = consumer_open() };
+	uint64_t before[STRAIT_VGPU_MEM_KINDS];
+	unsigned int failed = 0;
+	int nth = nth_open();
+
+	s.m = gpu_alloc(s.fd, PLAIN, 4 * PAGE);
+	s.buf = (int)ASSERT_OK(gpu_dmabuf(&s.m, 0, 4 * PAGE));
+	gpu_all_free(s.fd, before);
+	for (unsigned int n = 1; n <= KERNEL_MOST; n++) {
+		bool left;
+		int rc;
+
+		v->prepare(&s);
+		nth_set(nth, n);
+		rc = v->call(&s);
+		left = nth_left(nth);
+		nth_set(nth, 0);
+		/* Some of it the kernel can do without. */
+		if (!rc)
+			v->undo(&s);
+		else
+			failed++;
+		gpu_expect_free(s.fd, before);
+		ASSERT_EQ(gpu_counters(s.fd).peer_mapped_now, 0);
+		if (left) {
+			ASSERT_OK(rc);
+			ASSERT_GT(failed, 0);
+			return;
+		}
+	}
+	FAIL("more than %d allocations and copies", KERNEL_MOST);
 }

@@ -2,9 +2,12 @@
 /* The lab's GPU as the library has it: device vgpu:0. */
 #include "consumer.h"
 
+#include <liburing.h>
 #include <stdatomic.h>
 
 #include <strait/strait.h>
+
+#include "base/crc32c.h"
 
 static struct strait_context *ctx;
 
@@ -71,6 +74,51 @@ TEST(the_command_lists_it)
 		found = found || (strstr(line, "vgpu:0") && strstr(line, "Strait lab GPU"));
 	ASSERT_EQ(pclose(f), 0);
 	ASSERT_TRUE(found);
+}
+
+/* Memory for who pins for long, here registered buffers: it stays out of use until they let go. */
+TEST(pinnable_regions)
+{
+	const uint32_t caps = STRAIT_REGION_PINNABLE | STRAIT_REGION_DMABUF | STRAIT_REGION_CPU_MAP;
+	struct strait_device *dev = open_device();
+	struct strait_region *plain = region(dev, 2 * PAGE), *r;
+	int fd = gpu_open(), rc;
+	uint64_t before = gpu_free_bytes(fd, PINNABLE);
+	unsigned char *p, seen[4096];
+	struct io_uring ring;
+	struct iovec iov;
+	uint32_t crc = 0;
+
+	ASSERT_FALSE(region_info(plain).caps & STRAIT_REGION_PINNABLE);
+	ASSERT_EQ(strait_region_alloc_caps(dev, 1ull << 50, caps, &r), -ENOMEM);
+	ASSERT_OK(strait_region_alloc_caps(dev, 2 * PAGE, caps, &r));
+	ASSERT_EQ(region_info(r).caps & caps, caps);
+	ASSERT_EQ(before - gpu_free_bytes(fd, PINNABLE), 2 * PAGE);
+	ASSERT_OK(strait_region_map(plain, (void **)&p));
+	iov = (struct iovec){ p, 2 * PAGE };
+	ASSERT_OK(io_uring_queue_init(4, &ring, 0));
+	ASSERT_LT(io_uring_register_buffers(&ring, &iov, 1), 0);
+
+	ASSERT_OK(strait_region_map(r, (void **)&p));
+	iov.iov_base = p;
+	rc = io_uring_register_buffers(&ring, &iov, 1);
+	if (rc == -EOPNOTSUPP)
+		SKIP("this kernel registers no pages of a file");
+	ASSERT_OK(rc);
+	/* Otherwise it is memory like any other. */
+	fill(p, 2 * PAGE, 9);
+	ASSERT_OK(strait_region_copy_out(r, PAGE, seen, sizeof(seen)));
+	ASSERT_MEMEQ(seen, p + PAGE, sizeof(seen));
+	ASSERT_OK(strait_region_crc32c(r, 0, 2 * PAGE, &crc));
+	ASSERT_EQ(crc, crc32c_update(0, p, 2 * PAGE));
+	strait_region_close(r);
+	ASSERT_EQ(gpu_counters(fd).draining_bytes, 2 * PAGE);
+	ASSERT_OK(io_uring_unregister_buffers(&ring));
+	io_uring_queue_exit(&ring);
+	ASSERT_EQ(gpu_free_bytes(fd, PINNABLE), before);
+	strait_region_close(plain);
+	strait_context_close(ctx);
+	close(fd);
 }
 
 TEST(regions_hold_what_is_copied)

@@ -15,7 +15,7 @@
  */
 
 struct lab {
-	const char *topology, *iommu, *kernel;
+	const char *topology, *iommu, *kernel, *module;
 	uint32_t guests;
 	bool long_ones, tap;
 };
@@ -81,6 +81,7 @@ int cmd_lab(int argc, char **argv)
 		{ "iommu", "MODE", OPT_TEXT, &l.iommu, "strict, lazy, pt or off; strict by default" },
 		{ "kernel", "NAME", OPT_TEXT, &l.kernel, "stock, debug, 6.12 or 6.1; stock by default" },
 		{ "guests", "N", OPT_COUNT, &l.guests, "1 to 8 in one network; as many as each test needs by default" },
+		{ "module", "FILE", OPT_TEXT, &l.module, "a kernel module from elsewhere, loaded after Strait's" },
 		{ "long", NULL, OPT_FLAG, &l.long_ones, "run what takes long too" },
 		{ "tap", NULL, OPT_FLAG, &l.tap, "report as TAP" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
@@ -118,6 +119,10 @@ int cmd_lab(int argc, char **argv)
 		snprintf(count, sizeof(count), "%u", l.guests);
 		args[n_args++] = "--guests";
 		args[n_args++] = count;
+	}
+	if (l.module) {
+		args[n_args++] = "--module";
+		args[n_args++] = l.module;
 	}
 	if (l.long_ones)
 		args[n_args++] = "--long";
