@@ -117,20 +117,20 @@ struct strait_ioc_release {
 
 /* Why the module does not move bytes between a file and a region. */
 #define STRAIT_REASON_NONE 0
-#define STRAIT_REASON_NOT_A_FILE 1   /* neither a regular file nor a block device */
-#define STRAIT_REASON_NO_DIRECT 2    /* the file has no direct I/O */
-#define STRAIT_REASON_FILE_SYSTEM 3  /* not one that keeps a file's bytes as they are on one drive */
-#define STRAIT_REASON_TRANSFORMED 4  /* encrypted, compressed, inline, journaled or otherwise not as is */
-#define STRAIT_REASON_OTHER_DRIVE 5  /* on a drive the file system does not name: realtime */
-#define STRAIT_REASON_NO_DRIVE 6     /* no block device below the file */
-#define STRAIT_REASON_NOT_PCI 7	     /* the drive is no PCI device: dm, md, multipath, loop, network */
-#define STRAIT_REASON_NO_QUEUE 8     /* the drive's driver does not take peer-to-peer memory */
-#define STRAIT_REASON_CHECKSUMS 9    /* the CPU would read the bytes for checksums */
-#define STRAIT_REASON_NO_PATH 10     /* the kernel knows no way from the drive to the memory's device */
-#define STRAIT_REASON_NO_PAGES 11    /* the region has addresses and no pages: a dma-buf */
-#define STRAIT_REASON_NO_P2PDMA 12   /* the kernel was built without PCI P2PDMA */
-#define STRAIT_REASON_APPEND 13	     /* open for appending: offsets of writes would not count */
-#define STRAIT_REASON_ALIGNMENT 14   /* offset, length or memory not aligned; -EINVAL, all others -EOPNOTSUPP */
+#define STRAIT_REASON_NOT_A_FILE 1  /* neither a regular file nor a block device */
+#define STRAIT_REASON_NO_DIRECT 2   /* the file has no direct I/O */
+#define STRAIT_REASON_FILE_SYSTEM 3 /* not one that keeps a file's bytes as they are on one drive */
+#define STRAIT_REASON_TRANSFORMED 4 /* encrypted, compressed, inline, journaled or otherwise not as is */
+#define STRAIT_REASON_OTHER_DRIVE 5 /* on a drive the file system does not name: realtime */
+#define STRAIT_REASON_NO_DRIVE 6    /* no block device below the file */
+#define STRAIT_REASON_NOT_PCI 7	    /* the drive is no PCI device: dm, md, multipath, loop, network */
+#define STRAIT_REASON_NO_QUEUE 8    /* the drive's driver does not take peer-to-peer memory */
+#define STRAIT_REASON_CHECKSUMS 9   /* the CPU would read the bytes for checksums */
+#define STRAIT_REASON_NO_PATH 10    /* the kernel knows no way from the drive to the memory's device */
+#define STRAIT_REASON_NO_PAGES 11   /* the region has addresses and no pages: a dma-buf */
+#define STRAIT_REASON_NO_P2PDMA 12  /* the kernel was built without PCI P2PDMA */
+#define STRAIT_REASON_APPEND 13	    /* open for appending: offsets of writes would not count */
+#define STRAIT_REASON_ALIGNMENT 14  /* offset, length or memory not aligned; -EINVAL, all others -EOPNOTSUPP */
 #define STRAIT_REASON_COUNT 15
 
 #define STRAIT_OP_READ 0  /* from the file to the region */

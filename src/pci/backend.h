@@ -7,8 +7,10 @@
 #include "pci/pci.h"
 
 /* Both: as pci_open(), for a device that is there and bound to the backend's driver. */
-int pci_open_strait(const struct log_sink *log, const char *name, char *why, size_t why_len, struct pci_device **ret);
-int pci_open_vfio(const struct log_sink *log, const char *name, char *why, size_t why_len, struct pci_device **ret);
+int pci_open_strait(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+		    struct pci_device **ret);
+int pci_open_vfio(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+		  struct pci_device **ret);
 
 /* "0000:01:00.0" out of that, or out of "01:00.0". -EINVAL if it is neither. */
 int pci_full_name(const char *name, char full[PCI_NAME]);

@@ -52,10 +52,13 @@ void pci_fill_runs(struct pci_mapping *m, struct pci_run *runs, size_t n, uint64
 
 static const struct backend {
 	const char *name, *driver;
-	int (*open)(const struct log_sink *log, const char *name, char *why, size_t why_len, struct pci_device **ret);
+	int (*open)(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+		    struct pci_device **ret);
 } backends[] = {
 	{ "strait", "strait", pci_open_strait },
-
+	{ "vfio", "vfio-pci", pci_open_vfio },
+	{ "vfio-type1", "vfio-pci", pci_open_vfio },
+	{ "vfio-iommufd", "vfio-pci", pci_open_vfio },
 };
 
 static const struct backend *find_backend(const char *name, const char *driver)
@@ -97,12 +100,15 @@ int pci_open(const struct log_sink *log, const char *name, const char *backend, 
 	read_driver(full, driver, sizeof(driver));
 	b = find_backend(backend, driver);
 	if (b && !strcmp(b->driver, driver))
-		return b->open(log, full, why, why_len, ret);
+		return b->open(log, full, b->name, why, why_len, ret);
 	if (backend && !b) {
-		str_format(why, why_len, "\"%s\" gives no access to PCI devices: strait or vfio do", backend);
+		str_format(why, why_len,
+			   "\"%s\" gives no access to PCI devices: strait, vfio, vfio-type1 and vfio-iommufd do",
+			   backend);
 		return -EINVAL;
 	}
 	str_format(why, why_len, "%s is %s%s%s: strait bind %s%s", full,
-		   driver[0] ? "bound to \"" : "bound to no driver", driver, driver[0] ? "\"" : "", full, "");
+		   driver[0] ? "bound to \"" : "bound to no driver", driver, driver[0] ? "\"" : "", full,
+		   b && b->open == pci_open_vfio ? " --driver vfio-pci" : "");
 	return -EBUSY;
 }

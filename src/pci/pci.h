@@ -110,7 +110,8 @@ struct pci_ops {
 };
 
 /*
- * Open "0000:01:00.0", or "01:00.0". @backend is "strait", "vfio" or NULL for the one it is bound to.
+ * Open "0000:01:00.0", or "01:00.0". @backend is "strait", "vfio" (or, to have one of the kernel's
+ * two interfaces for it, "vfio-type1", "vfio-iommufd"), or NULL for the one it is bound to.
  * -ENODEV: no such device; -EBUSY: bound to another driver or open elsewhere; -EOPNOTSUPP: cannot be
  * used from user space, and @why says what would have to change.
  */

@@ -332,11 +332,11 @@ static void explain(const struct strait_ioc_attach *req, char *why, size_t len)
 			   req->pci, reason_text(req->reason));
 		break;
 	case STRAIT_ATTACH_IDENTITY:
-		str_format(
-			why, len,
-			"%s: %s: strait unbind %s --keep; echo DMA-FQ > /sys/kernel/iommu_groups/%d/type; strait bind %s; "
-			"or boot with iommu.passthrough=0",
-			req->pci, reason_text(req->reason), req->pci, req->group, req->pci);
+		str_format(why, len,
+			   "%s: %s: echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > "
+			   "/sys/kernel/iommu_groups/%d/type; echo %s > /sys/bus/pci/drivers/strait/bind; or boot with "
+			   "iommu.passthrough=0",
+			   req->pci, reason_text(req->reason), req->pci, req->group, req->pci);
 		break;
 	case STRAIT_ATTACH_GROUP:
 		str_format(
@@ -414,7 +414,8 @@ static int set_up(struct strait_pci *p, const struct strait_ioc_attach *info)
 	return 0;
 }
 
-int pci_open_strait(const struct log_sink *log, const char *name, char *why, size_t why_len, struct pci_device **ret)
+int pci_open_strait(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+		    struct pci_device **ret)
 {
 	struct strait_ioc_attach req = { .size = sizeof(req) };
 	struct strait_pci *p = calloc(1, sizeof(*p));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A PCI device in user space, through strait.ko: registers, interrupts, memory it reaches, and who may have it. */
+/* A PCI device in user space, by either way: registers, interrupts, memory it reaches. */
 #include "edu.h"
 
 #include <poll.h>
@@ -29,13 +29,18 @@ static void *host_pages(size_t len)
 	return p;
 }
 
-TEST(what_it_is)
+static const struct backend {
+	const char *name;
+	bool revokes;
+} backends[] = { { "strait", true }, { "vfio", false }, { "vfio-type1", false } };
+
+TEST_VARIANTS(what_it_is, struct backend, backends)
 {
-	struct pci_device *dev = edu_open("strait");
+	struct pci_device *dev = edu_open(v->name);
 	uint32_t value;
 
-	ASSERT_STREQ(dev->ops->name, "strait");
-	ASSERT_TRUE(dev->ops->revokes);
+	ASSERT_EQ(strncmp(dev->ops->name, v->name, strlen(dev->ops->name)), 0);
+	ASSERT_EQ(dev->ops->revokes, v->revokes);
 	ASSERT_EQ(dev->vendor, 0x1234);
 	ASSERT_EQ(dev->device, 0x11e8);
 	ASSERT_EQ(dev->bar[0].length, MIB(1));
@@ -54,9 +59,11 @@ TEST(what_it_is)
 	ASSERT_OK(dev->ops->config_read(dev, 4, 2, &value));
 	ASSERT_FALSE(value & 4);
 	ASSERT_EQ(dev->ops->config_read(dev, 2, 4, &value), -EINVAL);
-	ASSERT_EQ(dev->ops->config_read(dev, 65536, 4, &value), -EINVAL);
+	ASSERT_LT(dev->ops->config_read(dev, 65536, 4, &value), 0);
+	ASSERT_EQ(dev->ops->reset(dev), -EOPNOTSUPP);
+	ASSERT_EQ(pci_address_bits(dev, 23), -EINVAL);
+	ASSERT_EQ(pci_address_bits(dev, 65), -EINVAL);
 	pci_close(dev);
-	ko_expect_counter("attached", 0);
 }
 
 /* From one end of a mapping to the other, by the engine. */
@@ -78,9 +85,9 @@ static void move_through(struct pci_device *dev, const struct pci_mapping *m, vo
 	}
 }
 
-TEST(host_memory)
+TEST_VARIANTS(host_memory, struct backend, backends)
 {
-	struct pci_device *dev = edu_open("strait");
+	struct pci_device *dev = edu_open(v->name);
 	unsigned char *p = host_pages(LEN), *want = malloc(LEN);
 	struct pci_mapping *m;
 
@@ -90,16 +97,43 @@ TEST(host_memory)
 	ASSERT_EQ(m->length, LEN);
 	/* Pages that lie anywhere are one piece behind the IOMMU. */
 	ASSERT_EQ(m->count, 1);
-	ASSERT_EQ(ko_counter("mapped_bytes"), LEN);
-	ASSERT_EQ(ko_counter("pinned_bytes"), LEN);
+	if (v->revokes) {
+		ASSERT_EQ(ko_counter("mapped_bytes"), LEN);
+		ASSERT_EQ(ko_counter("pinned_bytes"), LEN);
+	}
 	move_through(dev, m, p, LEN);
 	/* Nothing else was touched. */
 	ASSERT_MEMEQ(p, want, LEN / 2);
 	ASSERT_OK(dev->ops->mapping_check(dev, m));
 	pci_unmap(m);
-	ASSERT_EQ(ko_counter("mapped_bytes"), 0);
-	ko_expect_counter("pinned_bytes", 0);
+	if (v->revokes) {
+		ASSERT_EQ(ko_counter("mapped_bytes"), 0);
+		ko_expect_counter("pinned_bytes", 0);
+	}
 	pci_close(dev);
+}
+
+/* Addresses are as narrow as the device wants them. */
+TEST_VARIANTS(few_address_lines, struct backend, backends)
+{
+	struct pci_device *dev = edu_open(v->name);
+	unsigned char *p = host_pages(LEN);
+	struct pci_mapping *m;
+
+	ASSERT_OK(pci_address_bits(dev, 28));
+	for (int i = 0; i < 8; i++) {
+		ASSERT_OK(pci_map_host(dev, p, LEN, PCI_MAP_READ | PCI_MAP_WRITE, &m));
+		for (size_t k = 0; k < m->count; k++)
+			ASSERT_LT(m->run[k].bus + m->run[k].length - 1, 1u << 28);
+	}
+	fill(p, LEN, SEED);
+	move_through(dev, m, p, LEN);
+	/* Closing unmaps what is left. */
+	pci_close(dev);
+	if (v->revokes) {
+		ko_expect_counter("maps", 0);
+		ko_expect_counter("pinned_bytes", 0);
+	}
 }
 
 static const struct variant {
@@ -133,9 +167,51 @@ TEST_VARIANTS(device_memory, struct variant, parts)
 	ko_expect_counter("device_bytes", 0);
 }
 
-TEST(interrupts)
+/* VFIO: only for who wants it so, as the CPU has the BAR mapped. */
+TEST_VARIANTS(device_memory_through_vfio, struct variant, parts)
 {
+	struct strait_device *gpu = device("vgpu:0");
+	struct pci_device *dev = edu_open("vfio-type1");
+	struct strait_region *r;
+	struct pci_mapping *m;
+	void *p;
+
+	ASSERT_OK(region_alloc(gpu, LEN, &r));
+	ASSERT_OK(gpu->ops->mem_map(gpu, &r->mem, &p));
+	fill(p, LEN, SEED);
+	ASSERT_EQ(pci_map_region(dev, r, v->off, v->len, PCI_MAP_READ | PCI_MAP_WRITE, &m), -EOPNOTSUPP);
+	ASSERT_OK(pci_map_region(dev, r, v->off, v->len, PCI_MAP_READ | PCI_MAP_WRITE | PCI_MAP_UNREVOCABLE, &m));
+	ASSERT_EQ(m->length, v->len);
+	ASSERT_EQ(m->count, 1);
+	move_through(dev, m, (unsigned char *)p + v->off, v->len);
+	pci_unmap(m);
+	region_put(r);
+	pci_close(dev);
+	device_set_close(&set);
+}
+
+TEST(emulated_device_memory)
+{
+	struct strait_device *emu = device("emu:0");
 	struct pci_device *dev = edu_open("strait");
+	struct strait_region *r;
+	struct pci_mapping *m;
+	void *p;
+
+	ASSERT_OK(region_alloc(emu, LEN, &r));
+	ASSERT_OK(emu->ops->mem_map(emu, &r->mem, &p));
+	fill(p, LEN, SEED);
+	ASSERT_OK(pci_map_region(dev, r, 0, LEN, PCI_MAP_READ | PCI_MAP_WRITE, &m));
+	move_through(dev, m, p, LEN);
+	pci_unmap(m);
+	region_put(r);
+	pci_close(dev);
+	device_set_close(&set);
+}
+
+TEST_VARIANTS(interrupts, struct backend, backends)
+{
+	struct pci_device *dev = edu_open(v->name);
 	unsigned char *p = host_pages(KIB(4));
 	struct pci_mapping *m;
 	struct pollfd poll_fd = { .events = POLLIN };
@@ -158,4 +234,59 @@ TEST(interrupts)
 	}
 	pci_unmap(m);
 	pci_close(dev);
+}
+
+/* The drive: one that can be reset, and has its interrupt table in a BAR. */
+TEST(a_drive)
+{
+	struct strait_ioc_attach attach = { .size = sizeof(attach) };
+	char name[PCI_NAME], why[512];
+	struct pci_device *dev;
+	volatile uint32_t *table;
+	uint32_t value;
+	int ko;
+
+	close(ko_open());
+	pci_find(0x00101b36, name);
+	pci_bind(name, "strait");
+	ASSERT_OK(pci_open(&no_log, name, NULL, why, sizeof(why), &dev));
+	ASSERT_EQ(dev->class_code, 0x010802);
+	ASSERT_GT(dev->vectors, 1);
+	ASSERT_GE(pci_read32(dev, 0, 8), 0x10000);
+	/* As its driver left it: not disabled. A register keeps what was written, until a reset. */
+	pci_write32(dev, 0, 0x14, 0);
+	for (int i = 0; i < 1000 && pci_read32(dev, 0, 0x1c) & 1; i++)
+		sleep_ms(1);
+	pci_write32(dev, 0, 0x24, 0x001f001f);
+	ASSERT_EQ(pci_read32(dev, 0, 0x24), 0x001f001f);
+	ASSERT_OK(dev->ops->bus_master(dev, true));
+	ASSERT_OK(dev->ops->reset(dev));
+	ASSERT_EQ(pci_read32(dev, 0, 0x24), 0);
+	ASSERT_OK(dev->ops->config_read(dev, 4, 2, &value));
+	ASSERT_TRUE(value & 4);
+	pci_close(dev);
+	/* What it left is not there for the next. */
+	ko = ko_open();
+	memcpy(attach.pci, name, sizeof(attach.pci));
+	ASSERT_OK(ko_call(ko, STRAIT_IOC_ATTACH, &attach));
+	ASSERT_GE(attach.irq_bar, 0);
+	table = mmap(NULL, attach.irq_length, PROT_READ | PROT_WRITE, MAP_SHARED, ko,
+		     (off_t)(STRAIT_MMAP_BAR(attach.irq_bar) + attach.irq_offset));
+	ASSERT_TRUE(table != MAP_FAILED);
+	/* The table itself would show masked vectors. */
+	for (unsigned int i = 0; i < 64; i++)
+		ASSERT_EQ(table[i], 0);
+	table[0] = 0xfee00000;
+	ASSERT_EQ(munmap((void *)table, attach.irq_length), 0);
+	table = mmap(NULL, attach.irq_length, PROT_READ | PROT_WRITE, MAP_SHARED, ko,
+		     (off_t)(STRAIT_MMAP_BAR(attach.irq_bar) + attach.irq_offset));
+	ASSERT_TRUE(table != MAP_FAILED);
+	ASSERT_EQ(table[0], 0);
+	ASSERT_EQ(munmap((void *)table, attach.irq_length), 0);
+	close(ko);
+	pci_bind(name, NULL);
+	ASSERT_STREQ(pci_driver(name), "nvme");
+	for (int i = 0; i < 1000 && access("/dev/nvme0n1", F_OK); i++)
+		sleep_ms(10);
+	ASSERT_EQ(access("/dev/nvme0n1", F_OK), 0);
 }
