@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * /dev/strait: calls on a device in user space that nobody would make. Two threads on one file, which is replaced
- * now and then, while a third frees the device memory they map; each call is right but for one thing, or noise
+ * now and then, while a third frees, unmaps and replaces the memory they map; each call is right but for one thing, or noise
  * altogether. ATTACH_FUZZ_CALLS says how many, ATTACH_FUZZ_SEED which. Nothing is asked of the answers but that the
  * module gives one, and that all memory is back in the end; the kernel's log is looked at behind it.
  */
@@ -21,6 +21,7 @@ struct moving {
 	int gpu;
 	_Atomic int dmabuf;
 	atomic_bool stop;
+	unsigned char *device, *host;
 };
 
 struct fuzz {
@@ -94,7 +95,9 @@ static void good_import(struct fuzz *f, struct strait_ioc_import *a)
 	if (a->kind == STRAIT_IMPORT_DMABUF)
 		a->fd = atomic_load(&f->moving->dmabuf);
 	else
-		a->address += (uintptr_t)(a->kind == STRAIT_IMPORT_P2P ? f->device : f->host);
+		a->address += (uintptr_t)(a->kind == STRAIT_IMPORT_P2P ? below(f, 2) ? f->device : f->moving->device :
+					  below(f, 2)		       ? f->host :
+									 f->moving->host);
 }
 
 /* A call as it should be. */
@@ -217,8 +220,13 @@ static void *mover(void *arg)
 
 		ASSERT_OK(gpu_try_alloc(m->gpu, PLAIN, LEN, &mem));
 		fd = (int)ASSERT_OK(gpu_dmabuf(&mem, 0, LEN));
+		ASSERT_EQ(mmap(m->device, LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->gpu,
+			       (off_t)mem.offset),
+			  m->device);
 		atomic_store(&m->dmabuf, fd);
 		sleep_ms(20);
+		ASSERT_EQ(mmap(m->host, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			  m->host);
 		ASSERT_OK(gpu_free(&mem));
 		close(fd);
 	}
@@ -247,6 +255,8 @@ TEST_TIMEOUT(calls_nobody_would_make, 3000)
 	gpu_all_free(gpu, before);
 	m = gpu_alloc(gpu, PLAIN, LEN);
 	host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	moving.device = mmap(NULL, LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	moving.host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_EQ(pthread_create(&moves, NULL, mover, &moving), 0);
 	for (uint64_t done = 0; done < calls;) {
 		_Atomic uint32_t regions[KEPT] = { 0 }, maps[KEPT] = { 0 };
@@ -283,6 +293,8 @@ TEST_TIMEOUT(calls_nobody_would_make, 3000)
 	ko_expect_counter("mapped_bytes", 0);
 	ko_expect_counter("device_bytes", 0);
 	ko_expect_counter("pinned_bytes", 0);
+	ASSERT_GT(ko_counter("maps_revoked"), 0);
+	munmap(moving.device, LEN);
 	ASSERT_OK(gpu_free(&m));
 	gpu_expect_free(gpu, before);
 }

@@ -294,3 +294,17 @@ TEST(a_drive_that_cannot_be_read)
 	expect_use(&at, -EBUSY, "cannot be read");
 	ASSERT_OK(bind_it(&at, STRAIT_PCI_FORCE));
 }
+
+/* The public calls, on this machine, with devices it cannot have. */
+TEST(no_such_device)
+{
+	struct strait_pci_info info = { .size = sizeof(info) };
+
+	ASSERT_EQ(strait_pci_info("fffe:fe:1e.6", &info), -ENODEV);
+	ASSERT_EQ(strait_pci_bind("fffe:fe:1e.6", "strait", 0, why, sizeof(why)), -ENODEV);
+	ASSERT_TRUE(strstr(why, "fffe:fe:1e.6"));
+	ASSERT_EQ(strait_pci_bind("fffe:fe:1e.6", "strait", 2, why, sizeof(why)), -EINVAL);
+	ASSERT_EQ(strait_pci_bind("x", "strait", 0, NULL, 100), -ENODEV);
+	ASSERT_EQ(strait_pci_unbind("fffe:fe:1e.6", 0, why, sizeof(why)), -ENODEV);
+	ASSERT_EQ(strait_pci_unbind("fffe:fe:1e.6", 4, NULL, 0), -EINVAL);
+}
