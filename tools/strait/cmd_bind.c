@@ -103,6 +103,28 @@ static const char *hint(int err, const char *pci, const char *verb, char *buf, s
 	return buf;
 }
 
+/* What would be refused when it is used is better said now. */
+static void warn_iommu(const struct strait_pci_info *info)
+{
+	struct strait_topo_node node = { .size = sizeof(node) };
+	struct strait_topo *topo;
+
+	if (strcmp(info->driver, "strait") != 0 || strait_topo_open(&topo))
+		return;
+	for (unsigned int i = 0; !strait_topo_node(topo, i, &node); i++) {
+		if (strcmp(node.pci, info->pci) != 0)
+			continue;
+		if (info->iommu_group < 0)
+			note("no IOMMU translates its addresses: strait.ko will refuse it; boot with intel_iommu=on");
+		else if (!strcmp(node.iommu_type, "identity"))
+			note("its IOMMU group lets addresses pass untranslated: strait.ko will refuse it; "
+			     "echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > /sys/kernel/iommu_groups/%d/type; "
+			     "echo %s > /sys/bus/pci/drivers/strait/bind",
+			     info->pci, info->iommu_group, info->pci);
+	}
+	strait_topo_close(topo);
+}
+
 static void report(const char *pci)
 {
 	struct strait_pci_info info = { .size = sizeof(info) };
@@ -110,6 +132,7 @@ static void report(const char *pci)
 
 	if (strait_pci_info(pci, &info))
 		return;
+	warn_iommu(&info);
 	if (!cli.json) {
 		printf("%s is bound to %s\n", info.pci, info.driver[0] ? info.driver : "no driver");
 		return;
