@@ -60,6 +60,7 @@ struct pci_mapping {
 	uint64_t length;
 	size_t count;	     /* of @run; neighbours are joined, so 1 means contiguous */
 	struct pci_run *run; /* in order; the lengths add up to @length */
+	uint64_t *start;     /* the offset of each run; filled by pci_map_region() and pci_map_host() */
 	void *priv;	     /* the backend's */
 };
 
