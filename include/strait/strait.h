@@ -8,6 +8,7 @@
 #include <strait/device.h>
 #include <strait/endpoint.h>
 #include <strait/log.h>
+#include <strait/nvme.h>
 #include <strait/region.h>
 #include <strait/route.h>
 #include <strait/stats.h>
