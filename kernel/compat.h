@@ -5,6 +5,7 @@
 /* What differs between the kernels the modules build for. Decided by kernel/probe. */
 
 #include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 
@@ -76,6 +77,15 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 {
 	dma_buf_move_notify(dmabuf);
 }
+#endif
+
+/* Memory of another device for @dev, by addresses of the IOMMU's. */
+#if HAVE_DMA_MAP_PHYS
+#define compat_dma_map_mmio(dev, phys, size, dir) dma_map_phys(dev, phys, size, dir, DMA_ATTR_MMIO)
+#define compat_dma_unmap_mmio(dev, addr, size, dir) dma_unmap_phys(dev, addr, size, dir, DMA_ATTR_MMIO)
+#else
+#define compat_dma_map_mmio(dev, phys, size, dir) dma_map_resource(dev, phys, size, dir, 0)
+#define compat_dma_unmap_mmio(dev, addr, size, dir) dma_unmap_resource(dev, addr, size, dir, 0)
 #endif
 
 /* A reference on a file that has one still. */

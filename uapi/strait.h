@@ -12,7 +12,7 @@
  * Every struct starts with its size and flags. A size smaller than the struct is -EINVAL; a larger
  * one is taken if what lies past the struct is zero, and refused with -E2BIG otherwise. Unknown
  * flags and reserved fields that are not zero are -EINVAL. Outputs are written only on success, with
- * one exception: strait_ioc_io.reason.
+ * one exception: fields called reason.
  */
 
 #include <linux/ioctl.h>
@@ -27,6 +27,7 @@
 #define STRAIT_FEATURE_IMPORT_DMABUF (1ull << 3)
 #define STRAIT_FEATURE_IMPORT_NVP2P (1ull << 4) /* the bridge strait_nvp2p is loaded */
 #define STRAIT_FEATURE_URING (1ull << 5)	/* file I/O as io_uring commands */
+#define STRAIT_FEATURE_ATTACH (1ull << 6)	/* STRAIT_IOC_ATTACH and what follows it */
 
 /* The most bytes of one request, and the most regions of one file. */
 #define STRAIT_IO_MAX (1ull << 30)
@@ -62,6 +63,7 @@ struct strait_ioc_info {
 
 /* What a region can be used for: strait_ioc_import.can. */
 #define STRAIT_CAN_FILE_IO (1ull << 0)
+#define STRAIT_CAN_DMA (1ull << 1) /* can be mapped for an attached device: STRAIT_IOC_MAP */
 
 /**
  * struct strait_ioc_import - STRAIT_IOC_IMPORT: make a region of memory
@@ -115,20 +117,20 @@ struct strait_ioc_release {
 
 /* Why the module does not move bytes between a file and a region. */
 #define STRAIT_REASON_NONE 0
-#define STRAIT_REASON_NOT_A_FILE 1   /* neither a regular file nor a block device */
-#define STRAIT_REASON_NO_DIRECT 2    /* the file has no direct I/O */
-#define STRAIT_REASON_FILE_SYSTEM 3  /* not one that keeps a file's bytes as they are on one drive */
-#define STRAIT_REASON_TRANSFORMED 4  /* encrypted, compressed, inline, journaled or otherwise not as is */
-#define STRAIT_REASON_OTHER_DRIVE 5  /* on a drive the file system does not name: realtime */
-#define STRAIT_REASON_NO_DRIVE 6     /* no block device below the file */
-#define STRAIT_REASON_NOT_PCI 7	     /* the drive is no PCI device: dm, md, multipath, loop, network */
-#define STRAIT_REASON_NO_QUEUE 8     /* the drive's driver does not take peer-to-peer memory */
-#define STRAIT_REASON_CHECKSUMS 9    /* the CPU would read the bytes for checksums */
-#define STRAIT_REASON_NO_PATH 10     /* the kernel knows no way from the drive to the memory's device */
-#define STRAIT_REASON_NO_PAGES 11    /* the region has addresses and no pages: a dma-buf */
-#define STRAIT_REASON_NO_P2PDMA 12   /* the kernel was built without PCI P2PDMA */
-#define STRAIT_REASON_APPEND 13	     /* open for appending: offsets of writes would not count */
-#define STRAIT_REASON_ALIGNMENT 14   /* offset, length or memory not aligned; -EINVAL, all others -EOPNOTSUPP */
+#define STRAIT_REASON_NOT_A_FILE 1  /* neither a regular file nor a block device */
+#define STRAIT_REASON_NO_DIRECT 2   /* the file has no direct I/O */
+#define STRAIT_REASON_FILE_SYSTEM 3 /* not one that keeps a file's bytes as they are on one drive */
+#define STRAIT_REASON_TRANSFORMED 4 /* encrypted, compressed, inline, journaled or otherwise not as is */
+#define STRAIT_REASON_OTHER_DRIVE 5 /* on a drive the file system does not name: realtime */
+#define STRAIT_REASON_NO_DRIVE 6    /* no block device below the file */
+#define STRAIT_REASON_NOT_PCI 7	    /* the drive is no PCI device: dm, md, multipath, loop, network */
+#define STRAIT_REASON_NO_QUEUE 8    /* the drive's driver does not take peer-to-peer memory */
+#define STRAIT_REASON_CHECKSUMS 9   /* the CPU would read the bytes for checksums */
+#define STRAIT_REASON_NO_PATH 10    /* the kernel knows no way from the drive to the memory's device */
+#define STRAIT_REASON_NO_PAGES 11   /* the region has addresses and no pages: a dma-buf */
+#define STRAIT_REASON_NO_P2PDMA 12  /* the kernel was built without PCI P2PDMA */
+#define STRAIT_REASON_APPEND 13	    /* open for appending: offsets of writes would not count */
+#define STRAIT_REASON_ALIGNMENT 14  /* offset, length or memory not aligned; -EINVAL, all others -EOPNOTSUPP */
 #define STRAIT_REASON_COUNT 15
 
 #define STRAIT_OP_READ 0  /* from the file to the region */
@@ -219,5 +221,225 @@ struct strait_uring {
 #define STRAIT_IOC_RELEASE _IOWR(STRAIT_IOC, 0x02, struct strait_ioc_release)
 #define STRAIT_IOC_CHECK _IOWR(STRAIT_IOC, 0x03, struct strait_ioc_check)
 #define STRAIT_IOC_IO _IOWR(STRAIT_IOC, 0x04, struct strait_ioc_io)
+
+/*
+ * A PCI device in user space.
+ *
+ * One that is bound to the driver "strait" can be attached to an open file: that file's alone, until its
+ * last descriptor and mapping are gone. Then, as when the process is killed, the device may start no more
+ * transfers, is reset if it can be, and everything that was mapped for it is unmapped.
+ *
+ * The device reaches what was mapped for it and nothing else: an IOMMU translates its addresses. When
+ * memory behind a mapping goes away, the mapping is taken from the IOMMU, and the IOMMU has forgotten it,
+ * before anybody else gets the memory; what the device still does there faults. Then it is kept from
+ * starting transfers (STRAIT_CONTROL_BUS_MASTER says otherwise again), and the mapping gives -ENODEV.
+ *
+ * When the device is removed, or its driver unbound, every call gives -ENODEV but those that undo
+ * something, and its registers read as ones.
+ */
+
+#define STRAIT_BARS 6
+#define STRAIT_MAPS_MAX 16384 /* of one device */
+#define STRAIT_IRQS_MAX 256
+
+/* Why a device cannot be attached, or memory not mapped for it. Always with -EOPNOTSUPP. */
+#define STRAIT_ATTACH_NONE 0
+#define STRAIT_ATTACH_NO_IOMMU 1     /* no IOMMU looks at its addresses */
+#define STRAIT_ATTACH_IDENTITY 2     /* one does, and is told to let all of them pass */
+#define STRAIT_ATTACH_DOMAIN 3	     /* its addresses are managed by somebody else */
+#define STRAIT_ATTACH_GROUP 4	     /* the IOMMU cannot tell it from another device */
+#define STRAIT_ATTACH_UNTRUSTED 5    /* the kernel copies what external devices get: nothing would be in place */
+#define STRAIT_ATTACH_NOT_COHERENT 6 /* it does not see what is in the CPU's caches */
+#define STRAIT_ATTACH_NO_PATH 7	     /* the kernel knows no way from it to the memory's device */
+#define STRAIT_ATTACH_EXPORTER 8     /* who made the dma-buf does not let this device have it */
+#define STRAIT_ATTACH_COUNT 9
+
+/* Offsets for mmap(): a BAR from its first byte, and the status page, which is only read. */
+#define STRAIT_MMAP_BAR(bar) ((__u64)(bar) << 40)
+#define STRAIT_MMAP_STATUS ((__u64)8 << 40)
+
+/**
+ * struct strait_status - the status page
+ * @revoked: how many mappings have been taken back since the device was attached
+ * @gone: the device is
+ *
+ * What has not changed need not be asked for: STRAIT_IOC_MAPPED.
+ */
+struct strait_status {
+	__u32 revoked;
+	__u32 gone;
+};
+
+/**
+ * struct strait_ioc_attach - STRAIT_IOC_ATTACH: have a device, alone
+ * @size: sizeof(struct strait_ioc_attach)
+ * @flags: 0
+ * @pci: "0000:01:00.0"
+ * @reason: out: STRAIT_ATTACH_*; also when it fails with -EOPNOTSUPP
+ * @group: out: the IOMMU group, -1 for none; likewise
+ * @vendor: out: as are the next four
+ * @device: PCI ID
+ * @class_code: 24 bits
+ * @node: NUMA, -1 unknown
+ * @vectors: interrupts it can raise
+ * @irq_bar: out: where its interrupt table is, -1 for nowhere: those pages of the BAR are not the
+ *	device's when they are mapped, but memory that nobody reads
+ * @irq_offset: out: first page of it
+ * @irq_length: out: bytes, whole pages
+ * @bar_length: out: 0: none, or one that cannot be mapped as it shares pages with others
+ *
+ * Needs CAP_SYS_RAWIO: -EPERM. -ENODEV: none of that name is bound to this driver; -EBUSY: it is
+ * attached to another file, or this one has a device. The device may not start transfers yet.
+ */
+struct strait_ioc_attach {
+	__u32 size;
+	__u32 flags;
+	char pci[16];
+	__u32 reason;
+	__s32 group;
+	__u32 vendor;
+	__u32 device;
+	__u32 class_code;
+	__s32 node;
+	__u32 vectors;
+	__s32 irq_bar;
+	__u64 irq_offset;
+	__u64 irq_length;
+	__u64 bar_length[STRAIT_BARS];
+};
+
+#define STRAIT_MAP_READ (1u << 0)  /* the device reads the memory */
+#define STRAIT_MAP_WRITE (1u << 1) /* the device writes it */
+
+/**
+ * struct strait_ioc_map - STRAIT_IOC_MAP: let the device reach a part of a region
+ * @size: sizeof(struct strait_ioc_map)
+ * @flags: STRAIT_MAP_READ, STRAIT_MAP_WRITE, one at least
+ * @region: handle of STRAIT_IOC_IMPORT, of this file
+ * @reason: out: STRAIT_ATTACH_*; also when it fails with -EOPNOTSUPP
+ * @offset: in the region, a multiple of the page size, and so is
+ * @length: bytes, not 0
+ * @handle: out: names the mapping in this file, never 0
+ * @runs: out: of how many runs of addresses it consists
+ * @bus: out: where the device sees its first byte
+ * @contiguous: out: how many bytes follow each other from there
+ *
+ * Releasing the region takes the mapping back.
+ * -ENOSPC past STRAIT_MAPS_MAX, or the limit for device memory; -ENODEV: the memory is gone.
+ */
+struct strait_ioc_map {
+	__u32 size;
+	__u32 flags;
+	__u32 region;
+	__u32 reason;
+	__u64 offset;
+	__u64 length;
+	__u32 handle;
+	__u32 runs;
+	__u64 bus;
+	__u64 contiguous;
+};
+
+/* One run of addresses as the device sees it. */
+struct strait_run {
+	__u64 bus;
+	__u64 length;
+};
+
+/**
+ * struct strait_ioc_runs - STRAIT_IOC_RUNS: all addresses of a mapping
+ * @size: sizeof(struct strait_ioc_runs)
+ * @flags: 0
+ * @handle: the mapping
+ * @first: which run to begin with
+ * @count: in: how many there is room for; out: how many were written
+ * @reserved: 0
+ * @runs: pointer to struct strait_run
+ */
+struct strait_ioc_runs {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 first;
+	__u32 count;
+	__u32 reserved;
+	__u64 runs;
+};
+
+/**
+ * struct strait_ioc_mapping - STRAIT_IOC_UNMAP, STRAIT_IOC_MAPPED
+ * @size: sizeof(struct strait_ioc_mapping)
+ * @flags: 0
+ * @handle: the mapping
+ * @reserved: 0
+ *
+ * STRAIT_IOC_UNMAP: when it returns, nothing the device does reaches the memory through this mapping.
+ * STRAIT_IOC_MAPPED: 0, or -ENODEV when it has been taken back. -ENOENT for a handle that is none.
+ */
+struct strait_ioc_mapping {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
+};
+
+/**
+ * struct strait_ioc_irq - STRAIT_IOC_IRQ: an interrupt as an eventfd
+ * @size: sizeof(struct strait_ioc_irq)
+ * @flags: 0
+ * @vector: which
+ * @fd: an eventfd, in place of the one it had; -1: none
+ */
+struct strait_ioc_irq {
+	__u32 size;
+	__u32 flags;
+	__u32 vector;
+	__s32 fd;
+};
+
+/**
+ * struct strait_ioc_config - STRAIT_IOC_CONFIG: read configuration space
+ * @size: sizeof(struct strait_ioc_config)
+ * @flags: 0
+ * @offset: a multiple of
+ * @width: 1, 2 or 4 bytes
+ * @value: out
+ * @reserved: 0
+ */
+struct strait_ioc_config {
+	__u32 size;
+	__u32 flags;
+	__u32 offset;
+	__u32 width;
+	__u32 value;
+	__u32 reserved;
+};
+
+#define STRAIT_CONTROL_BUS_MASTER 0   /* @value 1: it may start transfers; 0: it may not */
+#define STRAIT_CONTROL_RESET 1	      /* reset the function; -EOPNOTSUPP where that is not possible */
+#define STRAIT_CONTROL_ADDRESS_BITS 2 /* how wide its addresses are, 24 to 64: for what is mapped from now on */
+
+/**
+ * struct strait_ioc_control - STRAIT_IOC_CONTROL
+ * @size: sizeof(struct strait_ioc_control)
+ * @flags: 0
+ * @what: STRAIT_CONTROL_*
+ * @value: for it, 0 otherwise
+ */
+struct strait_ioc_control {
+	__u32 size;
+	__u32 flags;
+	__u32 what;
+	__u32 value;
+};
+
+#define STRAIT_IOC_ATTACH _IOWR(STRAIT_IOC, 0x10, struct strait_ioc_attach)
+#define STRAIT_IOC_MAP _IOWR(STRAIT_IOC, 0x11, struct strait_ioc_map)
+#define STRAIT_IOC_UNMAP _IOWR(STRAIT_IOC, 0x12, struct strait_ioc_mapping)
+#define STRAIT_IOC_MAPPED _IOWR(STRAIT_IOC, 0x13, struct strait_ioc_mapping)
+#define STRAIT_IOC_RUNS _IOWR(STRAIT_IOC, 0x14, struct strait_ioc_runs)
+#define STRAIT_IOC_IRQ _IOWR(STRAIT_IOC, 0x15, struct strait_ioc_irq)
+#define STRAIT_IOC_CONFIG _IOWR(STRAIT_IOC, 0x16, struct strait_ioc_config)
+#define STRAIT_IOC_CONTROL _IOWR(STRAIT_IOC, 0x17, struct strait_ioc_control)
 
 #endif

@@ -94,6 +94,12 @@ struct strait_vgpu_alloc {
 	__u64 bar_offset;
 };
 
+/*
+ * Added to an offset for mmap(): the memory as I/O memory without pages, for who takes only that (VFIO).
+ * Such a mapping of memory that was freed raises SIGBUS.
+ */
+#define STRAIT_VGPU_MMAP_IO (1ull << 39)
+
 /**
  * struct strait_vgpu_free - STRAIT_VGPU_FREE: free an allocation
  * @size: sizeof(struct strait_vgpu_free)

@@ -25,6 +25,11 @@ struct strait_nvme_map;
 #define STRAIT_NVME_INTERRUPTS (1u << 0) /* endpoints sleep until the drive interrupts; they poll without */
 #define STRAIT_NVME_NO_SHADOW (1u << 1)	 /* no shadow doorbells, even if offered */
 #define STRAIT_NVME_NO_SGL (1u << 2)	 /* PRP lists only, even if SGLs are offered */
+/*
+ * Map device memory even by a backend that cannot take it away from the drive (vfio): if its owner frees it
+ * or dies, the drive may write to memory that is another's by then. Close regions before their memory goes.
+ */
+#define STRAIT_NVME_UNREVOCABLE (1u << 3)
 
 /**
  * struct strait_nvme_opts - How a controller is opened

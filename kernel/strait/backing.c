@@ -61,6 +61,8 @@ void strait_backing_unuse(struct strait_backing *b)
 
 void strait_backing_kill(struct strait_backing *b)
 {
+	strait_maps_orphan(b);
+	strait_maps_kill(b);
 	if (!xchg(&b->killed, true))
 		strait_backing_unuse(b);
 	wait_for_completion(&b->idle);
@@ -139,6 +141,9 @@ struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs)
 	b->length = length;
 	refcount_set(&b->users, 1);
 	init_completion(&b->idle);
+	spin_lock_init(&b->maps_lock);
+	INIT_LIST_HEAD(&b->maps);
+	INIT_WORK(&b->maps_work, strait_maps_work);
 	if (!runs)
 		return b;
 	b->vec = strait_zalloc_array(runs, sizeof(*b->vec));

@@ -59,14 +59,22 @@ enum strait_count {
 	STRAIT_N_IN_FLIGHT,
 	STRAIT_N_DEVICE_BYTES,
 	STRAIT_N_PINNED_BYTES,
+	STRAIT_N_ATTACHED,
+	STRAIT_N_MAPS,
+	STRAIT_N_MAPPED_BYTES,
+	STRAIT_N_MAPS_REVOKED,
+	STRAIT_N_IRQS,
 	STRAIT_COUNTS,
 };
 
+struct strait_attach;
 struct strait_bridged;
 
 struct strait_file {
 	struct xarray regions;
 	u32 next;
+	struct address_space mapping;	/* so that one file's mappings can be taken away */
+	struct strait_attach *attach;	/* its device, once it has one */
 };
 
 struct strait_backing {
@@ -86,6 +94,10 @@ struct strait_backing {
 	refcount_t users;		/* I/O in flight, and 1 until it is killed */
 	bool killed;
 	struct completion idle;		/* no user is left */
+	spinlock_t maps_lock;		/* the next two */
+	struct list_head maps;		/* strait_map.node: what devices reach it by */
+	bool maps_closed;		/* no more of them */
+	struct work_struct maps_work;	/* takes them back */
 };
 
 struct strait_region {
@@ -140,6 +152,8 @@ struct strait_region *strait_region_find(struct strait_file *f, u32 handle);
 struct strait_region *strait_region_take(struct strait_file *f, u32 handle);
 int strait_region_use(struct strait_region *r, struct strait_backing **ret);
 void strait_region_revoke(struct strait_region *r);
+/* The same where one may sleep: when it returns no device reaches the memory any more. */
+void strait_region_revoke_now(struct strait_region *r);
 void strait_region_put(struct strait_region *r);
 
 /*
@@ -184,6 +198,19 @@ int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset);
 bool strait_bridge_there(void);
 int strait_bridge_back(struct strait_region *r, struct strait_backing **ret);
 void strait_bridge_put(struct strait_bridged *bridged);
+
+/*
+ * attach*.c: see attach.h. strait_maps_kill() returns when no device reaches the memory any more, and sleeps;
+ * strait_maps_orphan() lets none begin to, and leaves those that do to a work item.
+ */
+int strait_attach_init(void);
+void strait_attach_exit(void);
+void strait_detach(struct strait_file *f);
+long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *user);
+int strait_attach_mmap(struct strait_file *f, struct vm_area_struct *vma);
+void strait_maps_kill(struct strait_backing *b);
+void strait_maps_orphan(struct strait_backing *b);
+void strait_maps_work(struct work_struct *work);
 
 /* judge.c */
 void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v);

@@ -25,6 +25,11 @@ static const char *const count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_IN_FLIGHT] = "in_flight",
 	[STRAIT_N_DEVICE_BYTES] = "device_bytes",
 	[STRAIT_N_PINNED_BYTES] = "pinned_bytes",
+	[STRAIT_N_ATTACHED] = "attached",
+	[STRAIT_N_MAPS] = "maps",
+	[STRAIT_N_MAPPED_BYTES] = "mapped_bytes",
+	[STRAIT_N_MAPS_REVOKED] = "maps_revoked",
+	[STRAIT_N_IRQS] = "interrupts",
 };
 
 static int counters_show(struct seq_file *m, void *unused)

@@ -26,6 +26,7 @@ int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset)
 	rc = -EINVAL;
 	if (check_add_overflow(offset, r->length, &end) || end > b->dmabuf->size)
 		goto err_put;
+	r->can = STRAIT_CAN_DMA;
 	rc = strait_region_give(r, b);
 	if (!rc)
 		return 0;

@@ -175,7 +175,7 @@ static int fill_region(struct strait_region *r)
 		rc = find_device(b);
 	if (!rc)
 		rc = strait_backing_charge(b);
-	r->can = STRAIT_CAN_FILE_IO;
+	r->can = STRAIT_CAN_FILE_IO | STRAIT_CAN_DMA;
 	if (b->pdev)
 		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
 	if (!rc)

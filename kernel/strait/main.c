@@ -20,6 +20,10 @@ static int strait_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	xa_init_flags(&f->regions, XA_FLAGS_ALLOC1);
 	f->next = 1;
+	address_space_init_once(&f->mapping);
+	f->mapping.host = inode;
+	f->mapping.a_ops = inode->i_mapping->a_ops;
+	file->f_mapping = &f->mapping;
 	file->private_data = f;
 	return 0;
 }
@@ -31,11 +35,15 @@ static int strait_release(struct inode *inode, struct file *file)
 	struct strait_region *r;
 	unsigned long handle;
 
+	/* First the device loses the memory, then it is given back. */
+	strait_detach(f);
 	xa_for_each(&f->regions, handle, r) {
 		xa_erase(&f->regions, handle);
 		strait_region_put(r);
 	}
 	xa_destroy(&f->regions);
+	/* What is left of @file looks at its inode's again. */
+	file->f_mapping = inode->i_mapping;
 	kfree(f);
 	return 0;
 }
@@ -95,7 +103,7 @@ static long do_release(struct strait_file *f, void *arg, void __user *user)
 	r = strait_region_take(f, req->handle);
 	if (!r)
 		return -ENOENT;
-	strait_region_revoke(r);
+	strait_region_revoke_now(r);
 	strait_region_put(r);
 	return 0;
 }
@@ -149,6 +157,8 @@ static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user
 	unsigned int nr = _IOC_NR(cmd);
 	long rc;
 
+	if (nr >= _IOC_NR(STRAIT_IOC_ATTACH))
+		return strait_attach_ioctl(file->private_data, cmd, (void __user *)user);
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
 	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
@@ -158,12 +168,18 @@ static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user
 	return calls[nr].fn(file->private_data, &arg, (void __user *)user);
 }
 
+static int strait_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	return strait_attach_mmap(file->private_data, vma);
+}
+
 static const struct file_operations strait_fops = {
 	.owner = THIS_MODULE,
 	.open = strait_open,
 	.release = strait_release,
 	.unlocked_ioctl = strait_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = strait_mmap,
 	.uring_cmd = strait_uring_cmd,
 };
 
@@ -183,28 +199,35 @@ static int __init strait_init(void)
 	if (!strait_wq)
 		return -ENOMEM;
 	strait_debug_init();
+	rc = strait_attach_init();
+	if (rc)
+		goto err_debug;
 	rc = misc_register(&strait_misc);
-	if (rc) {
-		strait_debug_fini();
-		destroy_workqueue(strait_wq);
-		return rc;
-	}
+	if (rc)
+		goto err_attach;
 	if (!(strait_features() & STRAIT_FEATURE_P2PDMA))
 		pr_info("strait: this kernel has no PCI P2PDMA: no file I/O with the memory of devices\n");
 	return 0;
+err_attach:
+	strait_attach_exit();
+err_debug:
+	strait_debug_fini();
+	destroy_workqueue(strait_wq);
+	return rc;
 }
 module_init(strait_init);
 
 static void __exit strait_exit(void)
 {
 	misc_deregister(&strait_misc);
+	strait_attach_exit();
 	/* Waits for what gives pages back. */
 	destroy_workqueue(strait_wq);
 	strait_debug_fini();
 }
 module_exit(strait_exit);
 
-MODULE_DESCRIPTION("File I/O between drives and the memory of other devices");
+MODULE_DESCRIPTION("Memory of PCI devices for drives, and for other devices driven from user space");
 MODULE_AUTHOR("The Strait authors");
 MODULE_VERSION(STRAIT_VERSION);
 MODULE_LICENSE("Dual MIT/GPL");

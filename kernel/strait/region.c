@@ -91,6 +91,23 @@ void strait_region_revoke(struct strait_region *r)
 		return;
 	trace_strait_revoke(r->handle, r->kind, r->length);
 	strait_count(STRAIT_N_REVOKED, 1);
+	strait_maps_orphan(b);
+	strait_backing_put(b);
+}
+
+void strait_region_revoke_now(struct strait_region *r)
+{
+	struct strait_backing *b;
+
+	spin_lock(&r->lock);
+	b = r->backing;
+	if (b)
+		kref_get(&b->kref);
+	spin_unlock(&r->lock);
+	strait_region_revoke(r);
+	if (!b)
+		return;
+	strait_maps_kill(b);
 	strait_backing_put(b);
 }
 

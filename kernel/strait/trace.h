@@ -76,6 +76,80 @@ DEFINE_EVENT(strait_io_class, strait_refuse,
 	TP_PROTO(u32 handle, u32 op, u64 file_offset, u64 region_offset, u64 length, s64 result),
 	TP_ARGS(handle, op, file_offset, region_offset, length, result));
 
+TRACE_EVENT(strait_attach,
+	TP_PROTO(const char *pci, int rc, u32 reason),
+	TP_ARGS(pci, rc, reason),
+	TP_STRUCT__entry(
+		__array(char, pci, 16)
+		__field(int, rc)
+		__field(u32, reason)
+	),
+	TP_fast_assign(
+		strscpy(__entry->pci, pci, sizeof(__entry->pci));
+		__entry->rc = rc;
+		__entry->reason = reason;
+	),
+	TP_printk("pci=%s rc=%d reason=%u", __entry->pci, __entry->rc, __entry->reason)
+);
+
+/* @reset: what came of resetting the device. */
+TRACE_EVENT(strait_detach,
+	TP_PROTO(const char *pci, int reset),
+	TP_ARGS(pci, reset),
+	TP_STRUCT__entry(
+		__array(char, pci, 16)
+		__field(int, reset)
+	),
+	TP_fast_assign(
+		strscpy(__entry->pci, pci, sizeof(__entry->pci));
+		__entry->reset = reset;
+	),
+	TP_printk("pci=%s reset=%d", __entry->pci, __entry->reset)
+);
+
+TRACE_EVENT(strait_map,
+	TP_PROTO(const char *pci, u32 handle, u32 region, u64 length, u32 runs, int rc),
+	TP_ARGS(pci, handle, region, length, runs, rc),
+	TP_STRUCT__entry(
+		__array(char, pci, 16)
+		__field(u32, handle)
+		__field(u32, region)
+		__field(u64, length)
+		__field(u32, runs)
+		__field(int, rc)
+	),
+	TP_fast_assign(
+		strscpy(__entry->pci, pci, sizeof(__entry->pci));
+		__entry->handle = handle;
+		__entry->region = region;
+		__entry->length = length;
+		__entry->runs = runs;
+		__entry->rc = rc;
+	),
+	TP_printk("pci=%s handle=%u region=%u length=%llu runs=%u rc=%d", __entry->pci, __entry->handle,
+		  __entry->region, __entry->length, __entry->runs, __entry->rc)
+);
+
+/* @revoked: not by its owner's wish. */
+TRACE_EVENT(strait_unmap,
+	TP_PROTO(const char *pci, u32 handle, u64 length, bool revoked),
+	TP_ARGS(pci, handle, length, revoked),
+	TP_STRUCT__entry(
+		__array(char, pci, 16)
+		__field(u32, handle)
+		__field(u64, length)
+		__field(bool, revoked)
+	),
+	TP_fast_assign(
+		strscpy(__entry->pci, pci, sizeof(__entry->pci));
+		__entry->handle = handle;
+		__entry->length = length;
+		__entry->revoked = revoked;
+	),
+	TP_printk("pci=%s handle=%u length=%llu revoked=%d", __entry->pci, __entry->handle,
+		  __entry->length, __entry->revoked)
+);
+
 #endif
 
 #undef TRACE_INCLUDE_PATH

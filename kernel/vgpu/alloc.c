@@ -115,6 +115,7 @@ static void revoke(struct vgpu_alloc *a)
 	a->revoked = true;
 	up_write(&a->lock);
 	unmap_mapping_range(&a->file->mapping, a->mmap_offset, a->length, 1);
+	unmap_mapping_range(&a->file->mapping, a->mmap_offset + STRAIT_VGPU_MMAP_IO, a->length, 1);
 	vgpu_p2p_revoke_all(a);
 	vgpu_dmabuf_revoke_all(a);
 	spin_lock(&a->dev->list_lock);

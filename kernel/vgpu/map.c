@@ -93,6 +93,28 @@ static vm_fault_t vgpu_vm_fault(struct vm_fault *vmf)
 	return ret;
 }
 
+/* Without pages: there is nothing to put in the place of what is gone. */
+static vm_fault_t vgpu_io_fault(struct vm_fault *vmf)
+{
+	struct vgpu_alloc *a = vmf->vma->vm_private_data;
+	unsigned long at = vmf->pgoff - ((a->mmap_offset + STRAIT_VGPU_MMAP_IO) >> PAGE_SHIFT);
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+
+	down_read(&a->lock);
+	if (!a->revoked)
+		ret = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK,
+				     PHYS_PFN(vgpu_block_phys(a->block)) + at);
+	up_read(&a->lock);
+	return ret;
+}
+
+static const struct vm_operations_struct vgpu_io_vm_ops = {
+	.open = vgpu_vm_open,
+	.close = vgpu_vm_close,
+	.mremap = vgpu_vm_mremap,
+	.fault = vgpu_io_fault,
+};
+
 const struct vm_operations_struct vgpu_vm_ops = {
 	.open = vgpu_vm_open,
 	.close = vgpu_vm_close,
@@ -106,8 +128,10 @@ int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	u64 inside = offset & ((1ull << VGPU_HANDLE_SHIFT) - 1);
 	u64 len = vma->vm_end - vma->vm_start;
+	bool io = inside & STRAIT_VGPU_MMAP_IO;
 	struct vgpu_alloc *a;
 
+	inside &= ~STRAIT_VGPU_MMAP_IO;
 	if (!(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	if (vma->vm_flags & VM_EXEC)
@@ -121,13 +145,14 @@ int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 		vgpu_alloc_put(a);
 		return -EINVAL;
 	}
-	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP);
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP |
+			  (io ? VM_PFNMAP | VM_IO : VM_MIXEDMAP));
 	vm_flags_clear(vma, VM_MAYEXEC);
 	/* As the kernel's own mapping of the same pages has it. */
 	if (a->kind == STRAIT_VGPU_MEM_PLAIN)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
 	vma->vm_private_data = a;
-	vma->vm_ops = &vgpu_vm_ops;
+	vma->vm_ops = io ? &vgpu_io_vm_ops : &vgpu_vm_ops;
 	return 0;
 }
 

@@ -51,6 +51,11 @@ struct pci_run {
 enum {
 	PCI_MAP_READ = 1,  /* the device reads the memory */
 	PCI_MAP_WRITE = 2, /* the device writes it */
+	/*
+	 * Device memory is to be mapped even by a backend that does not revoke: whoever frees it must have
+	 * unmapped it before, or the device goes on to reach what is another's by then.
+	 */
+	PCI_MAP_UNREVOCABLE = 4,
 };
 
 /* Memory the device can reach. Offset 0 of the mapping is the first byte that was asked for. */
@@ -95,12 +100,18 @@ struct pci_ops {
 	int (*map_host)(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m);
 	/* When this returns, nothing the device does reaches the memory. */
 	void (*unmap)(struct pci_device *dev, struct pci_mapping *m);
-	/* 0, or -ENODEV after the memory behind it was taken back or the device removed. */
+	/*
+	 * 0, or -ENODEV after the memory behind it was taken back or the device removed. Where memory was
+	 * taken back the device may start no more transfers: bus_master() lets it again.
+	 */
 	int (*mapping_check)(struct pci_device *dev, const struct pci_mapping *m);
+	/* How wide the device's addresses are: 24 to 64, which it is unless told. For what is mapped afterwards. */
+	int (*address_bits)(struct pci_device *dev, unsigned int bits);
 };
 
 /*
- * Open "0000:01:00.0", or "01:00.0". @backend is "strait", "vfio" or NULL for the one it is bound to.
+ * Open "0000:01:00.0", or "01:00.0". @backend is "strait", "vfio" (or, to have one of the kernel's
+ * two interfaces for it, "vfio-type1", "vfio-iommufd"), or NULL for the one it is bound to.
  * -ENODEV: no such device; -EBUSY: bound to another driver or open elsewhere; -EOPNOTSUPP: cannot be
  * used from user space, and @why says what would have to change.
  */
@@ -115,6 +126,11 @@ void pci_unmap(struct pci_mapping *m);
 
 /* The bus address of offset @off, and how many bytes from there are contiguous. */
 uint64_t pci_bus(const struct pci_mapping *m, uint64_t off, uint64_t *run);
+
+static inline int pci_address_bits(struct pci_device *dev, unsigned int bits)
+{
+	return dev->ops->address_bits ? dev->ops->address_bits(dev, bits) : 0;
+}
 
 static inline uint32_t pci_read32(struct pci_device *dev, unsigned int bar, uint64_t off)
 {

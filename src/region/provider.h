@@ -98,6 +98,12 @@ struct provider_ops {
 	int (*mem_check)(struct strait_device *dev, const struct mem *m);
 	int (*mem_dmabuf)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
 	int (*mem_map)(struct strait_device *dev, const struct mem *m, void **cpu);
+	/*
+	 * A part of it as I/O memory that has no pages, which is how VFIO takes memory of devices; whole pages.
+	 * It is not taken away from who has mapped that for a device when the memory is freed.
+	 */
+	int (*mem_map_io)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io);
+	void (*mem_unmap_io)(struct strait_device *dev, void *io, uint64_t len);
 	/* Makes copies of @m by the application synchronous with peer access, CUDA's SYNC_MEMOPS. */
 	int (*mem_sync_memops)(struct strait_device *dev, const struct mem *m, bool on);
 

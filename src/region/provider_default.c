@@ -53,6 +53,15 @@ static int no_mem_map(struct strait_device *dev, const struct mem *m, void **cpu
 	return -EOPNOTSUPP;
 }
 
+static int no_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io)
+{
+	return -EOPNOTSUPP;
+}
+
+static void no_mem_unmap_io(struct strait_device *dev, void *io, uint64_t len)
+{
+}
+
 static int no_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
 {
 	return -EOPNOTSUPP;
@@ -188,6 +197,8 @@ const struct provider_ops provider_default_ops = {
 	.mem_check = no_mem_check,
 	.mem_dmabuf = no_mem_dmabuf,
 	.mem_map = no_mem_map,
+	.mem_map_io = no_mem_map_io,
+	.mem_unmap_io = no_mem_unmap_io,
 	.mem_sync_memops = no_mem_sync_memops,
 	.flush_peer_writes = no_flush_peer_writes,
 	.mmio_map = no_mmio_map,

@@ -175,6 +175,8 @@ const struct provider_ops vgpu_provider_ops = {
 	.mem_check = vgpu_mem_check,
 	.mem_dmabuf = vgpu_mem_dmabuf,
 	.mem_map = vgpu_mem_map,
+	.mem_map_io = vgpu_mem_map_io,
+	.mem_unmap_io = vgpu_mem_unmap_io,
 	.mem_sync_memops = vgpu_mem_sync_memops,
 	EMU_ENGINE_OPS,
 	.mmio_map = vgpu_mmio_map,

@@ -30,7 +30,8 @@ struct vgpu_alloc {
 	unsigned int imports; /* of a mapping of the application's */
 	uint32_t handle;
 	uint64_t id;
-	uint64_t mapped; /* bytes, of memory that is owned */
+	uint64_t mapped; /* bytes, of memory that is owned, */
+	uint64_t offset; /* and where in the device's file it is */
 };
 
 struct vgpu_device {
@@ -68,6 +69,8 @@ void vgpu_alloc_free_all(struct vgpu_device *gpu);
 int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
 void vgpu_mem_free(struct strait_device *dev, struct mem *m);
 int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
+int vgpu_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io);
+void vgpu_mem_unmap_io(struct strait_device *dev, void *io, uint64_t len);
 
 /* vgpu_import.c */
 int vgpu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);

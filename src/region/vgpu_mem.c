@@ -90,6 +90,7 @@ static int alloc_new(struct vgpu_device *gpu, uint64_t len, struct vgpu_alloc **
 	a->handle = req.handle;
 	a->id = req.identity;
 	a->mapped = req.length;
+	a->offset = req.mmap_offset;
 	atomic_init(&a->refs, 1);
 	a->node.start = (uint64_t)(uintptr_t)p;
 	a->node.end = a->node.start + len;
@@ -197,4 +198,23 @@ int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 		return rc;
 	*cpu = (void *)(uintptr_t)m->addr;
 	return 0;
+}
+
+/* Memory that was allocated here: of other we have no file. */
+int vgpu_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io)
+{
+	const struct vgpu_alloc *a = m->priv;
+	uint64_t at = m->addr - a->node.start + off;
+	int rc = vgpu_mem_check(dev, m);
+
+	if (rc)
+		return rc;
+	if (!a->owned || (at | len) % KIB(4) || !range_inside(at, len, a->mapped))
+		return -EOPNOTSUPP;
+	return os_map_device(a->gpu->fd, a->offset + STRAIT_VGPU_MMAP_IO + at, len, VGPU_PAGE, io);
+}
+
+void vgpu_mem_unmap_io(struct strait_device *dev, void *io, uint64_t len)
+{
+	os_unmap(io, len);
 }

@@ -352,7 +352,11 @@ static void write32(struct pci_device *dev, unsigned int bar, uint64_t off, uint
 
 static int config_read(struct pci_device *dev, unsigned int off, unsigned int size, uint32_t *value)
 {
-	*value = 0;
+	struct nvme_model *m = of(dev);
+
+	pthread_mutex_lock(&m->lock);
+	*value = off == 4 && m->master ? 4 : 0;
+	pthread_mutex_unlock(&m->lock);
 	return 0;
 }
 

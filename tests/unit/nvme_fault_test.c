@@ -4,7 +4,7 @@
 
 #include "nvme_common.h"
 
-#define TIMEOUT 60000000u
+#define TIMEOUT 300000000u
 
 static const struct bad {
 	const char *name;

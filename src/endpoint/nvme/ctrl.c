@@ -205,7 +205,10 @@ static int open_queues(struct strait_nvme *ctrl, const struct strait_nvme_opts *
 
 static int check_opts(const struct strait_nvme_opts *o)
 {
-	if (o->flags & ~(STRAIT_NVME_INTERRUPTS | STRAIT_NVME_NO_SHADOW | STRAIT_NVME_NO_SGL) || o->reserved)
+	const uint32_t known = STRAIT_NVME_INTERRUPTS | STRAIT_NVME_NO_SHADOW | STRAIT_NVME_NO_SGL |
+			       STRAIT_NVME_UNREVOCABLE;
+
+	if (o->flags & ~known || o->reserved)
 		return -EINVAL;
 	if (o->queues > NVME_MAX_QUEUES || o->entries == 1 || o->entries > 65536 || o->queue_offset % 4096)
 		return -EINVAL;

@@ -165,6 +165,7 @@ static uint64_t namespace_move(struct strait_endpoint *ep, struct endpoint_move 
 	if (done && ops->mapping_check(n->ctrl->pci, atomic_load(&job.map->pm))) {
 		m->err = -ENODEV;
 		done = 0;
+		nvme_recover(nvme_queue_mine(n->ctrl)); /* it may not transfer any more, for anybody */
 	}
 	atomic_fetch_add_explicit(&n->direct_bytes, done, memory_order_relaxed);
 	return done;

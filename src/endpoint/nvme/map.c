@@ -57,7 +57,9 @@ static int map_region(struct strait_nvme *ctrl, struct strait_region *r, uint64_
 
 	if (!m)
 		return -ENOMEM;
-	rc = pci_map_region(ctrl->pci, r, off, len, PCI_MAP_READ | PCI_MAP_WRITE, &pm);
+	rc = pci_map_region(
+		ctrl->pci, r, off, len,
+		PCI_MAP_READ | PCI_MAP_WRITE | (ctrl->flags & STRAIT_NVME_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0), &pm);
 	if (rc) {
 		free(m);
 		return rc;

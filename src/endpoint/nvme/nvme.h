@@ -212,6 +212,8 @@ int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd,
 void nvme_ring(struct strait_nvme_queue *q);
 unsigned int nvme_reap(struct strait_nvme_queue *q);
 void nvme_finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status, uint32_t nvme_status, uint32_t result);
+/* Will nothing more come of it? Needs no lock. */
+bool nvme_is_stuck(struct strait_nvme *ctrl, const char **why);
 /* Is a deadline past, or something else wrong? */
 bool nvme_needs_help(struct strait_nvme_queue *q, uint64_t now);
 

@@ -5,6 +5,8 @@
 #include "base/util.h"
 #include "hw/barrier.h"
 
+#define PCI_COMMAND 4u /* in configuration space */
+#define PCI_COMMAND_MASTER 4u
 #define LOOK_NS 20000000u /* without a completion for so long, the controller is looked at */
 
 /* Has the other side to be told that an index went from @old to @new? It wants to know when it passes @event. */
@@ -204,9 +206,24 @@ static uint64_t find_soonest(const struct strait_nvme_queue *q)
 	return soonest;
 }
 
+bool nvme_is_stuck(struct strait_nvme *ctrl, const char **why)
+{
+	uint32_t csts = nvme_reg32(ctrl, NVME_CSTS), command = 0;
+
+	if (csts == NVME_GONE)
+		*why = "it does not answer: removed?";
+	else if (csts & NVME_CSTS_CFS)
+		*why = "it reports a fatal error";
+	else if (!ctrl->pci->ops->config_read(ctrl->pci, PCI_COMMAND, 2, &command) && !(command & PCI_COMMAND_MASTER))
+		*why = "memory that it could reach was taken back, and with it the right to transfer";
+	else
+		return false;
+	return true;
+}
+
 bool nvme_needs_help(struct strait_nvme_queue *q, uint64_t now)
 {
-	uint32_t csts;
+	const char *why;
 
 	if (q->broken)
 		return true;
@@ -220,6 +237,5 @@ bool nvme_needs_help(struct strait_nvme_queue *q, uint64_t now)
 	if (now < q->looked + LOOK_NS)
 		return false;
 	q->looked = now;
-	csts = nvme_reg32(q->ctrl, NVME_CSTS);
-	return csts == NVME_GONE || (csts & NVME_CSTS_CFS);
+	return nvme_is_stuck(q->ctrl, &why);
 }

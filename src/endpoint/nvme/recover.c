@@ -41,7 +41,6 @@ enum help { HELP_NONE, HELP_ABORT, HELP_RESET };
 /* What is to be done, asked again now that nobody else is at it. */
 static enum help diagnose(struct strait_nvme_queue *q, uint16_t *cid, const char **why)
 {
-	uint32_t csts = nvme_reg32(q->ctrl, NVME_CSTS);
 	enum help help = HELP_NONE;
 	uint64_t now = os_now_ns();
 	struct nvme_slot *s;
@@ -49,10 +48,10 @@ static enum help diagnose(struct strait_nvme_queue *q, uint16_t *cid, const char
 	pthread_mutex_lock(&q->lock);
 	nvme_reap(q);
 	s = find_late(q, now);
-	if (q->broken || csts == NVME_GONE || (csts & NVME_CSTS_CFS)) {
-		*why = q->broken	 ? "it answers nonsense" :
-		       csts == NVME_GONE ? "it does not answer: removed?" :
-					   "it reports a fatal error";
+	if (q->broken) {
+		*why = "it answers nonsense";
+		help = HELP_RESET;
+	} else if (nvme_is_stuck(q->ctrl, why)) {
 		help = HELP_RESET;
 	} else if (s && s->state == SLOT_ABORTING) {
 		*why = "a command that was aborted does not end";
@@ -117,10 +116,8 @@ static int stop_device(struct strait_nvme *ctrl)
 
 	if (!rc)
 		return 0;
-	if (nvme_reg32(ctrl, NVME_CSTS) != NVME_GONE && !ctrl->pci->ops->reset(ctrl->pci) && !nvme_disable(ctrl)) {
-		ctrl->pci->ops->bus_master(ctrl->pci, true);
+	if (nvme_reg32(ctrl, NVME_CSTS) != NVME_GONE && !ctrl->pci->ops->reset(ctrl->pci) && !nvme_disable(ctrl))
 		return 0;
-	}
 	ctrl->pci->ops->bus_master(ctrl->pci, false);
 	log_error(ctrl->log, "%s: cannot be reset (%s): it is not used any more", ctrl->pci->name, strerror(-rc));
 	return -ENODEV;
@@ -147,6 +144,9 @@ int nvme_reset_locked(struct strait_nvme *ctrl, const char *why)
 		nvme_fail_all(ctrl->queue[i], -EIO);
 	}
 	nvme_fail_all(ctrl->admin, -EIO);
+	/* It may have lost that, to a reset of the function or to memory that was taken back. */
+	if (!rc)
+		rc = ctrl->pci->ops->bus_master(ctrl->pci, true);
 	if (!rc)
 		rc = nvme_start(ctrl);
 	if (rc) {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* Interrupts of an attached device, as eventfds. */
+#include <linux/interrupt.h>
+
+#include "attach.h"
+
+static irqreturn_t irq_handler(int irq, void *eventfd)
+{
+	eventfd_signal(eventfd);
+	strait_count(STRAIT_N_IRQS, 1);
+	return IRQ_HANDLED;
+}
+
+void strait_irqs_begin(struct strait_attach *at)
+{
+	struct pci_dev *pdev = at->pdev;
+	int n = max(pci_msix_vec_count(pdev), pci_msi_vec_count(pdev));
+
+	at->vectors = 0;
+	if (n <= 0)
+		return;
+	at->irqs = strait_zalloc_array(min(n, STRAIT_IRQS_MAX), sizeof(*at->irqs));
+	if (!at->irqs)
+		return;
+	n = strait_fail() ? -ENOMEM :
+	    pci_alloc_irq_vectors(pdev, 1, min(n, STRAIT_IRQS_MAX), PCI_IRQ_MSIX | PCI_IRQ_MSI);
+	if (n > 0) {
+		at->vectors = n;
+		return;
+	}
+	kvfree(at->irqs);
+	at->irqs = NULL;
+}
+
+/* With irq_lock held. */
+static void irq_clear(struct strait_attach *at, u32 vector)
+{
+	struct strait_irq *irq = &at->irqs[vector];
+
+	if (!irq->eventfd)
+		return;
+	free_irq(pci_irq_vector(at->pdev, vector), irq->eventfd);
+	eventfd_ctx_put(irq->eventfd);
+	irq->eventfd = NULL;
+}
+
+void strait_irqs_end(struct strait_attach *at)
+{
+	u32 i;
+
+	mutex_lock(&at->irq_lock);
+	for (i = 0; i < at->vectors; i++)
+		irq_clear(at, i);
+	if (at->vectors)
+		pci_free_irq_vectors(at->pdev);
+	kvfree(at->irqs);
+	at->irqs = NULL;
+	at->vectors = 0;
+	mutex_unlock(&at->irq_lock);
+}
+
+int strait_irq_set(struct strait_attach *at, u32 vector, int fd)
+{
+	struct eventfd_ctx *eventfd = NULL;
+	int rc = 0;
+
+	if (fd != -1) {
+		eventfd = eventfd_ctx_fdget(fd);
+		if (IS_ERR(eventfd))
+			return PTR_ERR(eventfd);
+	}
+	mutex_lock(&at->irq_lock);
+	if (vector >= at->vectors) {
+		rc = -EINVAL;
+		goto out;
+	}
+	irq_clear(at, vector);
+	if (!eventfd)
+		goto out;
+	rc = strait_fail() ? -ENOMEM :
+	     request_irq(pci_irq_vector(at->pdev, vector), irq_handler, 0, pci_name(at->pdev), eventfd);
+	if (!rc)
+		at->irqs[vector].eventfd = eventfd;
+out:
+	mutex_unlock(&at->irq_lock);
+	if (rc && eventfd)
+		eventfd_ctx_put(eventfd);
+	return rc;
+}

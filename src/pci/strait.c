@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT */
+/* A PCI device through strait.ko. */
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+#include "pci/backend.h"
+#include "uapi/strait.h"
+
+#define PAGE 4096u
+
+struct strait_pci {
+	struct pci_device dev;
+	int fd;			      /* of /dev/strait, with the device attached */
+	struct strait_status *status; /* the kernel writes, we read */
+	int *irq;		      /* of dev.vectors, -1: not asked for yet */
+};
+
+/* pci_mapping.priv */
+struct strait_mapping {
+	uint32_t region, handle;
+	uint32_t revoked; /* strait_status.revoked up to which it is known to be there */
+};
+
+static struct strait_pci *strait_pci(const struct pci_device *dev)
+{
+	return container_of(dev, struct strait_pci, dev);
+}
+
+static int config_read(struct pci_device *dev, unsigned int off, unsigned int size, uint32_t *value)
+{
+	struct strait_ioc_config req = { .size = sizeof(req), .offset = off, .width = size };
+	int rc = os_ioctl(strait_pci(dev)->fd, STRAIT_IOC_CONFIG, &req);
+
+	if (!rc)
+		*value = req.value;
+	return rc;
+}
+
+static int control(struct pci_device *dev, uint32_t what, uint32_t value)
+{
+	struct strait_ioc_control req = { .size = sizeof(req), .what = what, .value = value };
+
+	return os_ioctl(strait_pci(dev)->fd, STRAIT_IOC_CONTROL, &req);
+}
+
+static int bus_master(struct pci_device *dev, bool on)
+{
+	return control(dev, STRAIT_CONTROL_BUS_MASTER, on);
+}
+
+static int reset(struct pci_device *dev)
+{
+	return control(dev, STRAIT_CONTROL_RESET, 0);
+}
+
+static int address_bits(struct pci_device *dev, unsigned int bits)
+{
+	return control(dev, STRAIT_CONTROL_ADDRESS_BITS, bits);
+}
+
+static int irq(struct pci_device *dev, unsigned int vector, int *fd)
+{
+	struct strait_ioc_irq req = { .size = sizeof(req), .vector = vector };
+	struct strait_pci *p = strait_pci(dev);
+	int rc, event;
+
+	if (vector >= dev->vectors)
+		return -EINVAL;
+	if (p->irq[vector] < 0) {
+		rc = os_event_fd(&event);
+		if (rc)
+			return rc;
+		req.fd = event;
+		rc = os_ioctl(p->fd, STRAIT_IOC_IRQ, &req);
+		if (rc) {
+			os_close(event);
+			return rc;
+		}
+		p->irq[vector] = event;
+	}
+	*fd = p->irq[vector];
+	return 0;
+}
+
+static void release(struct strait_pci *p, uint32_t region)
+{
+	struct strait_ioc_release req = { .size = sizeof(req), .handle = region };
+
+	os_ioctl(p->fd, STRAIT_IOC_RELEASE, &req);
+}
+
+static void unmap_handle(struct strait_pci *p, uint32_t handle)
+{
+	struct strait_ioc_mapping req = { .size = sizeof(req), .handle = handle };
+
+	os_ioctl(p->fd, STRAIT_IOC_UNMAP, &req);
+}
+
+static int read_runs(struct strait_pci *p, const struct strait_ioc_map *map, struct pci_run **ret)
+{
+	struct pci_run *runs = malloc(map->runs * sizeof(*runs));
+	struct strait_ioc_runs req = { .size = sizeof(req), .handle = map->handle };
+	int rc = 0;
+
+	_Static_assert(sizeof(struct pci_run) == sizeof(struct strait_run), "the kernel fills them");
+	if (!runs)
+		return -ENOMEM;
+	if (map->runs == 1)
+		runs[0] = (struct pci_run){ map->bus, map->contiguous };
+	while (map->runs > 1 && !rc && req.first < map->runs) {
+		req.runs = (uintptr_t)(runs + req.first);
+		req.count = map->runs - req.first;
+		rc = os_ioctl(p->fd, STRAIT_IOC_RUNS, &req);
+		if (!rc && !req.count)
+			rc = -EPROTO;
+		req.first += req.count;
+	}
+	if (rc)
+		free(runs);
+	else
+		*ret = runs;
+	return rc;
+}
+
+static const char *reason_text(uint32_t reason)
+{
+	static const char *const text[STRAIT_ATTACH_COUNT] = {
+		[STRAIT_ATTACH_NO_IOMMU] = "no IOMMU translates its addresses",
+		[STRAIT_ATTACH_IDENTITY] = "the IOMMU lets its addresses pass untranslated",
+		[STRAIT_ATTACH_DOMAIN] = "its IOMMU domain is managed by another driver",
+		[STRAIT_ATTACH_GROUP] = "another device is in its IOMMU group",
+		[STRAIT_ATTACH_UNTRUSTED] = "it is an external device, for which the kernel copies everything",
+		[STRAIT_ATTACH_NOT_COHERENT] = "it does not see the CPU's caches",
+		[STRAIT_ATTACH_NO_PATH] = "the kernel knows no way from it to the device that has the memory",
+		[STRAIT_ATTACH_EXPORTER] = "the memory's driver does not give it to this device",
+	};
+
+	return reason < STRAIT_ATTACH_COUNT && text[reason] ? text[reason] : "the module does not say why";
+}
+
+static int map_imported(struct strait_pci *p, uint32_t region, uint64_t length, unsigned int flags, uint64_t head,
+			struct pci_mapping *m)
+{
+	struct strait_ioc_map req = { .size = sizeof(req), .region = region, .length = length };
+	struct strait_mapping *s = malloc(sizeof(*s));
+	struct pci_run *runs;
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	req.flags = (flags & PCI_MAP_READ ? STRAIT_MAP_READ : 0) | (flags & PCI_MAP_WRITE ? STRAIT_MAP_WRITE : 0);
+	/* A mapping that is taken back from here on makes the count another one. */
+	*s = (struct strait_mapping){ .region = region,
+				      .revoked = __atomic_load_n(&p->status->revoked, __ATOMIC_ACQUIRE) };
+	rc = os_ioctl(p->fd, STRAIT_IOC_MAP, &req);
+	if (rc == -EOPNOTSUPP)
+		log_warn(p->dev.log, "%s: memory cannot be mapped for it: %s", p->dev.name, reason_text(req.reason));
+	if (rc)
+		goto free_mapping;
+	rc = read_runs(p, &req, &runs);
+	if (rc)
+		goto unmap;
+	s->handle = req.handle;
+	pci_fill_runs(m, runs, req.runs, head);
+	m->priv = s;
+	return 0;
+unmap:
+	unmap_handle(p, req.handle);
+free_mapping:
+	free(s);
+	return rc;
+}
+
+/* Takes the region back if that is of no use. */
+static int map_import(struct strait_pci *p, struct strait_ioc_import *req, unsigned int flags, uint64_t head,
+		      struct pci_mapping *m)
+{
+	int rc;
+
+	req->size = sizeof(*req);
+	rc = os_ioctl(p->fd, STRAIT_IOC_IMPORT, req);
+	if (rc)
+		return rc;
+	rc = map_imported(p, req->handle, req->length, flags, head, m);
+	if (rc)
+		release(p, req->handle);
+	return rc;
+}
+
+static int map_address(struct strait_pci *p, uint32_t kind, uint64_t addr, unsigned int flags, struct pci_mapping *m)
+{
+	struct pci_pages pages = pci_pages_of(addr, m->length);
+	struct strait_ioc_import req = { .kind = kind, .fd = -1, .address = pages.start, .length = pages.length };
+	int rc = map_import(p, &req, flags, pages.head, m);
+
+	if (rc == -ENOMEM && kind == STRAIT_IMPORT_USER)
+		log_warn(p->dev.log, "%s: %llu bytes cannot be locked in memory: ulimit -l may be too small",
+			 p->dev.name, (unsigned long long)pages.length);
+	return rc;
+}
+
+static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m)
+{
+	return map_address(strait_pci(dev), STRAIT_IMPORT_USER, (uintptr_t)addr, flags, m);
+}
+
+/* The region as a dma-buf: -EOPNOTSUPP where it is none, or not in whole pages. */
+static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
+		      struct pci_mapping *m)
+{
+	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length);
+	struct strait_ioc_import req = { .kind = STRAIT_IMPORT_DMABUF, .length = pages.length };
+	int rc, fd;
+
+	if (!(r->mem.caps & STRAIT_REGION_DMABUF) || pages.start < r->mem.addr ||
+	    !range_inside(pages.start - r->mem.addr, pages.length, r->mem.len))
+		return -EOPNOTSUPP;
+	rc = r->dev->ops->mem_dmabuf(r->dev, &r->mem, pages.start - r->mem.addr, pages.length, &fd);
+	if (rc)
+		return rc == -EINVAL ? -EOPNOTSUPP : rc;
+	req.fd = fd;
+	rc = map_import(p, &req, flags, pages.head, m);
+	os_close(fd);
+	return rc;
+}
+
+/*
+ * A dma-buf first: its exporter tells the device to let go before it takes the memory back, and waits.
+ * Then pages, by where the process, or the GPU, has them.
+ */
+static int map_used(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
+		    struct pci_mapping *m)
+{
+	uint32_t kind = r->dev->import_kind;
+	void *cpu;
+	int rc;
+
+	rc = map_dmabuf(p, r, off, flags, m);
+	if (rc != -EOPNOTSUPP)
+		return rc;
+	if (kind == STRAIT_IMPORT_NVP2P)
+		return map_address(p, kind, r->mem.addr + off, flags, m);
+	rc = r->dev->ops->mem_map(r->dev, &r->mem, &cpu);
+	if (rc)
+		return rc;
+	return map_address(p, kind ? kind : STRAIT_IMPORT_USER, (uintptr_t)cpu + off, flags, m);
+}
+
+static int map_region(struct pci_device *dev, struct strait_region *region, uint64_t off, uint64_t len,
+		      unsigned int flags, struct pci_mapping *m)
+{
+	int rc = region_use(region, off, len);
+
+	if (rc)
+		return rc;
+	rc = map_used(strait_pci(dev), region, off, flags, m);
+	region_unuse(region);
+	if (rc == -EOPNOTSUPP)
+		log_warn(dev->log, "%s: memory of %s cannot be mapped for it", dev->name, region->dev->name);
+	return rc;
+}
+
+static void unmap(struct pci_device *dev, struct pci_mapping *m)
+{
+	struct strait_mapping *s = m->priv;
+
+	unmap_handle(strait_pci(dev), s->handle);
+	release(strait_pci(dev), s->region);
+	free(s);
+}
+
+static int mapping_check(struct pci_device *dev, const struct pci_mapping *m)
+{
+	struct strait_pci *p = strait_pci(dev);
+	struct strait_mapping *s = m->priv;
+	struct strait_ioc_mapping req = { .size = sizeof(req), .handle = s->handle };
+	uint32_t revoked = __atomic_load_n(&p->status->revoked, __ATOMIC_ACQUIRE);
+	int rc;
+
+	if (__atomic_load_n(&p->status->gone, __ATOMIC_RELAXED))
+		return -ENODEV;
+	if (revoked == s->revoked)
+		return 0;
+	rc = os_ioctl(p->fd, STRAIT_IOC_MAPPED, &req);
+	if (!rc)
+		s->revoked = revoked;
+	return rc;
+}
+
+static void close_device(struct pci_device *dev)
+{
+	struct strait_pci *p = strait_pci(dev);
+
+	for (unsigned int i = 0; i < PCI_BARS; i++)
+		if (dev->bar[i].at)
+			os_unmap((void *)dev->bar[i].at, dev->bar[i].length);
+	if (p->status)
+		os_unmap(p->status, PAGE);
+	/* With the last mapping gone this is what detaches the device. */
+	os_close(p->fd);
+	for (unsigned int i = 0; p->irq && i < dev->vectors; i++)
+		if (p->irq[i] >= 0)
+			os_close(p->irq[i]);
+	free(p->irq);
+	free(p);
+}
+
+static const struct pci_ops ops = {
+	.name = "strait",
+	.revokes = true,
+	.close = close_device,
+	.config_read = config_read,
+	.bus_master = bus_master,
+	.reset = reset,
+	.irq = irq,
+	.map_region = map_region,
+	.map_host = map_host,
+	.unmap = unmap,
+	.mapping_check = mapping_check,
+	.address_bits = address_bits,
+};
+
+static void explain(const struct strait_ioc_attach *req, char *why, size_t len)
+{
+	switch (req->reason) {
+	case STRAIT_ATTACH_NO_IOMMU:
+		str_format(why, len,
+			   "%s: %s: switch the IOMMU on in the firmware's setup, and on an Intel machine boot with "
+			   "intel_iommu=on",
+			   req->pci, reason_text(req->reason));
+		break;
+	case STRAIT_ATTACH_IDENTITY:
+		str_format(why, len,
+			   "%s: %s: echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > "
+			   "/sys/kernel/iommu_groups/%d/type; echo %s > /sys/bus/pci/drivers/strait/bind; or boot with "
+			   "iommu.passthrough=0",
+			   req->pci, reason_text(req->reason), req->pci, req->group, req->pci);
+		break;
+	case STRAIT_ATTACH_GROUP:
+		str_format(
+			why, len,
+			"%s: %s: ls /sys/kernel/iommu_groups/%d/devices; a slot of its own below the root, or ACS on the "
+			"ports above it, separates them",
+			req->pci, reason_text(req->reason), req->group);
+		break;
+	default:
+		str_format(why, len, "%s: %s", req->pci, reason_text(req->reason));
+	}
+}
+
+static int attach(int fd, struct strait_ioc_attach *req, char *why, size_t len)
+{
+	struct strait_ioc_info info = { .size = sizeof(info) };
+	int rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
+
+	if (rc || info.abi != STRAIT_ABI || !(info.features & STRAIT_FEATURE_ATTACH)) {
+		str_format(why, len, "the module behind /dev/strait is of another version of Strait: load this one's");
+		return -EPROTO;
+	}
+	rc = os_ioctl(fd, STRAIT_IOC_ATTACH, req);
+	if (rc == -EOPNOTSUPP)
+		explain(req, why, len);
+	else if (rc == -EPERM)
+		str_format(why, len, "%s: needs CAP_SYS_RAWIO: run as root", req->pci);
+	else if (rc == -EBUSY)
+		str_format(why, len, "%s is open in another process", req->pci);
+	else if (rc)
+		str_format(why, len, "%s cannot be attached: %s", req->pci, strerror(-rc));
+	return rc;
+}
+
+static int map_bars(struct strait_pci *p, const struct strait_ioc_attach *info)
+{
+	void *at;
+	int rc;
+
+	for (unsigned int i = 0; i < PCI_BARS; i++) {
+		if (!info->bar_length[i])
+			continue;
+		rc = os_map_device(p->fd, STRAIT_MMAP_BAR(i), info->bar_length[i], PAGE, &at);
+		if (rc)
+			return rc;
+		p->dev.bar[i].at = at;
+		p->dev.bar[i].length = info->bar_length[i];
+	}
+	rc = os_map_file(p->fd, STRAIT_MMAP_STATUS, PAGE, &at);
+	if (!rc)
+		p->status = at;
+	return rc;
+}
+
+static int set_up(struct strait_pci *p, const struct strait_ioc_attach *info)
+{
+	struct pci_device *dev = &p->dev;
+	int rc;
+
+	dev->ops = &ops;
+	str_copy(dev->name, sizeof(dev->name), info->pci);
+	dev->vendor = (uint16_t)info->vendor;
+	dev->device = (uint16_t)info->device;
+	dev->class_code = info->class_code;
+	dev->node = info->node;
+	rc = map_bars(p, info);
+	if (rc)
+		return rc;
+	p->irq = malloc((info->vectors + 1) * sizeof(*p->irq));
+	if (!p->irq)
+		return -ENOMEM;
+	dev->vectors = info->vectors;
+	for (unsigned int i = 0; i < dev->vectors; i++)
+		p->irq[i] = -1;
+	return 0;
+}
+
+int pci_open_strait(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+		    struct pci_device **ret)
+{
+	struct strait_ioc_attach req = { .size = sizeof(req) };
+	struct strait_pci *p = calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	p->dev.log = log;
+	p->fd = os_open("/dev/strait", O_RDWR | O_CLOEXEC, 0);
+	if (p->fd < 0) {
+		rc = p->fd;
+		str_format(why, why_len, "/dev/strait cannot be opened: %s", strerror(-rc));
+		free(p);
+		return rc;
+	}
+	str_copy(req.pci, sizeof(req.pci), name);
+	rc = attach(p->fd, &req, why, why_len);
+	if (!rc) {
+		rc = set_up(p, &req);
+		if (rc)
+			str_format(why, why_len, "%s: its registers cannot be mapped: %s", name, strerror(-rc));
+	}
+	if (rc) {
+		close_device(&p->dev);
+		return rc;
+	}
+	*ret = &p->dev;
+	return 0;
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A PCI device through VFIO. What it maps it pins, and knows nobody who could take it back: memory of other
+ * devices is mapped only for callers who have said that they unmap it before it is freed.
+ */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/dir.h"
+#include "os/os.h"
+#include "os/vfio.h"
+#include "pci/backend.h"
+#include "pci/iova.h"
+
+#define PAGE 4096u
+#define HUGE_PAGE MIB(2)
+#define VECTORS_MAX 64u
+#define COMMAND 4u /* in configuration space */
+#define COMMAND_MEMORY 2u
+#define COMMAND_MASTER 4u
+
+struct vfio_pci {
+	struct pci_device dev;
+	struct os_vfio v;
+	struct iova iova;
+	uint64_t config;
+	uint64_t bar_at[PCI_BARS]; /* in the device's file */
+	int *irq;		   /* of dev.vectors, NULL: not asked for yet */
+};
+
+/* pci_mapping.priv */
+struct vfio_mapping {
+	uint64_t bus, length;
+	void *io; /* mapped for this alone */
+	struct strait_device *owner;
+};
+
+static struct vfio_pci *vfio_pci(const struct pci_device *dev)
+{
+	return container_of(dev, struct vfio_pci, dev);
+}
+
+/* Registers that cannot be mapped. One that does not answer reads as ones. */
+static uint64_t read_register(struct pci_device *dev, unsigned int bar, uint64_t off, size_t len)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+	uint64_t value = 0;
+
+	if (os_pread(p->v.device, &value, len, p->bar_at[bar] + off) != (ssize_t)len)
+		return UINT64_MAX;
+	return value;
+}
+
+static void write_register(struct pci_device *dev, unsigned int bar, uint64_t off, uint64_t value, size_t len)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+
+	if (os_pwrite(p->v.device, &value, len, p->bar_at[bar] + off) != (ssize_t)len)
+		log_warn(dev->log, "%s: a register cannot be written", dev->name);
+}
+
+static uint32_t read32(struct pci_device *dev, unsigned int bar, uint64_t off)
+{
+	return (uint32_t)read_register(dev, bar, off, 4);
+}
+
+static uint64_t read64(struct pci_device *dev, unsigned int bar, uint64_t off)
+{
+	return read_register(dev, bar, off, 8);
+}
+
+static void write32(struct pci_device *dev, unsigned int bar, uint64_t off, uint32_t value)
+{
+	write_register(dev, bar, off, value, 4);
+}
+
+static void write64(struct pci_device *dev, unsigned int bar, uint64_t off, uint64_t value)
+{
+	write_register(dev, bar, off, value, 8);
+}
+
+static int config_read(struct pci_device *dev, unsigned int off, unsigned int size, uint32_t *value)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+	uint32_t read = 0;
+	ssize_t n;
+
+	if ((size != 1 && size != 2 && size != 4) || off % size)
+		return -EINVAL;
+	n = os_pread(p->v.device, &read, size, p->config + off);
+	if (n != (ssize_t)size)
+		return n < 0 ? (int)n : -EINVAL;
+	*value = read;
+	return 0;
+}
+
+static int bus_master(struct pci_device *dev, bool on)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+	uint32_t command = 0;
+	uint16_t word;
+	ssize_t n;
+	int rc = config_read(dev, COMMAND, 2, &command);
+
+	if (rc)
+		return rc;
+	word = (uint16_t)((command & ~COMMAND_MASTER) | COMMAND_MEMORY | (on ? COMMAND_MASTER : 0));
+	n = os_pwrite(p->v.device, &word, sizeof(word), p->config + COMMAND);
+	return n == sizeof(word) ? 0 : n < 0 ? (int)n : -EIO;
+}
+
+static int reset(struct pci_device *dev)
+{
+	return os_vfio_reset(&vfio_pci(dev)->v);
+}
+
+static int address_bits(struct pci_device *dev, unsigned int bits)
+{
+	if (bits < 24 || bits > 64)
+		return -EINVAL;
+	vfio_pci(dev)->iova.limit = UINT64_MAX >> (64 - bits);
+	return 0;
+}
+
+static void close_irqs(int *irq, unsigned int n)
+{
+	for (unsigned int i = 0; irq && i < n; i++)
+		if (irq[i] >= 0)
+			os_close(irq[i]);
+	free(irq);
+}
+
+/* All of them at once: with most devices more cannot be added to some. */
+static int open_irqs(struct vfio_pci *p)
+{
+	unsigned int n = p->dev.vectors, i;
+	int *irq = malloc(n * sizeof(*irq)), rc = 0;
+
+	if (!irq)
+		return -ENOMEM;
+	for (i = 0; i < n && !rc; i++) {
+		irq[i] = -1;
+		rc = os_event_fd(&irq[i]);
+	}
+	if (!rc)
+		rc = os_vfio_irqs(&p->v, irq);
+	if (rc)
+		close_irqs(irq, i);
+	else
+		p->irq = irq;
+	return rc;
+}
+
+static int irq(struct pci_device *dev, unsigned int vector, int *fd)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+	int rc = 0;
+
+	if (vector >= dev->vectors)
+		return -EINVAL;
+	if (!p->irq)
+		rc = open_irqs(p);
+	if (!rc)
+		*fd = p->irq[vector];
+	return rc;
+}
+
+static int map_at(struct vfio_pci *p, const void *addr, uint64_t length, unsigned int flags, uint64_t *bus)
+{
+	/* Where both sides have the same phase the IOMMU can use large pages. */
+	uint64_t align = length >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+	int rc = iova_alloc(&p->iova, length, align, (uintptr_t)addr, bus);
+
+	if (rc)
+		return rc;
+	rc = os_vfio_map(&p->v, addr, *bus, length, flags & PCI_MAP_READ, flags & PCI_MAP_WRITE);
+	if (rc) {
+		iova_free(&p->iova, *bus);
+		if (rc == -ENOMEM)
+			log_warn(p->dev.log, "%s: %llu bytes cannot be locked in memory: ulimit -l may be too small",
+				 p->dev.name, (unsigned long long)length);
+	}
+	return rc;
+}
+
+/* Whole pages from @addr on; @head bytes of them are not @m's. */
+static int map_pages(struct vfio_pci *p, void *addr, uint64_t length, uint64_t head, unsigned int flags,
+		     struct pci_mapping *m)
+{
+	struct vfio_mapping *s = calloc(1, sizeof(*s));
+	struct pci_run *run = malloc(sizeof(*run));
+	uint64_t bus;
+	int rc = s && run ? map_at(p, addr, length, flags, &bus) : -ENOMEM;
+
+	if (rc) {
+		free(s);
+		free(run);
+		return rc;
+	}
+	*s = (struct vfio_mapping){ .bus = bus, .length = length };
+	*run = (struct pci_run){ bus, length };
+	pci_fill_runs(m, run, 1, head);
+	m->priv = s;
+	return 0;
+}
+
+static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m)
+{
+	struct pci_pages pages = pci_pages_of((uintptr_t)addr, len);
+
+	return map_pages(vfio_pci(dev), (void *)(uintptr_t)pages.start, pages.length, pages.head, flags, m);
+}
+
+/* Memory of a device, as the CPU has its BAR. */
+static int map_bar(struct vfio_pci *p, struct strait_region *r, uint64_t off, unsigned int flags, struct pci_mapping *m)
+{
+	struct pci_pages pages = pci_pages_of(off, m->length);
+	struct vfio_mapping *s;
+	void *io;
+	int rc;
+
+	rc = r->dev->ops->mem_map_io(r->dev, &r->mem, pages.start, pages.length, &io);
+	if (rc) {
+		log_warn(p->dev.log, "%s: memory of %s cannot be mapped as VFIO wants it", p->dev.name, r->dev->name);
+		return rc;
+	}
+	rc = map_pages(p, io, pages.length, pages.head, flags, m);
+	if (rc) {
+		if (rc == -EFAULT && p->v.iommufd >= 0) {
+			log_warn(p->dev.log, "%s: an iommufd takes no memory of devices: open it as vfio-type1",
+				 p->dev.name);
+			rc = -EOPNOTSUPP;
+		}
+		r->dev->ops->mem_unmap_io(r->dev, io, pages.length);
+		return rc;
+	}
+	s = m->priv;
+	s->io = io;
+	s->owner = r->dev;
+	return 0;
+}
+
+static int map_region(struct pci_device *dev, struct strait_region *region, uint64_t off, uint64_t len,
+		      unsigned int flags, struct pci_mapping *m)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+	void *cpu;
+	int rc;
+
+	rc = region_use(region, off, len);
+	if (rc)
+		return rc;
+	/* Memory of the process itself, whatever device it stands for. */
+	if (region->dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_EMULATED)) {
+		rc = region->dev->ops->mem_map(region->dev, &region->mem, &cpu);
+		if (!rc)
+			rc = map_host(dev, (char *)cpu + off, len, flags, m);
+	} else if (!(flags & PCI_MAP_UNREVOCABLE)) {
+		log_warn(dev->log,
+			 "%s: VFIO cannot take memory of %s back when it is freed: bind it to strait, or ask for that",
+			 dev->name, region->dev->name);
+		rc = -EOPNOTSUPP;
+	} else {
+		rc = map_bar(p, region, off, flags, m);
+	}
+	region_unuse(region);
+	return rc;
+}
+
+static void unmap(struct pci_device *dev, struct pci_mapping *m)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+	struct vfio_mapping *s = m->priv;
+
+	/* Addresses that could not be unmapped are not given out again. */
+	if (os_vfio_unmap(&p->v, s->bus, s->length) >= 0)
+		iova_free(&p->iova, s->bus);
+	else
+		log_error(dev->log, "%s: memory cannot be taken back from it", dev->name);
+	if (s->io)
+		s->owner->ops->mem_unmap_io(s->owner, s->io, s->length);
+	free(s);
+}
+
+/* Nobody takes anything back; and VFIO's driver does not go while the device is open. */
+static int mapping_check(struct pci_device *dev, const struct pci_mapping *m)
+{
+	return 0;
+}
+
+static void close_device(struct pci_device *dev)
+{
+	struct vfio_pci *p = vfio_pci(dev);
+
+	for (unsigned int i = 0; i < PCI_BARS; i++)
+		if (dev->bar[i].at)
+			os_unmap((void *)dev->bar[i].at, dev->bar[i].length);
+	os_vfio_close(&p->v);
+	close_irqs(p->irq, dev->vectors);
+	iova_fini(&p->iova);
+	free(p);
+}
+
+static const struct pci_ops ops = {
+	.name = "vfio",
+	.revokes = false,
+	.close = close_device,
+	.read32 = read32,
+	.read64 = read64,
+	.write32 = write32,
+	.write64 = write64,
+	.config_read = config_read,
+	.bus_master = bus_master,
+	.reset = reset,
+	.irq = irq,
+	.map_region = map_region,
+	.map_host = map_host,
+	.unmap = unmap,
+	.mapping_check = mapping_check,
+	.address_bits = address_bits,
+};
+
+static int open_bars(struct vfio_pci *p)
+{
+	struct os_vfio_bar bar;
+	void *at;
+	int rc;
+
+	for (unsigned int i = 0; i < PCI_BARS; i++) {
+		/* The upper half of a 64-bit one is none. */
+		if (os_vfio_bar(&p->v, i, &bar) || !bar.length)
+			continue;
+		p->bar_at[i] = bar.offset;
+		if (bar.mappable) {
+			rc = os_map_device(p->v.device, bar.offset, bar.length, PAGE, &at);
+			if (rc)
+				return rc;
+			p->dev.bar[i].at = at;
+		}
+		p->dev.bar[i].length = bar.length;
+	}
+	return 0;
+}
+
+static int open_iova(struct vfio_pci *p)
+{
+	struct os_vfio_range found[OS_VFIO_RANGES];
+	struct iova_range usable[OS_VFIO_RANGES];
+	int n = os_vfio_ranges(&p->v, found);
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++)
+		usable[i] = (struct iova_range){ found[i].start, found[i].last };
+	return iova_init(&p->iova, usable, (size_t)n);
+}
+
+static int set_up(struct vfio_pci *p)
+{
+	struct pci_device *dev = &p->dev;
+	uint32_t id = 0, class_code = 0;
+	char path[96], text[16];
+	int rc;
+
+	rc = os_vfio_config(&p->v, &p->config);
+	if (!rc)
+		rc = config_read(dev, 0, 4, &id);
+	if (!rc)
+		rc = config_read(dev, 8, 4, &class_code);
+	if (!rc)
+		rc = open_iova(p);
+	if (!rc)
+		rc = open_bars(p);
+	if (rc)
+		return rc;
+	dev->vendor = (uint16_t)id;
+	dev->device = (uint16_t)(id >> 16);
+	dev->class_code = class_code >> 8;
+	dev->vectors = (unsigned int)min_u64(p->v.vectors, VECTORS_MAX);
+	p->v.vectors = dev->vectors;
+	str_format(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", dev->name);
+	dev->node = os_read_line(path, text, sizeof(text)) ? -1 : atoi(text);
+	return 0;
+}
+
+/* Its own node, "vfio0", where the kernel gives it one and has iommufd. */
+static int open_node(const char *name, struct os_vfio *v)
+{
+	struct os_names names;
+	char path[96];
+	int rc = -ENOENT;
+
+	if (os_access("/dev/iommu"))
+		return -ENOENT;
+	str_format(path, sizeof(path), "/sys/bus/pci/devices/%s/vfio-dev", name);
+	if (os_names_read(path, &names))
+		return -ENOENT;
+	if (names.n)
+		rc = os_vfio_open_device(names.name[0], v);
+	os_names_free(&names);
+	return rc;
+}
+
+static int open_group(const char *name, struct os_vfio *v, char *why, size_t why_len)
+{
+	char path[96], link[256];
+	unsigned int group;
+	int rc;
+
+	str_format(path, sizeof(path), "/sys/bus/pci/devices/%s/iommu_group", name);
+	rc = os_read_link(path, link, sizeof(link));
+	if (rc || !strrchr(link, '/')) {
+		str_format(
+			why, why_len,
+			"%s: no IOMMU translates its addresses: switch it on in the firmware's setup, and on an Intel "
+			"machine boot with intel_iommu=on",
+			name);
+		return -EOPNOTSUPP;
+	}
+	group = (unsigned int)atoi(strrchr(link, '/') + 1);
+	rc = os_vfio_open_group(name, group, v);
+	if (rc == -EPERM)
+		str_format(
+			why, why_len,
+			"%s: another device of IOMMU group %u is used by the kernel: ls /sys/kernel/iommu_groups/%u/devices",
+			name, group, group);
+	else if (rc == -EBUSY)
+		str_format(why, why_len, "%s is open in another process", name);
+	else if (rc == -ENOENT)
+		str_format(why, why_len, "%s: there is no /dev/vfio/%u: modprobe vfio_iommu_type1", name, group);
+	else if (rc)
+		str_format(why, why_len, "%s cannot be opened through /dev/vfio/%u: %s", name, group, strerror(-rc));
+	return rc == -EPERM ? -EOPNOTSUPP : rc;
+}
+
+static int open_either(const char *name, const char *backend, struct os_vfio *v, char *why, size_t why_len)
+{
+	bool type1 = !strcmp(backend, "vfio-type1"), iommufd = !strcmp(backend, "vfio-iommufd");
+	int rc = type1 ? -ENOENT : open_node(name, v);
+
+	if (!rc)
+		return 0;
+	if (iommufd) {
+		str_format(why, why_len, "%s cannot be opened through an iommufd: %s", name,
+			   rc == -ENOENT ? "this kernel has none" : strerror(-rc));
+		return rc == -ENOENT ? -EOPNOTSUPP : rc;
+	}
+	return open_group(name, v, why, why_len);
+}
+
+int pci_open_vfio(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+		  struct pci_device **ret)
+{
+	struct vfio_pci *p = calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	p->dev.ops = &ops;
+	p->dev.log = log;
+	str_copy(p->dev.name, sizeof(p->dev.name), name);
+	rc = open_either(name, backend, &p->v, why, why_len);
+	if (rc) {
+		free(p);
+		return rc;
+	}
+	rc = set_up(p);
+	if (rc) {
+		str_format(why, why_len, "%s does not answer through VFIO: %s", name, strerror(-rc));
+		close_device(&p->dev);
+		return rc;
+	}
+	*ret = &p->dev;
+	return 0;
+}

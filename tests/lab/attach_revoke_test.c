@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: MIT */
+/* /dev/strait: memory and devices that go away under a device in user space, and who may have one. */
+#include "edu.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#define LEN KIB(256)
+#define SEED 21
+#define ENGINE_MS 150 /* a transfer of the engine's takes 100, at its end */
+
+static const struct log_sink no_log;
+
+/* Devices that write where they may not any more. */
+__attribute__((constructor)) static void allow_faults(void)
+{
+	printf("# allow-log DMAR: (DRHD: handling fault|\\[DMA)\n");
+	fflush(stdout);
+}
+
+/* What the kernel says from here on. Of faults it says little at once: those before must be forgotten. */
+static int log_open(void)
+{
+	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	sleep_ms(5500);
+	ASSERT_GE(fd, 0);
+	ASSERT_GE(lseek(fd, 0, SEEK_END), 0);
+	return fd;
+}
+
+static bool log_has(int fd, const char *text)
+{
+	char line[2048];
+	bool found = false;
+	ssize_t n;
+
+	while ((n = read(fd, line, sizeof(line) - 1)) > 0 || (n < 0 && errno == EPIPE)) {
+		line[n > 0 ? n : 0] = '\0';
+		found = found || strstr(line, text);
+	}
+	return found;
+}
+
+static bool master(const char *name)
+{
+	char path[96];
+	uint16_t command;
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/config", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(pread(fd, &command, sizeof(command), 4), sizeof(command));
+	close(fd);
+	return command & 4;
+}
+
+/* The engine by /dev/strait itself, for what the library does not choose. */
+struct raw {
+	int ko;
+	volatile unsigned char *bar;
+	char name[PCI_NAME];
+	unsigned char *host; /* what the engine is loaded from */
+	uint64_t host_bus;
+};
+
+static void raw_write(struct raw *e, uint32_t reg, uint64_t value)
+{
+	*(volatile uint64_t *)(e->bar + reg) = value;
+}
+
+static bool raw_busy(struct raw *e)
+{
+	return *(volatile uint64_t *)(e->bar + 0x98) & 1;
+}
+
+static void raw_wait(struct raw *e)
+{
+	for (int i = 0; i < 5000 && raw_busy(e); i++)
+		sleep_ms(1);
+	ASSERT_FALSE(raw_busy(e));
+}
+
+static void raw_start(struct raw *e, uint64_t bus, uint32_t len, bool from_edu)
+{
+	raw_wait(e);
+	raw_write(e, 0x80, from_edu ? 0x40000 : bus);
+	raw_write(e, 0x88, from_edu ? bus : 0x40000);
+	raw_write(e, 0x90, len);
+	raw_write(e, 0x98, 1 | (from_edu ? 2 : 0));
+}
+
+static int control(int ko, uint32_t what, uint32_t value)
+{
+	struct strait_ioc_control req = { .size = sizeof(req), .what = what, .value = value };
+
+	return ko_call(ko, STRAIT_IOC_CONTROL, &req);
+}
+
+static int try_attach(int ko, const char *name, struct strait_ioc_attach *req)
+{
+	*req = (struct strait_ioc_attach){ .size = sizeof(*req), .reason = 99 };
+	str_copy(req->pci, sizeof(req->pci), name);
+	return ko_call(ko, STRAIT_IOC_ATTACH, req);
+}
+
+static int try_map(int ko, uint32_t region, uint64_t off, uint64_t len, struct strait_ioc_map *map)
+{
+	*map = (struct strait_ioc_map){ .size = sizeof(*map),
+					.flags = STRAIT_MAP_READ | STRAIT_MAP_WRITE,
+					.region = region,
+					.offset = off,
+					.length = len };
+	return ko_call(ko, STRAIT_IOC_MAP, map);
+}
+
+static int on_mapping(int ko, unsigned long cmd, uint32_t handle)
+{
+	struct strait_ioc_mapping req = { .size = sizeof(req), .handle = handle };
+
+	return ko_call(ko, cmd, &req);
+}
+
+static struct raw raw_open(void)
+{
+	struct strait_ioc_attach attach;
+	struct strait_ioc_map map;
+	struct raw e;
+
+	e.ko = ko_open();
+	pci_find(EDU_ID, e.name);
+	pci_bind(e.name, "strait");
+	ASSERT_OK(try_attach(e.ko, e.name, &attach));
+	e.bar = mmap(NULL, attach.bar_length[0], PROT_READ | PROT_WRITE, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(0));
+	ASSERT_TRUE(e.bar != MAP_FAILED);
+	e.host = mmap(NULL, KIB(4), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_TRUE(e.host != MAP_FAILED);
+	ASSERT_OK(try_map(e.ko, ko_import(e.ko, STRAIT_IMPORT_USER, e.host, KIB(4)), 0, KIB(4), &map));
+	e.host_bus = map.bus;
+	ASSERT_OK(control(e.ko, STRAIT_CONTROL_BUS_MASTER, 1));
+	return e;
+}
+
+static void raw_close(struct raw *e)
+{
+	munmap((void *)e->bar, MIB(1));
+	munmap(e->host, KIB(4));
+	close(e->ko);
+	ko_expect_counter("attached", 0);
+}
+
+/* What the engine would write from now on. */
+static void raw_load(struct raw *e, uint64_t seed)
+{
+	fill(e->host, EDU_MOST, seed);
+	raw_start(e, e->host_bus, EDU_MOST, false);
+	raw_wait(e);
+}
+
+static const struct kind {
+	const char *name;
+	uint32_t kind;
+	bool again; /* the device is let go on */
+} kinds[] = {
+	{ "p2p", STRAIT_IMPORT_P2P, false },	   { "p2p_goes_on", STRAIT_IMPORT_P2P, true },
+	{ "dmabuf", STRAIT_IMPORT_DMABUF, false }, { "dmabuf_goes_on", STRAIT_IMPORT_DMABUF, true },
+	{ "nvp2p", STRAIT_IMPORT_NVP2P, false },   { "nvp2p_goes_on", STRAIT_IMPORT_NVP2P, true },
+};
+
+static uint32_t import_kind(int ko, uint32_t kind, const struct gpu_mem *m)
+{
+	struct strait_ioc_import imp = { .size = sizeof(imp), .kind = kind, .fd = -1, .length = m->len };
+	int rc;
+
+	if (kind == STRAIT_IMPORT_DMABUF)
+		imp.fd = (int)ASSERT_OK(gpu_dmabuf(m, 0, m->len));
+	else
+		imp.address = (uintptr_t)m->p;
+	rc = ko_call(ko, STRAIT_IOC_IMPORT, &imp);
+	if (imp.fd >= 0)
+		close(imp.fd);
+	if (rc == -EOPNOTSUPP)
+		SKIP("memory of this kind is not to be had here");
+	ASSERT_OK(rc);
+	ASSERT_TRUE(imp.can & STRAIT_CAN_DMA);
+	return imp.handle;
+}
+
+/*
+ * Device memory is freed while the engine is about to write there. What has it next keeps what it puts there,
+ * also when the device is allowed to go on: then the IOMMU says that it tried.
+ */
+TEST_VARIANTS(freed_in_the_middle, struct kind, kinds)
+{
+	struct raw e = raw_open();
+	int gpu = gpu_open(), log = v->again ? log_open() : -1;
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN), next;
+	uint32_t region = import_kind(e.ko, v->kind, &m), handle;
+	struct strait_ioc_map map;
+	uint64_t old = m.bar;
+
+	ASSERT_OK(try_map(e.ko, region, 0, LEN, &map));
+	handle = map.handle;
+	ASSERT_OK(on_mapping(e.ko, STRAIT_IOC_MAPPED, handle));
+	raw_load(&e, SEED);
+	raw_start(&e, map.bus, EDU_MOST, true);
+	ASSERT_OK(gpu_free(&m));
+	gpu_unmap(&m);
+	/* Pages are back when nobody reaches them any more. */
+	ko_expect_counter("maps", 1);
+	if (v->again)
+		ASSERT_OK(control(e.ko, STRAIT_CONTROL_BUS_MASTER, 1));
+	else
+		ASSERT_FALSE(master(e.name));
+	gpu_free_bytes(gpu, PLAIN);
+	next = gpu_alloc(gpu, PLAIN, LEN);
+	ASSERT_EQ(next.bar, old);
+	fill(next.p, LEN, SEED + 1);
+	ASSERT_TRUE(raw_busy(&e));
+	raw_wait(&e);
+	sleep_ms(20);
+	ASSERT_TRUE(filled(next.p, LEN, SEED + 1));
+	if (v->again)
+		ASSERT_TRUE(log_has(log, "DMAR: "));
+	ASSERT_EQ(on_mapping(e.ko, STRAIT_IOC_MAPPED, handle), -ENODEV);
+	ASSERT_EQ(try_map(e.ko, region, 0, LEN, &map), -ENODEV);
+	ASSERT_OK(on_mapping(e.ko, STRAIT_IOC_UNMAP, handle));
+	/* It is as good as before. */
+	ASSERT_OK(control(e.ko, STRAIT_CONTROL_BUS_MASTER, 1));
+	ASSERT_OK(try_map(e.ko, import_kind(e.ko, v->kind, &next), 0, LEN, &map));
+	raw_load(&e, SEED + 2);
+	raw_start(&e, map.bus + KIB(64), EDU_MOST, true);
+	raw_wait(&e);
+	ASSERT_TRUE(filled(next.p + KIB(64), EDU_MOST, SEED + 2));
+	raw_close(&e);
+	ko_expect_counter("device_bytes", 0);
+	ASSERT_OK(gpu_free(&next));
+}
+
+/* Memory of the process: unmapped, or its region released. */
+TEST(host_memory_goes)
+{
+	struct raw e = raw_open();
+	int log = log_open();
+
+	for (int i = 0; i < 2; i++) {
+		unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint32_t region = ko_import(e.ko, STRAIT_IMPORT_USER, p, LEN);
+		struct strait_ioc_map map;
+
+		ASSERT_OK(try_map(e.ko, region, KIB(4), LEN - KIB(4), &map));
+		raw_load(&e, SEED);
+		raw_start(&e, map.bus, EDU_MOST, true);
+		if (i) {
+			ASSERT_OK(ko_release(e.ko, region));
+		} else {
+			ASSERT_EQ(munmap(p, LEN), 0);
+			ko_expect_counter("maps", 1);
+		}
+		ASSERT_EQ(ko_counter("maps"), 1);
+		ASSERT_OK(control(e.ko, STRAIT_CONTROL_BUS_MASTER, 1));
+		raw_wait(&e);
+		sleep_ms(20);
+		ASSERT_TRUE(log_has(log, "DMAR: "));
+		if (i)
+			ASSERT_TRUE(all_zero(p, LEN));
+		ASSERT_EQ(on_mapping(e.ko, STRAIT_IOC_MAPPED, map.handle), -ENODEV);
+		ASSERT_OK(on_mapping(e.ko, STRAIT_IOC_UNMAP, map.handle));
+	}
+	raw_close(&e);
+	ko_expect_counter("pinned_bytes", 0);
+}
+
+struct owner {
+	int go[2];
+	bool exits;
+};
+
+static int own(void *arg)
+{
+	struct owner *o = arg;
+	struct raw e = raw_open();
+	int gpu = gpu_open();
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	struct strait_ioc_map map;
+	uint64_t bar = m.bar;
+
+	ASSERT_OK(try_map(e.ko, import_kind(e.ko, STRAIT_IMPORT_DMABUF, &m), 0, LEN, &map));
+	raw_load(&e, SEED);
+	raw_start(&e, map.bus, EDU_MOST, true);
+	ASSERT_EQ(write(o->go[1], &bar, sizeof(bar)), sizeof(bar));
+	if (o->exits)
+		return 0;
+	for (;;)
+		pause();
+	return 0;
+}
+
+/* Whoever has the device is killed with a transfer under way. */
+static void end_owner(bool exits)
+{
+	struct owner o = { .exits = exits };
+	uint64_t before[2], bar;
+	int gpu = gpu_open();
+	struct gpu_mem next;
+	char name[PCI_NAME];
+	pid_t pid;
+
+	pci_find(EDU_ID, name);
+	gpu_all_free(gpu, before);
+	ASSERT_EQ(pipe(o.go), 0);
+	pid = start(own, &o);
+	ASSERT_EQ(read(o.go[0], &bar, sizeof(bar)), sizeof(bar));
+	if (!exits)
+		ASSERT_EQ(kill(pid, SIGKILL), 0);
+	wait_for(pid);
+	ko_expect_counter("attached", 0);
+	ASSERT_FALSE(master(name));
+	gpu_expect_free(gpu, before);
+	next = gpu_alloc(gpu, PLAIN, LEN);
+	ASSERT_EQ(next.bar, bar);
+	fill(next.p, LEN, SEED + 1);
+	sleep_ms(ENGINE_MS * test_slow());
+	ASSERT_TRUE(filled(next.p, LEN, SEED + 1));
+	ASSERT_EQ(ko_counter("maps"), 0);
+	ko_expect_counter("device_bytes", 0);
+	ko_expect_counter("pinned_bytes", 0);
+	ASSERT_OK(gpu_free(&next));
+}
+
+TEST(the_owner_is_killed)
+{
+	end_owner(false);
+}
+
+TEST(the_owner_ends)
+{
+	end_owner(true);
+}
+
+/* The device goes, with a transfer under way: registers of ones, dead handles, no signal. */
+static void take_device(bool remove)
+{
+	struct raw e = raw_open();
+	int gpu = gpu_open();
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	struct strait_ioc_map map;
+	struct strait_ioc_config config = { .size = sizeof(config), .width = 4 };
+	volatile struct strait_status *status = mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_STATUS);
+	char path[128];
+	uint32_t region = import_kind(e.ko, STRAIT_IMPORT_DMABUF, &m);
+
+	ASSERT_TRUE(status != MAP_FAILED);
+	ASSERT_EQ(status->gone, 0);
+	ASSERT_OK(try_map(e.ko, region, 0, LEN, &map));
+	raw_load(&e, SEED);
+	fill(m.p, LEN, SEED + 1);
+	raw_start(&e, map.bus, EDU_MOST, true);
+	if (remove)
+		snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/remove", e.name);
+	else
+		snprintf(path, sizeof(path), "/sys/bus/pci/drivers/strait/unbind");
+	ASSERT_OK(write_text(path, remove ? "1" : e.name));
+	ASSERT_EQ(status->gone, 1);
+	ASSERT_EQ(*(volatile uint32_t *)e.bar, UINT32_MAX);
+	e.bar[0x40000] = 1;
+	ASSERT_EQ(*(volatile uint32_t *)(e.bar + 0x80), UINT32_MAX);
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_CONFIG, &config), -ENODEV);
+	ASSERT_EQ(control(e.ko, STRAIT_CONTROL_BUS_MASTER, 1), -ENODEV);
+	ASSERT_EQ(control(e.ko, STRAIT_CONTROL_RESET, 0), -ENODEV);
+	ASSERT_EQ(on_mapping(e.ko, STRAIT_IOC_MAPPED, map.handle), -ENODEV);
+	ASSERT_OK(on_mapping(e.ko, STRAIT_IOC_UNMAP, map.handle));
+	ASSERT_EQ(on_mapping(e.ko, STRAIT_IOC_UNMAP, map.handle), -ENOENT);
+	ASSERT_EQ(try_map(e.ko, region, 0, LEN, &map), -ENODEV);
+	sleep_ms(ENGINE_MS * test_slow());
+	ASSERT_TRUE(filled(m.p, LEN, SEED + 1));
+	/* It is another's while we still hold what is left of it. */
+	if (remove)
+		ASSERT_OK(write_text("/sys/bus/pci/rescan", "1"));
+	pci_bind(e.name, "strait");
+	{
+		struct raw other = raw_open();
+
+		ASSERT_EQ(*(volatile uint32_t *)e.bar, UINT32_MAX);
+		ASSERT_EQ(*(volatile uint32_t *)other.bar & 0xff, 0xed);
+		munmap((void *)status, 4096);
+		munmap((void *)e.bar, MIB(1));
+		close(e.ko);
+		ASSERT_EQ(ko_counter("attached"), 1);
+		ASSERT_EQ(*(volatile uint32_t *)other.bar & 0xff, 0xed);
+		raw_close(&other);
+	}
+	munmap(e.host, KIB(4));
+	ASSERT_OK(gpu_free(&m));
+}
+
+TEST(the_device_is_removed)
+{
+	take_device(true);
+}
+
+TEST(the_driver_is_unbound)
+{
+	take_device(false);
+}
+
+static int try_in_child(void *arg)
+{
+	struct strait_ioc_attach attach;
+	struct raw *e = arg;
+	int ko = ko_open();
+
+	ASSERT_EQ(try_attach(ko, e->name, &attach), -EBUSY);
+	/* What was passed on is as good as the original. */
+	ASSERT_OK(control(e->ko, STRAIT_CONTROL_BUS_MASTER, 0));
+	return 0;
+}
+
+static int without_rights(void *arg)
+{
+	struct strait_ioc_attach attach;
+	struct raw *e = arg;
+	int ko = ko_open();
+
+	ASSERT_EQ(syscall(SYS_setresuid, 1, 1, 1), 0);
+	ASSERT_EQ(try_attach(ko, e->name, &attach), -EPERM);
+	return 0;
+}
+
+TEST(one_at_a_time)
+{
+	struct raw e = raw_open();
+	struct strait_ioc_attach attach;
+	struct pci_device *dev;
+
+	ASSERT_EQ(wait_for(start(try_in_child, &e)), 0);
+	ASSERT_EQ(edu_try_open("strait", &dev), -EBUSY);
+	ASSERT_TRUE(strstr(edu_why, "another process"));
+	/* A file has one. */
+	ASSERT_EQ(try_attach(e.ko, e.name, &attach), -EBUSY);
+	ASSERT_EQ(syscall(SYS_delete_module, "strait", O_NONBLOCK), -1);
+	ASSERT_EQ(errno, EAGAIN);
+	/* A mapping holds it as an open descriptor does. */
+	close(e.ko);
+	ASSERT_EQ(edu_try_open("strait", &dev), -EBUSY);
+	ASSERT_EQ(*(volatile uint32_t *)e.bar & 0xff, 0xed);
+	munmap((void *)e.bar, MIB(1));
+	ko_expect_counter("attached", 0);
+	ASSERT_EQ(wait_for(start(without_rights, &e)), 0);
+	ASSERT_OK(edu_try_open("strait", &dev));
+	pci_close(dev);
+	ASSERT_EQ(edu_try_open("vfio", &dev), -EBUSY);
+	ASSERT_TRUE(strstr(edu_why, "--driver vfio-pci"));
+	pci_bind(e.name, NULL);
+	ASSERT_EQ(edu_try_open(NULL, &dev), -EBUSY);
+	ASSERT_TRUE(strstr(edu_why, "strait bind"));
+	ASSERT_EQ(pci_open(&no_log, "0000:ff:1f.7", NULL, edu_why, sizeof(edu_why), &dev), -ENODEV);
+	ASSERT_EQ(pci_open(&no_log, "sda", NULL, edu_why, sizeof(edu_why), &dev), -ENODEV);
+}
+
+/* An IOMMU that lets everything pass is no protection. */
+TEST(untranslated_is_refused)
+{
+	char name[PCI_NAME], path[128], link[256], type[128];
+	struct pci_device *dev;
+
+	close(ko_open());
+	pci_find(EDU_ID, name);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/iommu_group", name);
+	ASSERT_GT(readlink(path, link, sizeof(link) - 1), 0);
+	snprintf(type, sizeof(type), "/sys/kernel/iommu_groups/%d/type", atoi(strrchr(link, '/') + 1));
+	pci_bind(name, NULL);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/driver/unbind", name);
+	if (pci_driver(name)[0])
+		ASSERT_OK(write_text(path, name));
+	ASSERT_OK(write_text(type, "identity"));
+	pci_bind(name, "strait");
+	ASSERT_EQ(edu_try_open("strait", &dev), -EOPNOTSUPP);
+	ASSERT_TRUE(strstr(edu_why, type));
+	pci_bind(name, NULL);
+	if (pci_driver(name)[0])
+		ASSERT_OK(write_text(path, name));
+	ASSERT_OK(write_text(type, "DMA-FQ"));
+	pci_bind(name, "strait");
+	ASSERT_OK(edu_try_open("strait", &dev));
+	pci_close(dev);
+}
+
+TEST(wrong_calls)
+{
+	struct raw e = raw_open();
+	int other = ko_open(), event;
+	unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t region = ko_import(e.ko, STRAIT_IMPORT_USER, p, LEN);
+	struct strait_ioc_runs runs = { .size = sizeof(runs), .handle = 1 };
+	struct strait_ioc_irq irq = { .size = sizeof(irq), .fd = -1 };
+	struct strait_ioc_attach attach;
+	struct strait_ioc_map map;
+
+	ASSERT_EQ(control(other, STRAIT_CONTROL_BUS_MASTER, 1), -ENXIO);
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_SHARED, other, 0), MAP_FAILED);
+	ASSERT_EQ(try_attach(other, "0000:00:00.0", &attach), -ENODEV);
+	memset(attach.pci, 'x', sizeof(attach.pci));
+	ASSERT_EQ(ko_call(other, STRAIT_IOC_ATTACH, &attach), -EINVAL);
+	ASSERT_EQ(ko_call(other, _IO(STRAIT_IOC, 0x18), &attach), -ENOTTY);
+	ASSERT_EQ(try_map(e.ko, 0, 0, LEN, &map), -ENOENT);
+	ASSERT_EQ(try_map(e.ko, region + 1, 0, LEN, &map), -ENOENT);
+	ASSERT_EQ(try_map(e.ko, region, 0, 0, &map), -EINVAL);
+	ASSERT_EQ(try_map(e.ko, region, 1, KIB(4), &map), -EINVAL);
+	ASSERT_EQ(try_map(e.ko, region, 0, LEN + KIB(4), &map), -EINVAL);
+	ASSERT_EQ(try_map(e.ko, region, UINT64_MAX - 4095, KIB(8), &map), -EINVAL);
+	map = (struct strait_ioc_map){ .size = sizeof(map), .region = region, .length = LEN };
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_MAP, &map), -EINVAL);
+	map.flags = 8;
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_MAP, &map), -EINVAL);
+	ASSERT_OK(try_map(e.ko, region, 0, LEN, &map));
+	runs.handle = map.handle;
+	runs.count = 1;
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_RUNS, &runs), -EFAULT);
+	runs.count = 0;
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_RUNS, &runs));
+	runs.first = UINT32_MAX;
+	runs.count = UINT32_MAX;
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_RUNS, &runs));
+	ASSERT_EQ(runs.count, 0);
+	ASSERT_EQ(control(e.ko, 3, 0), -EINVAL);
+	ASSERT_EQ(control(e.ko, STRAIT_CONTROL_BUS_MASTER, 2), -EINVAL);
+	ASSERT_EQ(control(e.ko, STRAIT_CONTROL_RESET, 1), -EINVAL);
+	ASSERT_EQ(control(e.ko, STRAIT_CONTROL_RESET, 0), -EOPNOTSUPP);
+	ASSERT_EQ(control(e.ko, STRAIT_CONTROL_ADDRESS_BITS, 8), -EINVAL);
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IRQ, &irq));
+	irq.vector = 1;
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_IRQ, &irq), -EINVAL);
+	irq = (struct strait_ioc_irq){ .size = sizeof(irq), .fd = other };
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_IRQ, &irq), -EINVAL);
+	event = (int)syscall(SYS_eventfd2, 0, 0);
+	irq.fd = event;
+	for (int i = 0; i < 3; i++)
+		ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IRQ, &irq));
+	close(event);
+	/* Where there is no BAR, past one, not shared, to be written, executed. */
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(1)), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(6)), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 8192, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(0) + MIB(1) - 4096), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, e.ko, STRAIT_MMAP_BAR(0)), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(0)), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, e.ko, STRAIT_MMAP_STATUS), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 8192, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_STATUS), MAP_FAILED);
+	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_STATUS + (1ull << 40)), MAP_FAILED);
+	close(other);
+	raw_close(&e);
+}
+
+TEST_TIMEOUT(as_many_as_there_may_be, 120)
+{
+	struct raw e = raw_open();
+	unsigned char *p = mmap(NULL, KIB(4), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t region = ko_import(e.ko, STRAIT_IMPORT_USER, p, KIB(4));
+	struct strait_ioc_map map;
+	int n = 1;
+
+	while (!try_map(e.ko, region, 0, KIB(4), &map))
+		n++;
+	ASSERT_EQ(n, STRAIT_MAPS_MAX);
+	ASSERT_EQ(try_map(e.ko, region, 0, KIB(4), &map), -ENOSPC);
+	ASSERT_OK(on_mapping(e.ko, STRAIT_IOC_UNMAP, 77));
+	ASSERT_OK(try_map(e.ko, region, 0, KIB(4), &map));
+	raw_close(&e);
+	ASSERT_EQ(ko_counter("maps"), 0);
+	ko_expect_counter("pinned_bytes", 0);
+}
+
+static const struct kind each[] = {
+	{ "user", STRAIT_IMPORT_USER, false },
+	{ "p2p", STRAIT_IMPORT_P2P, false },
+	{ "dmabuf", STRAIT_IMPORT_DMABUF, false },
+};
+
+/* Every allocation of attaching, mapping and interrupts fails once, and nothing stays of it. */
+TEST_VARIANTS(each_allocation_fails, struct kind, each)
+{
+	int gpu = gpu_open(), event = (int)syscall(SYS_eventfd2, 0, 0), tries;
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char name[PCI_NAME];
+
+	pci_find(EDU_ID, name);
+	pci_bind(name, "strait");
+	for (tries = 1; tries < 40; tries++) {
+		struct strait_ioc_irq irq = { .size = sizeof(irq), .fd = event };
+		struct strait_ioc_attach attach;
+		struct strait_ioc_map map;
+		uint32_t region;
+		int ko = ko_open(), rc;
+		bool left;
+
+		region = v->kind == STRAIT_IMPORT_USER ? ko_import(ko, v->kind, p, LEN) : import_kind(ko, v->kind, &m);
+		ko_fail_nth((unsigned int)tries);
+		rc = try_attach(ko, name, &attach);
+		if (!rc)
+			rc = try_map(ko, region, 0, LEN, &map);
+		if (!rc && attach.vectors)
+			rc = ko_call(ko, STRAIT_IOC_IRQ, &irq);
+		left = ko_fail_left();
+		ko_fail_nth(0);
+		if (rc)
+			ASSERT_EQ(rc, -ENOMEM);
+		close(ko);
+		ASSERT_EQ(ko_counter("maps"), 0);
+		ASSERT_EQ(ko_counter("mapped_bytes"), 0);
+		ASSERT_EQ(ko_counter("attached"), 0);
+		if (left) {
+			ASSERT_OK(rc);
+			break;
+		}
+	}
+	ASSERT_GE(tries, 7);
+	ASSERT_LT(tries, 40);
+	ko_expect_counter("device_bytes", 0);
+	ko_expect_counter("pinned_bytes", 0);
+	ASSERT_OK(gpu_free(&m));
+}
