@@ -19,6 +19,8 @@ const struct verb verbs[] = {
 	{ "bench", "file PATH [options]", cmd_bench, "Measure throughput and latency of a file" },
 	{ "run", "[options] [--] PROGRAM [ARGUMENT...]", cmd_run,
 	  "Run a program with Strait's libcufile in the place of any other" },
+	{ "nvme", "list | identify | read | write | verify | bench | log [DRIVE] [options]", cmd_nvme,
+	  "Drive an NVMe drive from here, with device memory as its target" },
 	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the suite, or a shell, in emulated machines" },
 	{ "help", "[VERB]", cmd_help, "This list, or what one verb takes" },
 	{ 0 },
