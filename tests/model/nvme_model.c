@@ -23,7 +23,7 @@ uint64_t model_random(struct nvme_model *m)
 }
 
 /* One entry into a completion queue; the caller knows there is room. */
-static void write_entry(struct nvme_model *m, uint32_t cqid, uint32_t dw0, uint32_t dw2, uint32_t dw3)
+void model_entry(struct nvme_model *m, uint32_t cqid, uint32_t dw0, uint32_t dw2, uint32_t dw3)
 {
 	struct model_queue *cq = &m->q[cqid];
 	uint64_t at = cq->cq_bus + (uint64_t)cq->cq_tail * 16;
@@ -43,7 +43,7 @@ void model_complete(struct nvme_model *m, uint16_t sqid, uint16_t cid, uint16_t 
 {
 	struct model_queue *sq = &m->q[sqid];
 
-	write_entry(m, sq->cqid, result, sq->head | (uint32_t)sqid << 16, cid | (uint32_t)status << 17);
+	model_entry(m, sq->cqid, result, sq->head | (uint32_t)sqid << 16, cid | (uint32_t)status << 17);
 }
 
 /* Is it this command's turn to go wrong? */
@@ -75,7 +75,7 @@ static void run_io(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe)
 	enum model_fault fault = fault_now(m);
 
 	m->io++;
-	if (m->hook && m->hook(m, sqe))
+	if (m->hook && m->hook(m, sqid, sqe))
 		return;
 	switch (fault) {
 	case MODEL_FATAL:
@@ -100,26 +100,26 @@ static void run_io(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe)
 	case MODEL_LOSE:
 		break;
 	case MODEL_BAD_CID:
-		write_entry(m, sq->cqid, 0, dw2, (uint16_t)(cid ^ (1u << (model_random(m) % 16))));
+		model_entry(m, sq->cqid, 0, dw2, (uint16_t)(cid ^ (1u << (model_random(m) % 16))));
 		break;
 	case MODEL_BAD_PHASE:
 		m->q[sq->cqid].phase ^= 1;
-		write_entry(m, sq->cqid, 0, dw2, cid);
+		model_entry(m, sq->cqid, 0, dw2, cid);
 		m->q[sq->cqid].phase ^= 1;
 		break;
 	case MODEL_BAD_SQHD:
-		write_entry(m, sq->cqid, 0, (sq->sq_size + (uint32_t)(model_random(m) % 100)) | (uint32_t)sqid << 16,
+		model_entry(m, sq->cqid, 0, (sq->sq_size + (uint32_t)(model_random(m) % 100)) | (uint32_t)sqid << 16,
 			    cid);
 		break;
 	case MODEL_BAD_SQID:
-		write_entry(m, sq->cqid, 0, sq->head | (sqid + 1u) << 16, cid);
+		model_entry(m, sq->cqid, 0, sq->head | (sqid + 1u) << 16, cid);
 		break;
 	case MODEL_TWICE:
 		model_complete(m, sqid, cid, status, 0);
 		model_complete(m, sqid, cid, status, 0);
 		break;
 	case MODEL_GARBAGE:
-		write_entry(m, sq->cqid, (uint32_t)model_random(m), (uint32_t)model_random(m),
+		model_entry(m, sq->cqid, (uint32_t)model_random(m), (uint32_t)model_random(m),
 			    (uint32_t)model_random(m));
 		break;
 	default:
@@ -135,6 +135,8 @@ static void run_admin(struct nvme_model *m, const uint8_t *sqe)
 
 	m->admin++;
 	status = model_admin(m, sqe, &result, &later);
+	if (m->mutate)
+		m->mutate(m, (uint8_t *)&result, sizeof(result));
 	if (!later)
 		model_complete(m, 0, cid, status, result);
 }

@@ -92,8 +92,11 @@ struct nvme_model {
 	bool is_open, master, shut_down;
 	uint64_t seed;
 	uint64_t io, admin, doorbells, resets, aborts, flushes, prp_lists, sgls, fua, max_seen;
-	uint64_t revoked;				       /* mapping_check() says so */
-	int (*hook)(struct nvme_model *m, const uint8_t *sqe); /* called before each I/O command; may be NULL */
+	uint64_t revoked; /* mapping_check() says so */
+	/* Called for each I/O command: true, it was dealt with, one way or another. May be NULL. */
+	bool (*hook)(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe);
+	/* Called for each page of Identify and each result of an admin command. May be NULL. */
+	void (*mutate)(struct nvme_model *m, uint8_t *page, size_t len);
 };
 
 struct nvme_model *model_new(const struct model_config *c);
@@ -108,6 +111,8 @@ void model_resize(struct nvme_model *m, uint32_t nsid, uint64_t blocks);
 uint16_t model_admin(struct nvme_model *m, const uint8_t *sqe, uint32_t *result, bool *later);
 uint16_t model_io(struct nvme_model *m, const uint8_t *sqe);
 uint64_t model_random(struct nvme_model *m);
+/* An entry of a completion queue as it is; only the phase is right. */
+void model_entry(struct nvme_model *m, uint32_t cqid, uint32_t dw0, uint32_t dw2, uint32_t dw3);
 void model_complete(struct nvme_model *m, uint16_t sqid, uint16_t cid, uint16_t status, uint32_t result);
 
 #endif

@@ -175,6 +175,8 @@ static uint16_t identify(struct nvme_model *m, const uint8_t *sqe)
 	default:
 		return 0x02;
 	}
+	if (m->mutate)
+		m->mutate(m, page, PAGE);
 	return move(m, sqe, page, PAGE, true);
 }
 

@@ -60,11 +60,18 @@ struct nvme_wait {
 
 enum nvme_slot_state { SLOT_FREE, SLOT_FLYING, SLOT_ABORTING, SLOT_EVENT };
 
+/* Where the data of a command is, as its entry says it. */
+struct nvme_where {
+	uint64_t data[2]; /* PRP entries, or one SGL descriptor */
+	uint32_t flags;	  /* of the first dword */
+};
+
 struct nvme_slot {
 	uint64_t deadline;
 	uint64_t user_data;
 	struct nvme_wait *wait; /* NULL: the result is queued */
 	struct strait_nvme_map *map;
+	struct nvme_where where; /* written where it is read, not on the stack */
 	uint64_t list_bus;
 	void *list;
 	uint16_t cid; /* of the command that is in it */
@@ -104,6 +111,7 @@ struct strait_nvme_queue {
 	uint32_t n_free;
 	uint16_t *free;
 	struct nvme_slot *slot;
+	struct strait_nvme_result told;	 /* to who waits */
 	struct strait_nvme_result *done; /* a ring of @entries */
 	uint32_t done_head, done_count;
 };
@@ -209,6 +217,8 @@ void nvme_queue_close(struct strait_nvme_queue *q);
 
 /* queue.c: commands. The lock of the queue is held in all of these. */
 int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd, struct nvme_wait *wait, uint64_t now);
+/* As many of them as there is room for, results that nobody has fetched yet counted too. */
+int nvme_put_many(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n, uint64_t now);
 void nvme_ring(struct strait_nvme_queue *q);
 unsigned int nvme_reap(struct strait_nvme_queue *q);
 void nvme_finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status, uint32_t nvme_status, uint32_t result);
@@ -232,9 +242,9 @@ int nvme_collect(struct strait_nvme_queue *q, unsigned int min, unsigned int max
 /* One command, waited for. */
 int nvme_run(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd, struct strait_nvme_result *r);
 
-/* data.c: where the data of a command is. -EINVAL if it cannot be said. */
-int nvme_data(const struct strait_nvme *ctrl, struct nvme_slot *s, struct nvme_sqe *sqe, const struct pci_mapping *pm,
-	      uint64_t off, uint64_t len);
+/* data.c: -EINVAL if it cannot be said. */
+int nvme_data(const struct strait_nvme *ctrl, struct nvme_slot *s, const struct pci_mapping *pm, uint64_t off,
+	      uint64_t len);
 
 /* recover.c */
 void nvme_recover(struct strait_nvme_queue *q);

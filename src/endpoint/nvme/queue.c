@@ -32,36 +32,45 @@ void nvme_ring(struct strait_nvme_queue *q)
 	q->rung = q->tail;
 }
 
-/* Word by word: the queue may be memory of a device, where nothing else is known to work. */
-static void write_entry(struct nvme_sqe *to, const struct nvme_sqe *sqe)
+static inline int check(const struct strait_nvme_queue *q, const struct strait_nvme_command *cmd)
 {
-	const uint64_t *from = (const void *)sqe;
+	const struct strait_nvme_map *map = cmd->map;
 
-	for (unsigned int i = 0; i < sizeof(*sqe) / sizeof(*from); i++)
-		hw_store64((uint64_t *)(void *)to + i, from[i]);
-}
-
-static int check(const struct strait_nvme_queue *q, const struct strait_nvme_command *cmd)
-{
-	if (cmd->flags & ~STRAIT_NVME_RAW_DATA || cmd->reserved || cmd->timeout_ns > NVME_MAX_TIMEOUT)
+	if (__builtin_expect(cmd->flags | cmd->reserved, 0)) {
+		if (cmd->flags != STRAIT_NVME_RAW_DATA || cmd->reserved)
+			return -EINVAL;
+		map = NULL;
+	}
+	if (cmd->timeout_ns > NVME_MAX_TIMEOUT)
 		return -EINVAL;
-	if (cmd->flags || !cmd->map)
-		return 0;
-	if (cmd->map->ctrl != q->ctrl || !cmd->length || cmd->length > q->ctrl->max_transfer ||
-	    !range_inside(cmd->offset, cmd->length, cmd->map->length))
+	if (map && (map->ctrl != q->ctrl || !cmd->length || cmd->length > q->ctrl->max_transfer ||
+		    !range_inside(cmd->offset, cmd->length, map->length)))
 		return -EINVAL;
 	return 0;
 }
 
-static int fill_data(struct strait_nvme_queue *q, struct nvme_slot *s, const struct strait_nvme_command *cmd,
-		     struct nvme_sqe *sqe)
+/* Most are one page of one piece: one entry says it. */
+static inline bool data_plain(const struct strait_nvme_queue *q, struct nvme_slot *s, const struct pci_mapping *pm,
+			      const struct strait_nvme_command *cmd)
+{
+	const uint64_t page = (uint64_t)1 << q->ctrl->page_shift;
+	uint64_t bus = pm->run[0].bus + cmd->offset;
+
+	if (pm->count != 1 || (bus & 3) || (bus & (page - 1)) + cmd->length > page)
+		return false;
+	s->where.data[0] = bus;
+	return true;
+}
+
+static inline int fill_data(struct strait_nvme_queue *q, struct nvme_slot *s, const struct strait_nvme_command *cmd)
 {
 	struct pci_mapping *pm;
-	int rc;
+	int rc = 0;
 
-	if (cmd->flags & STRAIT_NVME_RAW_DATA) {
-		sqe->data[0] = hw_le64_of(cmd->prp[0]);
-		sqe->data[1] = hw_le64_of(cmd->prp[1]);
+	s->where = (struct nvme_where){ 0 };
+	if (__builtin_expect(cmd->flags, 0)) {
+		s->where.data[0] = cmd->prp[0];
+		s->where.data[1] = cmd->prp[1];
 		return 0;
 	}
 	if (!cmd->map)
@@ -69,7 +78,10 @@ static int fill_data(struct strait_nvme_queue *q, struct nvme_slot *s, const str
 	/* Counted before it is looked at: who takes the memory away looks the other way round. */
 	atomic_fetch_add(&cmd->map->users, 1);
 	pm = atomic_load(&cmd->map->pm);
-	rc = pm ? nvme_data(q->ctrl, s, sqe, pm, cmd->offset, cmd->length) : -ENODEV;
+	if (__builtin_expect(!pm, 0))
+		rc = -ENODEV;
+	else if (!data_plain(q, s, pm, cmd))
+		rc = nvme_data(q->ctrl, s, pm, cmd->offset, cmd->length);
 	if (rc)
 		atomic_fetch_sub(&cmd->map->users, 1);
 	else
@@ -77,10 +89,31 @@ static int fill_data(struct strait_nvme_queue *q, struct nvme_slot *s, const str
 	return rc;
 }
 
-int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd, struct nvme_wait *wait, uint64_t now)
+static inline uint64_t pair(uint32_t first, uint32_t second)
 {
-	struct nvme_sqe sqe;
+	return first | (uint64_t)second << 32;
+}
+
+/* Word by word: the queue may be memory of a device, where nothing else is known to work. */
+static inline void write_entry(struct nvme_sqe *sqe, const struct strait_nvme_command *cmd, const struct nvme_slot *s)
+{
+	uint64_t *to = (void *)sqe;
+
+	hw_store64(to, HW_SWAP64(pair(cmd->opcode | s->where.flags | (uint32_t)s->cid << 16, cmd->nsid)));
+	hw_store64(to + 1, HW_SWAP64(pair(cmd->cdw2, cmd->cdw3)));
+	hw_store64(to + 2, 0);
+	hw_store64(to + 3, HW_SWAP64(s->where.data[0]));
+	hw_store64(to + 4, HW_SWAP64(s->where.data[1]));
+	hw_store64(to + 5, HW_SWAP64(pair(cmd->cdw10[0], cmd->cdw10[1])));
+	hw_store64(to + 6, HW_SWAP64(pair(cmd->cdw10[2], cmd->cdw10[3])));
+	hw_store64(to + 7, HW_SWAP64(pair(cmd->cdw10[4], cmd->cdw10[5])));
+}
+
+static inline __attribute__((always_inline)) int put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd,
+						     struct nvme_wait *wait, uint64_t now)
+{
 	struct nvme_slot *s;
+	unsigned int index;
 	int rc;
 
 	rc = check(q, cmd);
@@ -88,24 +121,14 @@ int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd,
 		return rc;
 	if (!q->n_free)
 		return -EAGAIN;
-	s = &q->slot[q->free[q->n_free - 1]];
-	sqe = (struct nvme_sqe){
-		.nsid = hw_le32_of(cmd->nsid),
-		.dw2 = hw_le32_of(cmd->cdw2),
-		.dw3 = hw_le32_of(cmd->cdw3),
-		.dw10 = hw_le32_of(cmd->cdw10[0]),
-		.dw11 = hw_le32_of(cmd->cdw10[1]),
-		.dw12 = hw_le32_of(cmd->cdw10[2]),
-		.dw13 = hw_le32_of(cmd->cdw10[3]),
-		.dw14 = hw_le32_of(cmd->cdw10[4]),
-		.dw15 = hw_le32_of(cmd->cdw10[5]),
-	};
-	rc = fill_data(q, s, cmd, &sqe);
+	index = q->free[q->n_free - 1];
+	s = &q->slot[index];
+	rc = fill_data(q, s, cmd);
 	if (rc)
 		return rc;
 	q->n_free--;
 	s->generation = s->generation < NVME_MAX_GENERATION ? s->generation + 1 : 0;
-	s->cid = (uint16_t)((unsigned int)s->generation << NVME_SLOT_BITS | (unsigned int)(s - q->slot));
+	s->cid = (uint16_t)((unsigned int)s->generation << NVME_SLOT_BITS | index);
 	s->state = SLOT_FLYING;
 	s->wait = wait;
 	s->user_data = cmd->user_data;
@@ -114,57 +137,95 @@ int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd,
 		q->soonest = s->deadline;
 	if (!q->flying++)
 		q->looked = now;
-	sqe.dw0 |= hw_le32_of(cmd->opcode | (uint32_t)s->cid << 16);
-	write_entry(&q->sq[q->tail], &sqe);
+	write_entry(&q->sq[q->tail], cmd, s);
 	q->tail = q->tail + 1 == q->entries ? 0 : q->tail + 1;
 	return 0;
 }
 
-void nvme_finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status, uint32_t nvme_status, uint32_t result)
+int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd, struct nvme_wait *wait, uint64_t now)
 {
-	struct strait_nvme_result r = {
-		.user_data = s->user_data, .status = status, .nvme_status = nvme_status, .result = result
-	};
+	return put(q, cmd, wait, now);
+}
+
+int nvme_put_many(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n, uint64_t now)
+{
+	/* A result that nobody has fetched yet takes the room of a command. */
+	uint32_t room = q->entries - 1 - q->flying - q->done_count;
+	unsigned int i;
+	int rc = room ? 0 : -EAGAIN;
+
+	for (i = 0; i < n && i < room; i++) {
+		rc = put(q, &cmds[i], NULL, now);
+		if (rc)
+			break;
+	}
+	return i ? (int)i : rc;
+}
+
+static inline __attribute__((always_inline)) void finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status,
+							 uint32_t nvme_status, uint32_t result)
+{
+	struct strait_nvme_result *r = &q->told;
+	uint32_t at;
 
 	if (s->map)
 		atomic_fetch_sub_explicit(&s->map->users, 1, memory_order_release);
 	s->map = NULL;
 	s->state = SLOT_FREE;
-	q->free[q->n_free++] = (uint16_t)(s - q->slot);
+	q->free[q->n_free++] = s->cid & (NVME_MAX_ENTRIES - 1);
 	if (!--q->flying)
 		q->soonest = UINT64_MAX;
-	q->commands++;
-	q->failed += status != 0;
-	if (s->wait) {
-		s->wait->done(s->wait, &r);
-		return;
+	if (status)
+		q->failed++;
+	if (!s->wait) {
+		/* There is room: whoever submits sees to it that results and commands together fit. */
+		at = q->done_head + q->done_count++;
+		r = &q->done[at < q->entries ? at : at - q->entries];
 	}
-	/* There is room: whoever submits sees to it that results and commands together fit. */
-	q->done[(q->done_head + q->done_count++) % q->entries] = r;
+	r->user_data = s->user_data;
+	r->status = status;
+	r->nvme_status = nvme_status;
+	r->result = result;
+	r->reserved = 0;
+	if (s->wait)
+		s->wait->done(s->wait, r);
+}
+
+void nvme_finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status, uint32_t nvme_status, uint32_t result)
+{
+	finish(q, s, status, nvme_status, result);
+	q->commands++;
+}
+
+static void say_nonsense(const struct strait_nvme_queue *q, uint32_t sq, uint32_t last)
+{
+	log_error(q->ctrl->log, "%s: nonsense in completion queue %u: command %#x, queue %u, head %u, status %#x",
+		  q->ctrl->pci->name, q->id, last & 0xffff, sq >> 16, sq & 0xffff, last >> 17);
+}
+
+/* What is not plain success. */
+static int status_of(const struct nvme_slot *s, uint32_t status)
+{
+	if (s->state == SLOT_EVENT)
+		return 0;
+	if (s->state == SLOT_ABORTING && NVME_CODE(status) == NVME_SC_ABORT_REQUESTED)
+		return -ETIMEDOUT;
+	return nvme_status_errno(status);
 }
 
 /* What the controller says has ended. False: that cannot be. */
-static bool complete(struct strait_nvme_queue *q, uint32_t sq, uint32_t last, uint32_t result)
+static inline bool complete(struct strait_nvme_queue *q, uint32_t sq, uint32_t last, uint32_t result)
 {
 	uint32_t cid = last & 0xffff, index = cid & (NVME_MAX_ENTRIES - 1), status = last >> 17;
 	struct nvme_slot *s = &q->slot[index];
-	int err;
 
-	if (index >= q->entries || s->state == SLOT_FREE || s->cid != cid || sq >> 16 != q->id ||
-	    (sq & 0xffff) >= q->entries) {
-		log_error(q->ctrl->log,
-			  "%s: nonsense in completion queue %u: command %#x, queue %u, head %u, status %#x",
-			  q->ctrl->pci->name, q->id, cid, sq >> 16, sq & 0xffff, status);
+	if (__builtin_expect(index >= q->entries || s->state == SLOT_FREE || s->cid != cid || sq >> 16 != q->id ||
+				     (sq & 0xffff) >= q->entries,
+			     0)) {
+		say_nonsense(q, sq, last);
 		return false;
 	}
-	if (s->state == SLOT_EVENT) {
-		nvme_finish(q, s, 0, status, result);
-		return true;
-	}
-	err = nvme_status_errno(status);
-	if (s->state == SLOT_ABORTING && NVME_CODE(status) == NVME_SC_ABORT_REQUESTED)
-		err = -ETIMEDOUT;
-	nvme_finish(q, s, err, status, result);
+	finish(q, s, status ? status_of(s, status) : 0, status, result);
 	return true;
 }
 
@@ -190,6 +251,7 @@ unsigned int nvme_reap(struct strait_nvme_queue *q)
 		}
 		n++;
 	}
+	q->commands += n;
 	if (n)
 		doorbell(q, q->cq_db, q->cq_shadow, q->cq_event, old, q->head);
 	return n;

@@ -76,25 +76,17 @@ int nvme_wait_locked(struct strait_nvme_queue *q, const struct nvme_until *u)
 int nvme_submit(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n)
 {
 	uint64_t now = os_now_ns();
-	unsigned int i;
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&q->lock);
 	rc = nvme_dead(q->ctrl);
 	if (!rc && q->gone)
 		rc = -ENODEV;
-	for (i = 0; !rc && i < n; i++) {
-		/* A result that nobody has fetched yet takes the room of a command. */
-		if (q->flying + q->done_count + 1 >= q->entries)
-			rc = -EAGAIN;
-		else
-			rc = nvme_put(q, &cmds[i], NULL, now);
-		if (rc)
-			break;
-	}
+	if (!rc)
+		rc = nvme_put_many(q, cmds, n, now);
 	nvme_ring(q);
 	pthread_mutex_unlock(&q->lock);
-	return i ? (int)i : rc;
+	return rc;
 }
 
 struct collect {
@@ -114,18 +106,21 @@ int nvme_collect(struct strait_nvme_queue *q, unsigned int min, unsigned int max
 {
 	struct collect c = { q, min };
 	struct nvme_until u = { collected, &c, UINT64_MAX };
-	unsigned int n = 0;
+	uint32_t n, first;
 
 	if (min > max || timeout_ns < 0)
 		return -EINVAL;
 	if (timeout_ns < STRAIT_FOREVER / 2)
 		u.deadline = timeout_ns ? os_now_ns() + (uint64_t)timeout_ns : 0;
 	nvme_wait_locked(q, &u);
-	for (; n < max && q->done_count; n++) {
-		results[n] = q->done[q->done_head];
-		q->done_head = q->done_head + 1 == q->entries ? 0 : q->done_head + 1;
-		q->done_count--;
+	n = (uint32_t)min_u64(max, q->done_count);
+	first = (uint32_t)min_u64(n, q->entries - q->done_head); /* the ring's end is in between */
+	if (n) {
+		memcpy(results, q->done + q->done_head, first * sizeof(*results));
+		memcpy(results + first, q->done, (n - first) * sizeof(*results));
 	}
+	q->done_head = q->done_head + n < q->entries ? q->done_head + n : q->done_head + n - q->entries;
+	q->done_count -= n;
 	pthread_mutex_unlock(&q->lock);
 	return (int)n;
 }
