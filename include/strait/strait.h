@@ -6,6 +6,7 @@
 
 #include <strait/context.h>
 #include <strait/device.h>
+#include <strait/dma.h>
 #include <strait/endpoint.h>
 #include <strait/log.h>
 #include <strait/nvme.h>
