@@ -36,6 +36,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_lab(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
+int cmd_dma(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 /* The run of this process. */

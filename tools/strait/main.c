@@ -21,6 +21,8 @@ const struct verb verbs[] = {
 	  "Run a program with Strait's libcufile in the place of any other" },
 	{ "nvme", "list | identify | read | write | verify | bench | log [DRIVE] [options]", cmd_nvme,
 	  "Drive an NVMe drive from here, with device memory as its target" },
+	{ "dma", "list | h2c2h | bench [CARD] [options]", cmd_dma,
+	  "Move bytes through a card's DMA engine, from device memory into device memory" },
 	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the suite, or a shell, in emulated machines" },
 	{ "help", "[VERB]", cmd_help, "This list, or what one verb takes" },
 	{ 0 },
