@@ -127,7 +127,7 @@ struct strait_ioc_release {
 #define STRAIT_REASON_NO_QUEUE 8    /* the drive's driver does not take peer-to-peer memory */
 #define STRAIT_REASON_CHECKSUMS 9   /* the CPU would read the bytes for checksums */
 #define STRAIT_REASON_NO_PATH 10    /* the kernel knows no way from the drive to the memory's device */
-#define STRAIT_REASON_NO_PAGES 11   /* the region has addresses and no pages: a dma-buf */
+#define STRAIT_REASON_NO_PAGES 11   /* the region has addresses and no pages: a dma-buf, a GPU's */
 #define STRAIT_REASON_NO_P2PDMA 12  /* the kernel was built without PCI P2PDMA */
 #define STRAIT_REASON_APPEND 13	    /* open for appending: offsets of writes would not count */
 #define STRAIT_REASON_ALIGNMENT 14  /* offset, length or memory not aligned; -EINVAL, all others -EOPNOTSUPP */

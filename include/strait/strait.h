@@ -10,6 +10,7 @@
 #include <strait/endpoint.h>
 #include <strait/log.h>
 #include <strait/nvme.h>
+#include <strait/pci.h>
 #include <strait/region.h>
 #include <strait/route.h>
 #include <strait/stats.h>

@@ -90,11 +90,9 @@ static int add_bar(phys_addr_t phys)
 }
 
 /* The kernel hands only pages to drives. A driver may have made some for its BAR; or we may. */
-static int need_pages(const struct strait_bridge_memory *m)
+static int want_pages(const struct strait_bridge_memory *m)
 {
-	if (pfn_valid(PHYS_PFN(m->phys[0])))
-		return 0;
-	return register_bar ? add_bar(m->phys[0]) : -EOPNOTSUPP;
+	return register_bar && !pfn_valid(PHYS_PFN(m->phys[0])) ? add_bar(m->phys[0]) : 0;
 }
 
 static void put(struct strait_bridge_memory *m)
@@ -130,7 +128,7 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 	rc = p->went ? -ENODEV : copy_addresses(p->table, m);
 	mutex_unlock(&p->lock);
 	if (!rc)
-		rc = need_pages(m);
+		rc = want_pages(m);
 	if (rc)
 		put(m);
 	return rc;

@@ -255,33 +255,57 @@ static int map_host(struct strait_map *m, u64 offset)
 	return rc;
 }
 
+/* Of device memory: where @offset is, and how many bytes from there, up to @most, are in one piece. */
+static u64 device_piece(const struct strait_backing *b, u64 offset, u64 most, phys_addr_t *phys)
+{
+	u64 length;
+
+	if (b->n)
+		length = strait_backing_piece(b, offset, phys);
+	else
+		length = strait_bridge_piece(b, offset, phys);
+	return min(length, most);
+}
+
+static unsigned int count_pieces(const struct strait_backing *b, u64 offset, u64 length)
+{
+	u64 end = offset + length;
+	unsigned int n = 0;
+	phys_addr_t phys;
+
+	for (; offset < end; n++)
+		offset += device_piece(b, offset, end - offset, &phys);
+	return n;
+}
+
 /*
  * Addresses of the IOMMU's also where devices below one switch could do with those of the bus: what is
  * not translated could not be taken back.
  */
 static int map_device_runs(struct strait_map *m, u64 offset)
 {
-	struct strait_backing *b = m->backing;
-	unsigned int i, n = 0;
+	struct device *dev = &m->at->pdev->dev;
+	u64 end = offset + m->length, length;
+	phys_addr_t phys;
 	dma_addr_t bus;
-	u64 length;
-	void *at;
 
-	for (i = 0; i < b->n; i++) {
-		length = piece(b, i, offset, m->length, &at);
-		if (!length)
-			continue;
-		bus = strait_fail() ? DMA_MAPPING_ERROR :
-		      compat_dma_map_mmio(&m->at->pdev->dev, page_to_phys(virt_to_page(at)), length, m->dir);
-		if (dma_mapping_error(&m->at->pdev->dev, bus)) {
-			unmap_device_runs(m, n);
-			flush(&m->at->pdev->dev);
+	for (; offset < end; offset += length) {
+		length = device_piece(m->backing, offset, end - offset, &phys);
+		bus = strait_fail() ? DMA_MAPPING_ERROR : compat_dma_map_mmio(dev, phys, length, m->dir);
+		if (dma_mapping_error(dev, bus)) {
+			unmap_device_runs(m, m->n);
+			flush(dev);
 			return -ENOMEM;
 		}
-		m->runs[n++] = (struct strait_run){ .bus = bus, .length = length };
+		m->runs[m->n++] = (struct strait_run){ .bus = bus, .length = length };
 	}
-	m->n = n;
 	return 0;
+}
+
+/* A kernel without P2PDMA does not know, and leaves it to whoever put the two into one machine. */
+static bool reaches(struct strait_attach *at, struct pci_dev *owner)
+{
+	return !IS_ENABLED(CONFIG_PCI_P2PDMA) || pci_p2pdma_distance(owner, &at->pdev->dev, false) >= 0;
 }
 
 static int map_device(struct strait_map *m, u64 offset, u32 *reason)
@@ -290,11 +314,11 @@ static int map_device(struct strait_map *m, u64 offset, u32 *reason)
 	int rc;
 
 	m->kind = STRAIT_MAP_DEVICE;
-	if (pci_p2pdma_distance(b->pdev, &m->at->pdev->dev, false) < 0) {
+	if (!reaches(m->at, b->pdev)) {
 		*reason = STRAIT_ATTACH_NO_PATH;
 		return -EOPNOTSUPP;
 	}
-	m->runs = strait_zalloc_array(b->n, sizeof(*m->runs));
+	m->runs = strait_zalloc_array(count_pieces(b, offset, m->length), sizeof(*m->runs));
 	if (!m->runs)
 		return -ENOMEM;
 	rc = map_device_runs(m, offset);

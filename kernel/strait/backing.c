@@ -182,6 +182,15 @@ static unsigned int find_run(const struct strait_backing *b, u64 offset)
 	return low;
 }
 
+u64 strait_backing_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
+{
+	unsigned int run = find_run(b, offset);
+	u64 inside = offset - b->start[run];
+
+	*phys = page_to_phys(virt_to_page(b->vec[run].iov_base)) + inside;
+	return b->vec[run].iov_len - inside;
+}
+
 void *strait_backing_at(const struct strait_backing *b, u64 offset)
 {
 	unsigned int run = find_run(b, offset);

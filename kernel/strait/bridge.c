@@ -83,7 +83,10 @@ void strait_bridge_put(struct strait_bridged *bridged)
 	kfree(bridged);
 }
 
-/* Every page of it must be a page to the kernel, and one that may be handed to other devices. */
+/*
+ * Every page of it must be a page to the kernel, and one that may be handed to other devices. -ENXIO if it is
+ * none at all: then no file system can do something with it.
+ */
 static int fill_pages(const struct strait_bridge_memory *m, struct page **pages, unsigned long n)
 {
 	const unsigned long per = m->page_bytes >> PAGE_SHIFT;
@@ -93,11 +96,47 @@ static int fill_pages(const struct strait_bridge_memory *m, struct page **pages,
 		return -EINVAL;
 	for (i = 0; i < n; i++) {
 		pfn = PHYS_PFN(m->phys[i / per]) + i % per;
-		if (!pfn_valid(pfn) || !is_pci_p2pdma_page(pfn_to_page(pfn)))
+		if (!pfn_valid(pfn))
+			return -ENXIO;
+		if (!is_pci_p2pdma_page(pfn_to_page(pfn)))
 			return -EOPNOTSUPP;
 		pages[i] = pfn_to_page(pfn);
 	}
 	return 0;
+}
+
+/* No vectors: whose it is the addresses tell. */
+static int make_bare(struct strait_bridged *bridged, u64 length, struct strait_backing **ret)
+{
+	const struct strait_bridge_memory *m = &bridged->memory;
+	struct strait_backing *b;
+	unsigned int i;
+
+	b = strait_backing_alloc(length, 0);
+	if (!b)
+		return -ENOMEM;
+	b->pdev = strait_device_at(m->phys[0], m->page_bytes);
+	for (i = 0; b->pdev && i < m->n; i++)
+		if (!strait_bar_holds(b->pdev, m->phys[i], m->page_bytes))
+			break;
+	if (i < m->n || !b->pdev) {
+		strait_backing_put(b);
+		return -EOPNOTSUPP;
+	}
+	*ret = b;
+	return 0;
+}
+
+u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
+{
+	const struct strait_bridge_memory *m = &b->bridged->memory;
+	unsigned int page = div_u64(offset, m->page_bytes);
+	u64 length = m->page_bytes - (offset - (u64)page * m->page_bytes);
+
+	*phys = m->phys[page] + m->page_bytes - length;
+	while (++page < m->n && m->phys[page] == m->phys[page - 1] + m->page_bytes)
+		length += m->page_bytes;
+	return length;
 }
 
 static int make_backing(struct strait_bridged *bridged, u64 length, struct strait_backing **ret)
@@ -113,7 +152,7 @@ static int make_backing(struct strait_bridged *bridged, u64 length, struct strai
 	if (!rc)
 		rc = strait_backing_new(pages, n, ret);
 	kvfree(pages);
-	return rc;
+	return rc == -ENXIO ? make_bare(bridged, length, ret) : rc;
 }
 
 static int publish(struct strait_bridged *bridged, struct strait_backing *b)

@@ -181,10 +181,15 @@ static inline void strait_backing_put(struct strait_backing *b)
 	kref_put(&b->kref, strait_backing_release);
 }
 
+/* Where @offset is, and how many bytes from there are in one piece. */
+u64 strait_backing_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
+
 /* The kernel's address of the page that @offset lies in. */
 void *strait_backing_at(const struct strait_backing *b, u64 offset);
 
-/* import.c */
+/* import.c. strait_device_at(): the device with a BAR that holds that, with a reference. */
+bool strait_bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length);
+struct pci_dev *strait_device_at(phys_addr_t start, u64 length);
 int strait_import(const struct strait_ioc_import *req, struct strait_region **ret);
 /* Are the pages that are mapped now those of @b? -ENODEV if not. */
 int strait_import_compare(struct strait_region *r, struct strait_backing *b);
@@ -198,6 +203,8 @@ int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset);
 bool strait_bridge_there(void);
 int strait_bridge_back(struct strait_region *r, struct strait_backing **ret);
 void strait_bridge_put(struct strait_bridged *bridged);
+/* Of memory that is no pages to the kernel: where @offset is, and how many bytes from there are in one piece. */
+u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
 
 /*
  * attach*.c: see attach.h. strait_maps_kill() returns when no device reaches the memory any more, and sleeps;

@@ -109,7 +109,7 @@ static bool pages_are(struct page **pages, unsigned long n, u32 kind)
 	return true;
 }
 
-static bool bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length)
+bool strait_bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length)
 {
 	int bar;
 
@@ -121,20 +121,28 @@ static bool bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length)
 	return false;
 }
 
+struct pci_dev *strait_device_at(phys_addr_t start, u64 length)
+{
+	struct pci_dev *pdev = NULL;
+
+	for_each_pci_dev(pdev)
+		if (strait_bar_holds(pdev, start, length))
+			break;
+	return pdev;
+}
+
 /* Pages do not tell whose they are. Their addresses do: all of them are in BARs of one device. */
 static int find_device(struct strait_backing *b)
 {
-	struct pci_dev *pdev = NULL;
+	struct pci_dev *pdev;
 	unsigned int i;
 
-	for_each_pci_dev(pdev)
-		if (bar_holds(pdev, page_to_phys(virt_to_page(b->vec[0].iov_base)), b->vec[0].iov_len))
-			break;
+	pdev = strait_device_at(page_to_phys(virt_to_page(b->vec[0].iov_base)), b->vec[0].iov_len);
 	if (!pdev)
 		return -EOPNOTSUPP;
 	b->pdev = pdev;
 	for (i = 1; i < b->n; i++)
-		if (!bar_holds(pdev, page_to_phys(virt_to_page(b->vec[i].iov_base)), b->vec[i].iov_len))
+		if (!strait_bar_holds(pdev, page_to_phys(virt_to_page(b->vec[i].iov_base)), b->vec[i].iov_len))
 			return -EOPNOTSUPP;
 	return 0;
 }
@@ -171,11 +179,11 @@ static int fill_region(struct strait_region *r)
 	rc = r->kind == STRAIT_IMPORT_NVP2P ? strait_bridge_back(r, &b) : back(r, &b);
 	if (rc)
 		return rc;
-	if (r->kind != STRAIT_IMPORT_USER)
+	if (r->kind != STRAIT_IMPORT_USER && !b->pdev)
 		rc = find_device(b);
 	if (!rc)
 		rc = strait_backing_charge(b);
-	r->can = STRAIT_CAN_FILE_IO | STRAIT_CAN_DMA;
+	r->can = (b->n ? STRAIT_CAN_FILE_IO : 0) | STRAIT_CAN_DMA;
 	if (b->pdev)
 		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
 	if (!rc)

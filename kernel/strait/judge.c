@@ -29,7 +29,7 @@ u64 strait_features(void)
 
 	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
 		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
-	if ((features & STRAIT_FEATURE_P2PDMA) && strait_bridge_there())
+	if (strait_bridge_there())
 		features |= STRAIT_FEATURE_IMPORT_NVP2P;
 	return features;
 }
@@ -144,7 +144,7 @@ void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct st
 
 	memset(v, 0, sizeof(*v));
 	v->distance = -1;
-	if (b->dmabuf) {
+	if (!b->n) {
 		v->reason = STRAIT_REASON_NO_PAGES;
 		return;
 	}

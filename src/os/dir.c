@@ -4,9 +4,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -113,6 +115,59 @@ ssize_t os_read_bytes(const char *path, void *buf, size_t len)
 	os_close(fd);
 	/* PCI config space ends with an error, not with an end of file, where the reader may see no more. */
 	return done ? (ssize_t)done : n;
+}
+
+static int write_all(const char *path, const char *text, int flags)
+{
+	size_t len = strlen(text);
+	ssize_t n;
+	int fd = os_open(path, O_WRONLY | O_CLOEXEC | flags, 0644);
+
+	if (fd < 0)
+		return fd;
+	n = os_pwrite(fd, text, len, 0);
+	os_close(fd);
+	return n < 0 ? (int)n : (size_t)n == len ? 0 : -EIO;
+}
+
+int os_write_text(const char *path, const char *text)
+{
+	return write_all(path, text, 0);
+}
+
+int os_create_text(const char *path, const char *text)
+{
+	char part[512];
+	int rc;
+
+	if (strlen(path) + 6 > sizeof(part))
+		return -ENAMETOOLONG;
+	str_format(part, sizeof(part), "%s.part", path);
+	rc = write_all(part, text, O_CREAT | O_TRUNC);
+	if (!rc && rename(part, path) < 0)
+		rc = -errno;
+	if (rc)
+		unlink(part);
+	return rc;
+}
+
+int os_make_dirs(const char *path)
+{
+	char part[512];
+
+	if (strlen(path) >= sizeof(part))
+		return -ENAMETOOLONG;
+	for (const char *at = path; (at = strchr(at + 1, '/'));) {
+		str_copy(part, (size_t)(at - path) + 1, path);
+		if (mkdir(part, 0755) < 0 && errno != EEXIST)
+			return -errno;
+	}
+	return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+int os_remove(const char *path)
+{
+	return unlink(path) < 0 ? -errno : 0;
 }
 
 /* @text is a whole number of lines, terminated. */

@@ -21,7 +21,7 @@ struct pci_pages {
 	uint64_t head; /* bytes in them before the first one that was asked for */
 };
 
-struct pci_pages pci_pages_of(uint64_t addr, uint64_t len);
+struct pci_pages pci_pages_of(uint64_t addr, uint64_t len, uint64_t page);
 
 /*
  * What was mapped is @n runs of whole pages: cut to [head, head + m->length), with neighbours joined, they

@@ -7,7 +7,6 @@
 #include "pci/backend.h"
 #include "topo/topo.h"
 
-#define PAGE 4096u
 #define SYSFS "/sys/bus/pci/devices"
 
 int pci_full_name(const char *name, char full[PCI_NAME])
@@ -19,11 +18,11 @@ int pci_full_name(const char *name, char full[PCI_NAME])
 	return topo_is_address(full, strlen(full)) ? 0 : -EINVAL;
 }
 
-struct pci_pages pci_pages_of(uint64_t addr, uint64_t len)
+struct pci_pages pci_pages_of(uint64_t addr, uint64_t len, uint64_t page)
 {
-	uint64_t start = align_down(addr, PAGE);
+	uint64_t start = align_down(addr, page);
 
-	return (struct pci_pages){ start, align_up(addr + len, PAGE) - start, addr - start };
+	return (struct pci_pages){ start, align_up(addr + len, page) - start, addr - start };
 }
 
 void pci_fill_runs(struct pci_mapping *m, struct pci_run *runs, size_t n, uint64_t head)

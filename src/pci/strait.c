@@ -9,6 +9,7 @@
 #include "uapi/strait.h"
 
 #define PAGE 4096u
+#define GPU_PAGE 65536u /* of nvidia_p2p */
 
 struct strait_pci {
 	struct pci_device dev;
@@ -191,7 +192,7 @@ static int map_import(struct strait_pci *p, struct strait_ioc_import *req, unsig
 
 static int map_address(struct strait_pci *p, uint32_t kind, uint64_t addr, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(addr, m->length);
+	struct pci_pages pages = pci_pages_of(addr, m->length, kind == STRAIT_IMPORT_NVP2P ? GPU_PAGE : PAGE);
 	struct strait_ioc_import req = { .kind = kind, .fd = -1, .address = pages.start, .length = pages.length };
 	int rc = map_import(p, &req, flags, pages.head, m);
 
@@ -210,7 +211,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
 		      struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length);
+	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length, PAGE);
 	struct strait_ioc_import req = { .kind = STRAIT_IMPORT_DMABUF, .length = pages.length };
 	int rc, fd;
 

@@ -206,7 +206,7 @@ static int map_pages(struct vfio_pci *p, void *addr, uint64_t length, uint64_t h
 
 static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of((uintptr_t)addr, len);
+	struct pci_pages pages = pci_pages_of((uintptr_t)addr, len, PAGE);
 
 	return map_pages(vfio_pci(dev), (void *)(uintptr_t)pages.start, pages.length, pages.head, flags, m);
 }
@@ -214,7 +214,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 /* Memory of a device, as the CPU has its BAR. */
 static int map_bar(struct vfio_pci *p, struct strait_region *r, uint64_t off, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(off, m->length);
+	struct pci_pages pages = pci_pages_of(off, m->length, PAGE);
 	struct vfio_mapping *s;
 	void *io;
 	int rc;

@@ -88,6 +88,7 @@ static void name_features(uint64_t features, char *text, size_t len)
 		{ STRAIT_FEATURE_P2PDMA, "p2pdma" },	  { STRAIT_FEATURE_IMPORT_P2P, "p2p" },
 		{ STRAIT_FEATURE_IMPORT_USER, "user" },	  { STRAIT_FEATURE_IMPORT_DMABUF, "dmabuf" },
 		{ STRAIT_FEATURE_IMPORT_NVP2P, "nvp2p" }, { STRAIT_FEATURE_URING, "uring" },
+		{ STRAIT_FEATURE_ATTACH, "attach" },
 	};
 	size_t at = 0;
 

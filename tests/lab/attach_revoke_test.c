@@ -276,6 +276,7 @@ TEST(host_memory_goes)
 struct owner {
 	int go[2];
 	bool exits;
+	uint32_t kind;
 };
 
 static int own(void *arg)
@@ -287,7 +288,7 @@ static int own(void *arg)
 	struct strait_ioc_map map;
 	uint64_t bar = m.bar;
 
-	ASSERT_OK(try_map(e.ko, import_kind(e.ko, STRAIT_IMPORT_DMABUF, &m), 0, LEN, &map));
+	ASSERT_OK(try_map(e.ko, import_kind(e.ko, o->kind, &m), 0, LEN, &map));
 	raw_load(&e, SEED);
 	raw_start(&e, map.bus, EDU_MOST, true);
 	ASSERT_EQ(write(o->go[1], &bar, sizeof(bar)), sizeof(bar));
@@ -298,22 +299,32 @@ static int own(void *arg)
 	return 0;
 }
 
-/* Whoever has the device is killed with a transfer under way. */
-static void end_owner(bool exits)
+static const struct ending {
+	const char *name;
+	uint32_t kind;
+	bool exits;
+} endings[] = { { "killed_with_a_dmabuf", STRAIT_IMPORT_DMABUF, false },
+		{ "killed_with_pages", STRAIT_IMPORT_P2P, false },
+		{ "exits", STRAIT_IMPORT_DMABUF, true } };
+
+/* Whoever has the device ends, with a transfer under way. */
+TEST_VARIANTS(the_owner_ends, struct ending, endings)
 {
-	struct owner o = { .exits = exits };
+	struct owner o = { .exits = v->exits, .kind = v->kind };
 	uint64_t before[2], bar;
 	int gpu = gpu_open();
 	struct gpu_mem next;
 	char name[PCI_NAME];
 	pid_t pid;
 
+	if (v->kind == STRAIT_IMPORT_P2P)
+		close(ko_open_p2p());
 	pci_find(EDU_ID, name);
 	gpu_all_free(gpu, before);
 	ASSERT_EQ(pipe(o.go), 0);
 	pid = start(own, &o);
 	ASSERT_EQ(read(o.go[0], &bar, sizeof(bar)), sizeof(bar));
-	if (!exits)
+	if (!v->exits)
 		ASSERT_EQ(kill(pid, SIGKILL), 0);
 	wait_for(pid);
 	ko_expect_counter("attached", 0);
@@ -328,16 +339,6 @@ static void end_owner(bool exits)
 	ko_expect_counter("device_bytes", 0);
 	ko_expect_counter("pinned_bytes", 0);
 	ASSERT_OK(gpu_free(&next));
-}
-
-TEST(the_owner_is_killed)
-{
-	end_owner(false);
-}
-
-TEST(the_owner_ends)
-{
-	end_owner(true);
 }
 
 /* The device goes, with a transfer under way: registers of ones, dead handles, no signal. */
@@ -621,4 +622,30 @@ TEST_VARIANTS(each_allocation_fails, struct kind, each)
 	ko_expect_counter("device_bytes", 0);
 	ko_expect_counter("pinned_bytes", 0);
 	ASSERT_OK(gpu_free(&m));
+}
+
+/* With a module that allows little. */
+TEST(device_memory_is_limited)
+{
+	int gpu = gpu_open(), n = 0;
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	struct strait_ioc_map map;
+	struct raw e;
+	uint32_t region;
+
+	close(ko_open());
+	if (system("rmmod strait_nvp2p strait && modprobe strait device_mib_max=1"))
+		SKIP("the module does not unload here");
+	e = raw_open();
+	region = import_kind(e.ko, STRAIT_IMPORT_DMABUF, &m);
+	while (!try_map(e.ko, region, 0, LEN, &map))
+		n++;
+	ASSERT_EQ(n, 4);
+	ASSERT_EQ(try_map(e.ko, region, 0, LEN, &map), -ENOSPC);
+	ASSERT_OK(on_mapping(e.ko, STRAIT_IOC_UNMAP, 3));
+	ASSERT_OK(try_map(e.ko, region, 0, LEN, &map));
+	raw_close(&e);
+	ko_expect_counter("device_bytes", 0);
+	ASSERT_OK(gpu_free(&m));
+	ASSERT_EQ(system("rmmod strait && modprobe strait && modprobe strait_nvp2p"), 0);
 }

@@ -34,6 +34,8 @@ int cmd_save(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_bind(int argc, char **argv);
+int cmd_unbind(int argc, char **argv);
 int cmd_lab(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
 int cmd_dma(int argc, char **argv);

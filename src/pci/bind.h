@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PCI_BIND_H
+#define PCI_BIND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <strait/pci.h>
+
+#include "pci/pci.h"
+
+#define BIND_PATH 512
+
+/* Where things are; tests have folders of their own. */
+struct bind_roots {
+	const char *sys, *proc, *dev, *run;
+	int (*write)(const char *path, const char *text); /* to sysfs: where the kernel would listen */
+};
+
+extern const struct bind_roots bind_roots_default;
+
+int bind_at(const struct bind_roots *at, const char *pci, const char *driver, uint32_t flags, char *why, size_t len);
+int unbind_at(const struct bind_roots *at, const char *pci, uint32_t flags, char *why, size_t len);
+int bind_info_at(const struct bind_roots *at, const char *pci, struct strait_pci_info *info);
+
+/*
+ * in_use.c. May the device be taken from its driver? 0, or -EBUSY or -ENOTEMPTY with @why. @name is whole.
+ */
+int bind_check_use(const struct bind_roots *at, const char *name, char *why, size_t len);
+
+/* What the first bytes, and some at the end, say that a drive is: NULL if nothing. -errno in @err if it cannot be read. */
+const char *bind_signature(const char *path, int *err);
+
+#endif

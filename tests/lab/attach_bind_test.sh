@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# strait bind and unbind, on the lab's drive.
+. /lab/tap.sh
+drive=/dev/nvme0n1
+
+[ -e /dev/strait ] || skip_all "there is no /dev/strait"
+plan 21
+bdf=$(basename "$(readlink -f /sys/block/nvme0n1/device/device)")
+driver() { basename "$(readlink "/sys/bus/pci/devices/$bdf/driver")"; }
+wait_drive() {
+	tries=0
+	while [ ! -b $drive ] && [ $tries -lt 100 ]; do
+		usleep 100000
+		tries=$((tries + 1))
+	done
+}
+refused() { ! strait "$@" >/tmp/out 2>&1; }
+
+dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
+dd if=/dev/zero of=$drive bs=1M seek=1020 count=4 conv=fsync 2>/dev/null
+modprobe ext4
+mkfs.ext4 -q -F $drive >/dev/null 2>&1 && mount -t ext4 $drive /mnt
+check "a mounted drive is refused" refused bind "$bdf"
+check "with what to do" grep -q "umount $drive" /tmp/out
+umount /mnt
+check "one with a file system is refused" refused bind "$bdf"
+check "which is named" grep -q "ext4 file system on it" /tmp/out
+check "and how to insist" grep -q -- "--force $bdf" /tmp/out
+check "force must name the device again" refused bind "$bdf" --force 0000:00:00.0
+equal "nothing was done" "$(driver)" nvme
+check "forced, it is taken" strait bind "$bdf" --force "$bdf"
+equal "by strait" "$(driver)" strait
+check "and has no block device" test ! -b $drive
+strait bind --status >/tmp/status
+check "status shows both drivers" grep -q "$bdf .*strait .*nvme" /tmp/status
+check "the same for programs" sh -c "strait bind --status --json | grep -q '\"previous\": *\"nvme\"'"
+check "unbind gives it back" strait unbind "$bdf"
+equal "to nvme" "$(driver)" nvme
+wait_drive
+check "with what was on it" sh -c "mount -t ext4 $drive /mnt && umount /mnt"
+strait bind --status >/tmp/status
+check "status is empty" grep -q "no device is bound" /tmp/status
+dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
+check "an empty one is taken without force" strait bind "${bdf#0000:}"
+if modprobe -a vfio_iommu_type1 vfio_pci 2>/dev/null && [ -d /sys/bus/pci/drivers/vfio-pci ]; then
+	check "and goes to VFIO" strait bind "$bdf" --driver vfio-pci
+	equal "by its driver" "$(driver)" vfio-pci
+else
+	skip "and goes to VFIO" "this kernel has no VFIO"
+	skip "by its driver" "this kernel has no VFIO"
+fi
+check "and back" strait unbind "$bdf"
+equal "to what it was first" "$(driver)" nvme
+wait_drive
+finish
