@@ -175,7 +175,7 @@ static void look_at_shadow(struct nvme_model *m, uint16_t id)
 	struct model_queue *q = &m->q[id];
 	uint32_t seen, event;
 
-	if (!m->shadow || !id)
+	if (!m->shadow || !id || !q->rung)
 		return;
 	event = m->c.threaded ? (q->tail - 1) & 0xffff : q->tail;
 	if (q->sq_there && bus_exchange(&m->bus, m->events + id * 8, event, m->shadow + id * 8, &seen) &&
@@ -316,6 +316,7 @@ static void write_doorbell(struct nvme_model *m, uint64_t off, uint32_t value)
 	m->doorbells++;
 	if (id >= MODEL_QUEUES)
 		return;
+	m->q[id].rung = true;
 	if (index & 1) {
 		if (value < m->q[id].cq_size)
 			m->q[id].cq_head = value;

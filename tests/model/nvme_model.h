@@ -53,7 +53,7 @@ struct model_config {
 };
 
 struct model_queue {
-	bool sq_there, cq_there, irq;
+	bool sq_there, cq_there, irq, rung; /* rung: a doorbell came, since when the shadow is looked at */
 	uint64_t sq_bus, cq_bus;
 	uint32_t sq_size, cq_size;
 	uint32_t head, tail; /* of the submission queue */

@@ -246,6 +246,7 @@ static uint16_t delete_queue(struct nvme_model *m, uint32_t id, bool sq)
 		return 0x101;
 	if (!sq && q->sq_there)
 		return 0x10c;
+	q->rung = false;
 	if (sq)
 		q->sq_there = false;
 	else

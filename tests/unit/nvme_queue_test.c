@@ -46,7 +46,9 @@ struct user {
 
 static void begin(struct user *u, const struct shape *v)
 {
-	struct strait_nvme_opts o = { .size = sizeof(o), .flags = v->flags, .queues = 1, .entries = v->entries };
+	struct strait_nvme_opts o = {
+		.size = sizeof(o), .flags = v->flags, .queues = 1, .entries = v->entries, .timeout_ns = 5000000000u
+	};
 	struct strait_nvme_queue_opts qo = { .size = sizeof(qo),
 					     .flags = v->flags & STRAIT_NVME_INTERRUPTS,
 					     .entries = v->entries };
@@ -356,6 +358,25 @@ TEST(what_is_known)
 	ASSERT_EQ(strait_nvme_log(r.nvme, 0xffffffff, 0x77, 0, health, sizeof(health)), -EINVAL);
 	ASSERT_EQ(strait_nvme_log(r.nvme, 0xffffffff, 2, 1, health, sizeof(health)), -EINVAL);
 	rig_close(&r);
+}
+
+/* A queue made in the place of another begins anew, its shadow doorbells too: a drive that sleeps is woken. */
+TEST_VARIANTS(queue_again, struct shape, shapes)
+{
+	struct user u;
+
+	begin(&u, v);
+	for (int i = 0; i < 10; i++) {
+		struct strait_nvme_queue_opts qo = { .size = sizeof(qo), .entries = 3 + (uint32_t)i % 3 };
+		uint32_t lba = v->c.lba ? v->c.lba : 512;
+
+		for (int k = 0; k < 2 + i; k++)
+			ASSERT_EQ(one(&u, rw(false, 0, 4096 / lba, u.map, 0, 4096)).status, 0);
+		strait_nvme_queue_close(u.q);
+		ASSERT_OK(strait_nvme_queue_open(u.r.nvme, &qo, &u.q));
+	}
+	ASSERT_EQ(rig_info(&u.r).timeouts, 0);
+	end(&u);
 }
 
 TEST(shuts_down)

@@ -213,6 +213,9 @@ void nvme_queue_rewind(struct strait_nvme_queue *q)
 	}
 	find_doorbells(q);
 	if (q->sq_shadow) {
+		/* What another queue in this place left would keep the first doorbell from being rung. */
+		hw_store_then_load(q->sq_event, 0, q->sq_shadow);
+		hw_store_then_load(q->cq_event, 0, q->cq_shadow);
 		hw_store_then_load(q->sq_shadow, 0, q->sq_event);
 		hw_store_then_load(q->cq_shadow, 0, q->cq_event);
 	}
