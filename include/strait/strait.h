@@ -6,8 +6,10 @@
 
 #include <strait/context.h>
 #include <strait/device.h>
+#include <strait/dma.h>
 #include <strait/endpoint.h>
 #include <strait/log.h>
+#include <strait/nvme.h>
 #include <strait/pci.h>
 #include <strait/region.h>
 #include <strait/route.h>

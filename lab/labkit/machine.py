@@ -82,6 +82,8 @@ class Guest:
         args += ['-blockdev', f'driver=raw,node-name=drive,discard=unmap,file.driver=file,file.filename={self.drive}',
                  '-object', f'memory-backend-file,id=gpu,mem-path={self.bar},size={BAR_SIZE},share=on']
         args += self.topology()
+        if options.drives:
+            args += self.more_drives()
         args += ['-device', 'edu,dma_mask=0xffffffffffffffff']
         args += ['-netdev', 'user,id=net0,restrict=on',
                  '-device', f'virtio-net-pci,netdev=net0,romfile=,mac={self.mac(0)}']
@@ -124,6 +126,45 @@ class Guest:
                 '-device', 'xio3130-downstream,id=down1,bus=up,chassis=2,slot=2',
                 '-device', 'xio3130-downstream,id=down2,bus=up,chassis=3,slot=3',
                 '-device', f'{drive},bus=down1', '-device', f'{gpu},bus=down2']
+
+    def more_drives(self):
+        """Drives of other kinds, known by their serial numbers, each below a root port."""
+        args = []
+
+        def image(name):
+            path = os.path.join(self.folder, name + '.img')
+            with open(path, 'wb') as file:
+                file.truncate(64 << 20)
+            return path
+
+        def controller(name, more):
+            slot = 20 + len(args)
+            args.extend(['-device', f'pcie-root-port,id=port-{name},chassis={slot},slot={slot}',
+                         '-device', f'nvme,id={name},serial={name},bus=port-{name}{more}'])
+
+        def drive(name, more='', throttle=''):
+            args.extend(['-drive', f'file={image(name)},format=raw,if=none,id=image-{name}{throttle}'])
+            controller(name, f',drive=image-{name}{more}')
+
+        drive('mdts0', ',mdts=0')
+        drive('mdts3', ',mdts=3')
+        drive('lba4096', ',logical_block_size=4096,physical_block_size=4096')
+        drive('few', ',max_ioqpairs=1,msix_qsize=2')
+        drive('cmb', ',cmb_size_mb=16')
+        drive('slow', throttle=',throttling.iops-total=4')
+        # One block cannot be read, another not be written.
+        args.extend(['-blockdev', f'driver=file,filename={image("errors")},node-name=file-errors',
+                     '-blockdev', 'driver=raw,file=file-errors,node-name=raw-errors',
+                     '-blockdev', 'driver=blkdebug,image=raw-errors,node-name=image-errors,'
+                     'inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.sector=2048,inject-error.0.errno=5,'
+                     'inject-error.1.event=none,inject-error.1.iotype=write,inject-error.1.sector=4096,inject-error.1.errno=5'])
+        controller('errors', ',drive=image-errors')
+        controller('two', '')
+        for nsid, block in ((1, 512), (2, 4096)):
+            args.extend(['-drive', f'file={image(f"two{nsid}")},format=raw,if=none,id=image-two{nsid}',
+                         '-device', f'nvme-ns,drive=image-two{nsid},bus=two,nsid={nsid},logical_block_size={block},'
+                         f'physical_block_size={block}'])
+        return args
 
     def start(self):
         with open(self.errors, 'wb') as errors:

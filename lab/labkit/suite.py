@@ -135,7 +135,8 @@ class Run:
         self.options, self.kernel, self.tests, self.report = options, kernel, tests, report
         self.slow = SLOW.get(kernel.name, 1)
         self.count = guests
-        self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '')
+        self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '') + (
+            '/drives' if options.drives else '')
         # Sockets have short names only.
         sweep()
         self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')

@@ -4,7 +4,7 @@
 
 /*
  * An endpoint moves bytes to or from host memory and states its facts; it knows no device and no
- * other endpoint. The engine joins it with a region.
+ * other endpoint. The engine joins it with a region. One with can_move reaches memory of regions itself.
  */
 
 #include <stdatomic.h>
@@ -33,8 +33,24 @@ struct endpoint_facts {
 	bool can_buffered; /* unaligned access works */
 	bool force_direct; /* the caller wants direct I/O even for cached data */
 	bool is_block;
+	bool can_move; /* it has reach and move */
 	uint32_t dio_align;
 	uint32_t dio_mem_align;
+};
+
+struct strait_device;
+
+/* A transfer, or a part of one, by an endpoint itself. */
+struct endpoint_move {
+	bool write; /* to the endpoint */
+	struct strait_region *region;
+	uint64_t region_offset;
+	uint64_t offset;
+	uint64_t length;
+	uint64_t deadline;	   /* nothing is started past it; UINT64_MAX for none */
+	const atomic_bool *cancel; /* or when this is true; NULL */
+	int err;
+	int32_t device_status;
 };
 
 struct endpoint_ops {
@@ -59,6 +75,18 @@ struct endpoint_ops {
 	int (*lease)(struct strait_endpoint *ep, int tid);
 	void (*unlease)(struct strait_endpoint *ep);
 	int (*sync)(struct strait_endpoint *ep);
+	/*
+	 * Only with can_move. reach: can the memory of this device (@region NULL), or of this region, be
+	 * given to what moves the bytes? 0, or a negative errno with the reason in @why. What that takes is
+	 * kept as long as the region. The region is in use.
+	 */
+	int (*reach)(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region, char *why,
+		     size_t why_len);
+	/*
+	 * Moves what @m says, all of it a multiple of dio_align and dio_mem_align. Returns how many bytes
+	 * from the start on are good; @m->err says why not all: nothing is in flight any more.
+	 */
+	uint64_t (*move)(struct strait_endpoint *ep, struct endpoint_move *m);
 	void (*destroy)(struct strait_endpoint *ep);
 };
 

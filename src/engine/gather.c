@@ -9,7 +9,7 @@ bool gather_takes(const struct strait_transfer *t)
 	struct route_facts facts;
 	struct route_decision way;
 
-	if (t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered)
+	if ((t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered) || t->endpoint->facts.can_move)
 		return false;
 	transfer_facts(t, false, &facts);
 	route_decide(&facts, &way);

@@ -233,7 +233,7 @@ static uint64_t region_start(const struct strait_region *r)
 bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 {
 	struct strait_endpoint *ep = t->endpoint;
-	uint64_t align = max_u64(ep->facts.dio_align, PAGE), len, at;
+	uint64_t align = ep->facts.can_move ? ep->facts.dio_align : max_u64(ep->facts.dio_align, PAGE), len, at;
 
 	*start = align_up(t->endpoint_offset, align);
 	*end = t->endpoint_offset + t->length;
@@ -261,6 +261,22 @@ static bool nearer(const struct strait_transfer *t, const struct route_facts *f,
 	return !ep->ops->cached(ep, start, end - start, &bytes) && bytes >= (end - start) / 2;
 }
 
+/* An endpoint that moves the bytes itself knows whether it can. */
+static void reach_facts(const struct strait_transfer *t, struct route_facts *f)
+{
+	struct strait_endpoint *ep = t->endpoint;
+	bool there = t->region->mem.len; /* or a question about memory that is not there yet */
+	uint64_t start, end;
+
+	if (ep->ops->reach(ep, t->region->dev, there ? t->region : NULL, f->reach_why, sizeof(f->reach_why)))
+		f->p2p_why = ROUTE_NO_REACH;
+	else if (there && !p2p_part(t, &start, &end))
+		f->p2p_why = ROUTE_UNALIGNED;
+	else
+		f->moves = true;
+	f->p2p_usable = f->moves && !f->host_memory;
+}
+
 void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 {
 	struct strait_context *ctx = device_context(t->region->dev);
@@ -268,6 +284,10 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 	uint16_t v;
 	int handle;
 
+	if (t->endpoint->facts.can_move) {
+		reach_facts(t, f);
+		return;
+	}
 	if (f->host_memory)
 		return;
 	f->p2p_bridged = is_bridged(t->region->dev);
@@ -317,8 +337,40 @@ static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 	return -EOPNOTSUPP;
 }
 
-uint64_t p2p_move(const struct strait_transfer *t, uint64_t start, uint64_t end, uint64_t deadline,
-		  const atomic_bool *cancel, int *err)
+/* What a device wrote is there for work on this one. */
+static int flush_writes(const struct strait_transfer *t)
+{
+	int rc = t->region->dev->ops->flush_peer_writes(t->region->dev);
+
+	return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+static uint64_t endpoint_moves(const struct strait_transfer *t, struct p2p_piece *p)
+{
+	struct endpoint_move m = {
+		.write = t->op == STRAIT_WRITE,
+		.region = t->region,
+		.region_offset = t->region_offset + (p->start - t->endpoint_offset),
+		.offset = p->start,
+		.length = p->end - p->start,
+		.deadline = p->deadline,
+		.cancel = p->cancel,
+	};
+	uint64_t at = p->start + (p->start < p->end ? t->endpoint->ops->move(t->endpoint, &m) : 0);
+
+	p->err = m.err;
+	p->device_status = m.device_status;
+	if (!m.write && at > p->start && !(t->region->dev->caps & STRAIT_DEVICE_HOST)) {
+		int rc = flush_writes(t);
+
+		if (rc && !p->err)
+			p->err = rc;
+	}
+	return at;
+}
+
+static uint64_t module_moves(const struct strait_transfer *t, uint64_t start, uint64_t end, uint64_t deadline,
+			     const atomic_bool *cancel, int *err)
 {
 	struct strait_context *ctx = device_context(t->region->dev);
 	int handle = region_handle(ctx, t->region), rc = 0;
@@ -345,8 +397,8 @@ uint64_t p2p_move(const struct strait_transfer *t, uint64_t start, uint64_t end,
 	}
 	stat_add(&ctx->stats.direct_bytes, at - start);
 	if (t->op == STRAIT_READ && at > start) {
-		rc = t->region->dev->ops->flush_peer_writes(t->region->dev);
-		if (rc && rc != -EOPNOTSUPP && !*err)
+		rc = flush_writes(t);
+		if (rc && !*err)
 			*err = rc;
 	}
 	return at;
@@ -357,8 +409,8 @@ bool p2p_commands(const struct strait_transfer *t)
 	struct strait_context *ctx = device_context(t->region->dev);
 
 	/* What the module can do is known when it has been asked about the file. */
-	return t->region->dev->import_kind && !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) &&
-	       (ctx->p2p.features & STRAIT_FEATURE_URING);
+	return !t->endpoint->facts.can_move && t->region->dev->import_kind &&
+	       !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) && (ctx->p2p.features & STRAIT_FEATURE_URING);
 }
 
 int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len)
@@ -377,4 +429,11 @@ int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t 
 	memcpy(cmd.args, &where, sizeof(where));
 	*len = cmd.length;
 	return os_ring_command(ring, ctx->p2p.fd, &cmd, tag);
+}
+
+uint64_t p2p_move(const struct strait_transfer *t, struct p2p_piece *p)
+{
+	if (t->endpoint->facts.can_move)
+		return endpoint_moves(t, p);
+	return module_moves(t, p->start, p->end, p->deadline, p->cancel, &p->err);
 }

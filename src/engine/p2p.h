@@ -3,7 +3,7 @@
 #define ENGINE_P2P_H
 
 /*
- * Route p2p: the drive moves the bytes itself, by /dev/strait.
+ * Route p2p: the drive moves the bytes itself, by /dev/strait, or because the endpoint drives it.
  *
  * Software cannot tell a fabric that drops what one device writes to another from one that works. So a
  * pair of drive and device is trusted after a block of the drive was read into device memory and found
@@ -41,12 +41,19 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f);
 bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end);
 
 /*
- * Moves [start, end) of the endpoint, in order. Returns how far it came; @err is why not further.
- * -EOPNOTSUPP: another route must take the rest. -EAGAIN: the drive moved less than it was told
+ * Moves [start, end) of the endpoint. Returns how far it came; @err is why not further, and @device_status what
+ * the drive said. -EOPNOTSUPP: another route must take the rest. -EAGAIN: the drive moved less than it was told
  * to, as it does where a file that has shrunk meanwhile ends now.
  */
-uint64_t p2p_move(const struct strait_transfer *t, uint64_t start, uint64_t end, uint64_t deadline,
-		  const atomic_bool *cancel, int *err);
+struct p2p_piece {
+	uint64_t start, end;
+	uint64_t deadline;
+	const atomic_bool *cancel;
+	int err;
+	int32_t device_status;
+};
+
+uint64_t p2p_move(const struct strait_transfer *t, struct p2p_piece *p);
 
 /* Does the module move bytes of such a request by commands on a ring, too? */
 bool p2p_commands(const struct strait_transfer *t);

@@ -431,7 +431,8 @@ static void start_here(struct strait_queue *q)
 	unsigned int n;
 
 	pthread_mutex_lock(&q->lock);
-	if (q->pumps == q->busy && !list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL)
+	if (q->pumps == q->busy && !list_empty(&q->pending) &&
+	    list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL)
 		p = take_pump(q, q->ctx->workers.max + 1);
 	if (!p) {
 		pthread_mutex_unlock(&q->lock);

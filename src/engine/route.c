@@ -97,7 +97,10 @@ static void explain_ok(const struct route_facts *f, const struct route_decision 
 			   f->unchanged ? "; windows stay registered, the file does not change" : "");
 		break;
 	case STRAIT_ROUTE_STAGED:
-		if (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))
+		if (f->ep->can_move)
+			str_copy(v->why, sizeof(v->why),
+				 "the drive moves the bytes to host memory, from where they are copied");
+		else if (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))
 			str_copy(v->why, sizeof(v->why),
 				 "takes the windows that are not cached, and shares the cached ones");
 		else if (f->op == STRAIT_WRITE)
@@ -109,7 +112,13 @@ static void explain_ok(const struct route_facts *f, const struct route_decision 
 				   f->ep->can_direct ? "" : f->ep->direct_why);
 		break;
 	default:
-		str_copy(v->why, sizeof(v->why), "plain file I/O: the region is host memory");
+		if (f->moves)
+			str_copy(v->why, sizeof(v->why), "the drive moves the bytes to and from host memory itself");
+		else if (f->ep->can_move)
+			str_format(v->why, sizeof(v->why), "the drive moves the bytes, then they are copied: %s",
+				   f->reach_why[0] ? f->reach_why : "the request is not aligned");
+		else
+			str_copy(v->why, sizeof(v->why), "plain file I/O: the region is host memory");
 	}
 }
 
@@ -182,6 +191,9 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 			   "a block was tried: what the drive writes to memory of %s does not arrive", f->device);
 		str_copy(v->fix, sizeof(v->fix), "look at the IOMMU's mode and at the switches between the two");
 		break;
+	case ROUTE_NO_REACH:
+		str_copy(v->why, sizeof(v->why), f->reach_why);
+		break;
 	case ROUTE_UNALIGNED:
 		str_copy(v->why, sizeof(v->why), "no part of the request is aligned for direct I/O in file and memory");
 		break;
@@ -198,6 +210,10 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 		str_format(v->why, sizeof(v->why), "%s cannot register file mappings for its copy engine", f->device);
 		break;
 	case ROUTE_NO_MAP:
+		if (f->ep->can_move) {
+			str_copy(v->why, sizeof(v->why), "a drive in user space has no page cache");
+			break;
+		}
 		str_format(v->why, sizeof(v->why), "the file cannot be mapped");
 		str_copy(v->fix, sizeof(v->fix), "open it for reading");
 		break;

@@ -234,33 +234,37 @@ static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t st
 	return !r.status && r.bytes == end - start;
 }
 
-/* What is aligned goes by p2p, the ends another way; all of it in order. */
-static void run_p2p(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
-		    struct strait_result *result)
+/*
+ * What is aligned is moved by the drive itself, the ends another way; all of it in order. @route: how it is called,
+ * host where the region is host memory.
+ */
+static void run_moved(const struct strait_transfer *t, int route, uint32_t mask, const struct terms *terms,
+		      struct strait_result *result)
 {
-	const uint32_t p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P), others = mask & ~p2p;
-	uint64_t first = t->endpoint_offset, last = first + t->length, start, end, at, len;
-	int err;
+	const uint32_t mine = STRAIT_ROUTE_MASK(route), others = route == STRAIT_ROUTE_HOST ? mine : mask & ~mine;
+	uint64_t first = t->endpoint_offset, last = first + t->length, at, len;
+	struct p2p_piece p = { .deadline = terms->deadline, .cancel = terms->cancel };
 
 	if (t->op == STRAIT_READ && !t->endpoint->ops->length(t->endpoint, &len))
 		last = max_u64(min_u64(last, len), first);
-	if (!p2p_part(t, &start, &end)) /* the file has shrunk since */
-		start = end = last;
-	if (!others && (start > first || end < last)) {
+	if (!p2p_part(t, &p.start, &p.end)) /* the file has shrunk since */
+		p.start = p.end = last;
+	if (!others && (p.start > first || p.end < last)) {
 		result->status = -EOPNOTSUPP;
 		return;
 	}
-	if (!run_part(t, others, first, start, terms, result))
+	if (!run_part(t, others, first, p.start, terms, result))
 		return;
 	if (transfer_is_small(t))
 		stat_add(&device_context(t->region->dev)->stats.small, 1);
-	at = p2p_move(t, start, end, terms->deadline, terms->cancel, &err);
-	result->bytes += at - start;
-	result->route_bytes[STRAIT_ROUTE_P2P] += at - start;
-	if (at > start)
-		result->routes |= p2p;
-	if (err && !(others && (err == -EOPNOTSUPP || err == -EAGAIN)))
-		result->status = err == -EAGAIN ? (t->op == STRAIT_READ ? 0 : -EIO) : err;
+	at = p2p_move(t, &p);
+	result->bytes += at - p.start;
+	result->route_bytes[route] += at - p.start;
+	if (at > p.start)
+		result->routes |= mine;
+	result->device_status = p.device_status;
+	if (p.err && !(others && (p.err == -EOPNOTSUPP || p.err == -EAGAIN)))
+		result->status = p.err == -EAGAIN ? (t->op == STRAIT_READ ? 0 : -EIO) : p.err;
 	else if (at < last)
 		run_part(t, others, at, first + t->length, terms, result);
 }
@@ -275,7 +279,9 @@ static void run(const struct strait_transfer *t, const struct terms *terms, stru
 	if (way.code)
 		result->status = way.code;
 	else if (t->length && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
-		run_p2p(t, way.mask, terms, result);
+		run_moved(t, STRAIT_ROUTE_P2P, way.mask, terms, result);
+	else if (t->length && facts.moves && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST)))
+		run_moved(t, STRAIT_ROUTE_HOST, way.mask, terms, result);
 	else if (t->length)
 		run_plain(t, way.mask, terms, result);
 }

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -207,4 +208,30 @@ int os_event_fd(int *ret)
 void os_event_signal(int fd)
 {
 	eventfd_write(fd, 1);
+}
+
+int os_event_share(int fd)
+{
+	int flags = os_get_flags(fd);
+
+	if (flags < 0)
+		return flags;
+	/* Who finds it taken by another does not wait for the next. */
+	return OS_RET(fcntl(fd, F_SETFL, flags | O_NONBLOCK));
+}
+
+int os_event_wait(int fd, uint64_t timeout_ns)
+{
+	struct timespec ts = { (time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u) };
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	eventfd_t value;
+	int n;
+
+	OS_POINT(OS_POLL);
+	n = ppoll(&p, 1, &ts, NULL);
+	if (n < 0)
+		return errno == EINTR ? -ETIMEDOUT : -errno;
+	if (!n)
+		return -ETIMEDOUT;
+	return OS_RET(eventfd_read(fd, &value)) == -EAGAIN ? -ETIMEDOUT : 0;
 }

@@ -77,6 +77,9 @@ int os_wait_readable(int a, int b);
 /* A descriptor that can be read once it was signalled. */
 int os_event_fd(int *fd);
 void os_event_signal(int fd);
+/* Until it was signalled, which is forgotten then: 0, or -ETIMEDOUT. Several may wait after os_event_share(). */
+int os_event_share(int fd);
+int os_event_wait(int fd, uint64_t timeout_ns);
 
 int os_map_file(int fd, uint64_t off, size_t len, void **ret); /* read-only, shared */
 int os_map_anon(size_t len, int numa_node, void **ret);
@@ -113,6 +116,7 @@ unsigned int os_descriptor_limit(void); /* how many this process may have open *
 uint64_t os_memory_total(void);
 uint64_t os_now_ns(void);
 void os_sleep_ns(uint64_t ns);
+void os_yield(void); /* let another thread run */
 
 /* Changes in a forked child; handles remember the value they were made under. */
 unsigned int os_fork_generation(void);

@@ -92,6 +92,11 @@ void os_sleep_ns(uint64_t ns)
 		;
 }
 
+void os_yield(void)
+{
+	sched_yield();
+}
+
 static atomic_uint fork_generation;
 
 static void forked_child(void)

@@ -33,6 +33,8 @@ int device_set_open_table(struct device_set *set, const struct log_sink *log, vo
 	set->log = log;
 	set->owner = owner;
 	rwlock_init(&set->lock);
+	pthread_mutex_init(&set->watch_lock, NULL);
+	list_init(&set->watchers);
 	for (unsigned int i = 0; i < n && i < ARRAY_SIZE(set->providers); i++) {
 		struct provider *p = &set->providers[set->n_providers++];
 
@@ -71,7 +73,22 @@ void device_set_close(struct device_set *set)
 		devices_free(p);
 	}
 	set->n_providers = set->n_devices = 0;
+	pthread_mutex_destroy(&set->watch_lock);
 	pthread_rwlock_destroy(&set->lock);
+}
+
+void device_set_watch(struct device_set *set, struct region_watcher *w)
+{
+	pthread_mutex_lock(&set->watch_lock);
+	list_add(&set->watchers, &w->node);
+	pthread_mutex_unlock(&set->watch_lock);
+}
+
+void device_set_unwatch(struct device_set *set, struct region_watcher *w)
+{
+	pthread_mutex_lock(&set->watch_lock);
+	list_del(&w->node);
+	pthread_mutex_unlock(&set->watch_lock);
 }
 
 struct strait_device *provider_add_device(struct provider *p)

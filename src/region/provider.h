@@ -239,6 +239,13 @@ struct strait_device {
 	void *engine; /* the engine's own: staging pool, streams */
 };
 
+/* Who has mapped memory of regions for others to reach, and must undo that before it is given back. */
+struct region_watcher {
+	struct list node;
+	/* Undo it. The region is not in use any more, nor will it be. Called for every region, known or not. */
+	void (*forget)(struct region_watcher *w, struct strait_region *r);
+};
+
 /* The devices of one context, and its regions. */
 struct device_set {
 	struct provider providers[4];
@@ -250,11 +257,17 @@ struct device_set {
 	void (*forget)(struct strait_region *r); /* the engine's: called before a region's memory is given back */
 	pthread_rwlock_t lock;			 /* protects @regions */
 	struct range_tree regions;		 /* struct strait_region.node */
+	pthread_mutex_t watch_lock;		 /* protects @watchers; held while they forget */
+	struct list watchers;
 };
 
 /* Open all providers this library has. Never fails for want of a device; -ENOMEM only. */
 int device_set_open(struct device_set *set, const struct log_sink *log, void *owner);
 void device_set_close(struct device_set *set);
+
+void device_set_watch(struct device_set *set, struct region_watcher *w);
+/* When it returns, nothing is being forgotten by @w. */
+void device_set_unwatch(struct device_set *set, struct region_watcher *w);
 
 /*
  * Called by a provider's open: makes a device named "<provider>:<n>", or "<provider>" alone for the

@@ -9,7 +9,7 @@
  * reference on the struct, so what is in the index is never freed.
  *
  * Locks: device_set.lock before region.lock. Neither is held while the application's notice runs, a
- * provider is called, or use is waited for.
+ * provider or watcher is called, or use is waited for.
  */
 
 static struct device_set *set_of(const struct strait_region *r)
@@ -215,8 +215,6 @@ void region_put(struct strait_region *r)
 	if (!r || !drop_handle(r))
 		return;
 	region_revoke(r);
-	if (set_of(r)->forget)
-		set_of(r)->forget(r);
 	if (r->imported)
 		r->dev->ops->mem_release(r->dev, &r->mem);
 	else
@@ -284,6 +282,22 @@ static void give_notice(struct strait_region *r, strait_revoke_fn *fn, void *arg
 	pthread_mutex_unlock(&r->lock);
 }
 
+/* What was made for the region elsewhere, with nothing using it any more. */
+static void forget(struct strait_region *r)
+{
+	struct device_set *set = set_of(r);
+
+	if (set->forget)
+		set->forget(r);
+	pthread_mutex_lock(&set->watch_lock);
+	list_for_each(it, &set->watchers) {
+		struct region_watcher *w = list_entry(it, struct region_watcher, node);
+
+		w->forget(w, r);
+	}
+	pthread_mutex_unlock(&set->watch_lock);
+}
+
 int region_revoke(struct strait_region *r)
 {
 	struct device_set *set = set_of(r);
@@ -308,6 +322,7 @@ int region_revoke(struct strait_region *r)
 	while (r->in_use || r->in_notice)
 		pthread_cond_wait(&r->idle, &r->lock);
 	pthread_mutex_unlock(&r->lock);
+	forget(r);
 
 	pthread_rwlock_wrlock(&set->lock);
 	if (r->indexed) {

@@ -37,6 +37,8 @@ int cmd_run(int argc, char **argv);
 int cmd_bind(int argc, char **argv);
 int cmd_unbind(int argc, char **argv);
 int cmd_lab(int argc, char **argv);
+int cmd_nvme(int argc, char **argv);
+int cmd_dma(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 /* The run of this process. */

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <strait/dma.h>
+
+#include "api/api.h"
+#include "api/dma.h"
+#include "base/util.h"
+#include "endpoint/dma/dma.h"
+
+static struct strait_context *owner(const struct strait_dma *dma)
+{
+	return dma->owner;
+}
+
+int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *user,
+	      struct strait_dma **ret)
+{
+	struct strait_dma_opts o = { .size = sizeof(o) };
+	struct strait_dma *dma;
+	int rc = user ? struct_in(&o, sizeof(o), user, sizeof(o)) : 0;
+
+	if (rc) {
+		pci_close(pci);
+		return rc;
+	}
+	rc = dma_open(&ctx->set, pci, &o, &dma);
+	if (rc)
+		return rc;
+	engine_ref(ctx);
+	dma->owner = ctx;
+	*ret = dma;
+	return 0;
+}
+
+STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, const struct strait_dma_opts *user,
+			       struct strait_dma **ret)
+{
+	struct strait_dma_opts o = { .size = sizeof(o) };
+	struct pci_device *pci;
+	char why[256] = "";
+	int rc = 0;
+
+	API_CHECK(ctx && name && ret);
+	API_ALIVE(ctx);
+	if (user)
+		rc = struct_in(&o, sizeof(o), user, sizeof(o));
+	if (rc)
+		return rc;
+	rc = pci_open(&ctx->log, name, o.backend, why, sizeof(why), &pci);
+	if (rc) {
+		log_error(&ctx->log, "%s: %s", name, why[0] ? why : strerror(-rc));
+		return rc;
+	}
+	return dma_adopt(ctx, pci, &o, ret);
+}
+
+STRAIT_API void strait_dma_close(struct strait_dma *dma)
+{
+	struct strait_context *ctx;
+
+	if (!dma || engine_alive(owner(dma)))
+		return;
+	ctx = owner(dma);
+	dma_unref(dma);
+	engine_unref(ctx);
+}
+
+STRAIT_API int strait_dma_info(struct strait_dma *dma, struct strait_dma_info *info)
+{
+	struct strait_dma_info i;
+
+	API_CHECK(dma && info);
+	API_ALIVE(owner(dma));
+	dma_info(dma, &i);
+	return struct_out(info, &i, sizeof(i), sizeof(i));
+}
+
+STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoint **ret)
+{
+	struct strait_endpoint *ep;
+	int rc;
+
+	API_CHECK(dma && ret);
+	API_ALIVE(owner(dma));
+	rc = dma_endpoint_open(dma, &ep);
+	if (rc)
+		return rc;
+	engine_ref(owner(dma));
+	ep->owner = owner(dma);
+	*ret = ep;
+	return 0;
+}
+
+STRAIT_API int strait_dma_h2c2h(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
+				struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
+				uint64_t *done)
+{
+	uint64_t deadline, moved = 0;
+	int rc;
+
+	API_CHECK(dma && src && dst && done && timeout_ns >= 0);
+	API_ALIVE(owner(dma));
+	API_CHECK(device_context(src->dev) == owner(dma) && device_context(dst->dev) == owner(dma));
+	deadline = timeout_ns > STRAIT_FOREVER / 2 ? UINT64_MAX : os_now_ns() + (uint64_t)timeout_ns;
+	rc = dma_h2c2h(dma, src, src_offset, dst, dst_offset, len, deadline, &moved);
+	*done = moved;
+	return rc;
+}
+
+STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device *dev, unsigned int bar, uint64_t offset,
+				   uint64_t len, struct strait_dma_mmio *mmio)
+{
+	struct strait_dma_mmio m = { .size = sizeof(m) };
+	struct host_reg *reg;
+	int rc;
+
+	API_CHECK(dma && dev && mmio && bar < PCI_BARS && len && !(offset % 4096) && !(len % 4096));
+	API_ALIVE(owner(dma));
+	API_CHECK(device_context(dev) == owner(dma) && range_inside(offset, len, dma->pci->bar[bar].length));
+	if (!(dev->caps & STRAIT_DEVICE_MMIO) || !dma->pci->bar[bar].at)
+		return -EOPNOTSUPP;
+	reg = calloc(1, sizeof(*reg));
+	if (!reg)
+		return -ENOMEM;
+	rc = dev->ops->mmio_map(dev, (void *)(dma->pci->bar[bar].at + offset), len, reg);
+	if (rc) {
+		free(reg);
+		return rc;
+	}
+	m.address = reg->dev_addr;
+	m.length = len;
+	m.priv = reg;
+	return struct_out(mmio, &m, sizeof(m), sizeof(m));
+}
+
+STRAIT_API void strait_dma_mmio_unmap(struct strait_dma *dma, struct strait_device *dev, struct strait_dma_mmio *mmio)
+{
+	if (!dma || !mmio || !mmio->priv || engine_alive(owner(dma)))
+		return;
+	dev->ops->mmio_unmap(dev, mmio->priv);
+	free(mmio->priv);
+	mmio->priv = NULL;
+}

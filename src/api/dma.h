@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef API_DMA_H
+#define API_DMA_H
+
+#include <strait/dma.h>
+
+#include "pci/pci.h"
+
+/* strait_dma_open() on a device that is open already, which is taken over: for models of hardware. */
+int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *opts,
+	      struct strait_dma **ret);
+
+#endif

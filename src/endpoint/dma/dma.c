@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+#include "endpoint/dma/dma.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define DEFAULT_TIMEOUT 10000000000u
+#define MAX_TIMEOUT 3600000000000u
+#define TRY_BYTES 256u
+#define REGION_BYTES KIB(64)
+
+static const struct dma_engine *const engines[] = { &dma_xdma, &dma_edu };
+
+static const struct dma_engine *find_engine(const struct pci_device *pci, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(engines); i++)
+		if (name ? !strcmp(engines[i]->name, name) : engines[i]->knows(pci))
+			return engines[i];
+	return NULL;
+}
+
+static void forget_region(struct region_watcher *w, struct strait_region *r)
+{
+	struct strait_dma *d = container_of(w, struct strait_dma, watcher);
+
+	pthread_mutex_lock(&d->map_lock);
+	list_for_each_safe(it, tmp, &d->maps) {
+		struct dma_map *m = list_entry(it, struct dma_map, node);
+
+		if (m->region != r)
+			continue;
+		list_del(&m->node);
+		pci_unmap(m->pm);
+		free(m);
+	}
+	pthread_mutex_unlock(&d->map_lock);
+}
+
+static int bring_up(struct strait_dma *d)
+{
+	int rc;
+
+	/* Off until it is known that it does nothing of its own. */
+	rc = d->pci->ops->bus_master(d->pci, false);
+	if (!rc && (d->flags & STRAIT_DMA_INTERRUPTS)) {
+		rc = d->pci->vectors ? d->pci->ops->irq(d->pci, 0, &d->irq) : -EOPNOTSUPP;
+		if (!rc)
+			rc = os_event_share(d->irq);
+	}
+	if (!rc)
+		rc = d->engine->open(d);
+	if (rc)
+		return rc;
+	rc = pci_address_bits(d->pci, d->address_bits);
+	if (rc)
+		return rc;
+	rc = os_map_anon(DMA_BOUNCE, d->pci->node, &d->bounce);
+	if (rc)
+		return rc;
+	os_dont_fork(d->bounce, DMA_BOUNCE);
+	rc = pci_map_host(d->pci, d->bounce, DMA_BOUNCE, PCI_MAP_READ | PCI_MAP_WRITE, &d->bounce_map);
+	return rc ? rc : d->pci->ops->bus_master(d->pci, true);
+}
+
+static int check_opts(const struct strait_dma_opts *o)
+{
+	if (o->flags & ~(STRAIT_DMA_INTERRUPTS | STRAIT_DMA_UNREVOCABLE) || o->timeout_ns > MAX_TIMEOUT ||
+	    o->card_bytes > INT64_MAX)
+		return -EINVAL;
+	return 0;
+}
+
+int dma_open(struct device_set *set, struct pci_device *pci, const struct strait_dma_opts *opts,
+	     struct strait_dma **ret)
+{
+	struct strait_dma *d;
+	int rc = check_opts(opts);
+
+	d = rc ? NULL : calloc(1, sizeof(*d));
+	if (!d) {
+		pci_close(pci);
+		return rc ? rc : -ENOMEM;
+	}
+	atomic_init(&d->refs, 1);
+	d->pci = pci;
+	d->set = set;
+	d->log = set->log;
+	d->flags = opts->flags;
+	d->channel = opts->channel;
+	d->card_bytes = opts->card_bytes;
+	d->timeout = opts->timeout_ns ? opts->timeout_ns : DEFAULT_TIMEOUT;
+	d->irq = -1;
+	list_init(&d->maps);
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_mutex_init(&d->bounce_lock, NULL);
+	pthread_mutex_init(&d->map_lock, NULL);
+	d->watcher.forget = forget_region;
+	device_set_watch(set, &d->watcher);
+	d->engine = find_engine(pci, opts->engine);
+	rc = d->engine ? bring_up(d) : -EPROTO;
+	if (rc) {
+		log_error(d->log, "%s: no DMA engine that can be used here: %s", pci->name, strerror(-rc));
+		dma_unref(d);
+		return rc;
+	}
+	*ret = d;
+	return 0;
+}
+
+void dma_ref(struct strait_dma *d)
+{
+	atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
+}
+
+void dma_unref(struct strait_dma *d)
+{
+	if (atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	device_set_unwatch(d->set, &d->watcher);
+	d->pci->ops->bus_master(d->pci, false);
+	if (d->engine)
+		d->engine->close(d);
+	list_for_each_safe(it, tmp, &d->maps) {
+		struct dma_map *m = list_entry(it, struct dma_map, node);
+
+		pci_unmap(m->pm);
+		free(m);
+	}
+	pci_unmap(d->bounce_map);
+	if (d->bounce)
+		os_unmap(d->bounce, DMA_BOUNCE);
+	pci_close(d->pci);
+	pthread_mutex_destroy(&d->map_lock);
+	pthread_mutex_destroy(&d->bounce_lock);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+void dma_info(struct strait_dma *d, struct strait_dma_info *i)
+{
+	*i = (struct strait_dma_info){ .size = sizeof(*i) };
+	str_copy(i->name, sizeof(i->name), d->pci->name);
+	str_copy(i->backend, sizeof(i->backend), d->pci->ops->name);
+	str_copy(i->engine, sizeof(i->engine), d->engine->name);
+	i->vendor = d->pci->vendor;
+	i->device = d->pci->device;
+	i->address_bits = d->address_bits;
+	i->align = d->align;
+	i->channels = d->channels;
+	i->revokes = d->pci->ops->revokes;
+	i->card_bytes = d->card_bytes;
+	i->chunk_bytes = d->chunk;
+	pthread_mutex_lock(&d->lock);
+	i->starts = d->starts;
+	i->errors = d->errors;
+	i->stops = d->stops;
+	i->bytes_to_card = d->to_card;
+	i->bytes_from_card = d->from_card;
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* With map_lock held. */
+static int map_new(struct strait_dma *d, struct strait_region *r, struct dma_map **ret)
+{
+	unsigned int flags = PCI_MAP_READ | PCI_MAP_WRITE |
+			     (d->flags & STRAIT_DMA_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0);
+	struct dma_map *m = calloc(1, sizeof(*m));
+	int rc;
+
+	if (!m)
+		return -ENOMEM;
+	rc = pci_map_region(d->pci, r, 0, r->mem.len, flags, &m->pm);
+	if (rc) {
+		free(m);
+		return rc;
+	}
+	m->region = r;
+	list_add(&d->maps, &m->node);
+	*ret = m;
+	return 0;
+}
+
+int dma_map(struct strait_dma *d, struct strait_region *r, const struct pci_mapping **ret)
+{
+	struct dma_map *m = NULL;
+	int rc = 0;
+
+	pthread_mutex_lock(&d->map_lock);
+	list_for_each(it, &d->maps) {
+		m = list_entry(it, struct dma_map, node);
+		if (m->region == r)
+			break;
+		m = NULL;
+	}
+	if (!m)
+		rc = map_new(d, r, &m);
+	pthread_mutex_unlock(&d->map_lock);
+	if (!rc)
+		*ret = m->pm;
+	return rc;
+}
+
+/* What the card has at its start, by way of host memory and straight into @r: the same? */
+static int compare(struct strait_dma *d, struct strait_region *r, struct dev_stream *s)
+{
+	struct dma_job job = { .length = min_u64(TRY_BYTES, d->card_bytes), .deadline = UINT64_MAX };
+	uint8_t want[TRY_BYTES], buf[TRY_BYTES];
+	int rc;
+
+	job.length -= job.length % d->align;
+	job.pm = d->bounce_map;
+	pthread_mutex_lock(&d->bounce_lock);
+	dma_move(d, &job);
+	memcpy(want, d->bounce, job.length);
+	pthread_mutex_unlock(&d->bounce_lock);
+	if (job.err)
+		return job.err;
+	for (size_t i = 0; i < job.length; i++)
+		buf[i] = (uint8_t)~want[i];
+	rc = r->dev->ops->copy_now(s, r->mem.addr, buf, job.length, false);
+	if (!rc)
+		rc = dma_map(d, r, &job.pm);
+	if (rc)
+		return rc;
+	dma_move(d, &job);
+	if (job.err)
+		return job.err;
+	rc = r->dev->ops->flush_peer_writes(r->dev);
+	if (rc && rc != -EOPNOTSUPP)
+		return rc;
+	rc = r->dev->ops->copy_now(s, r->mem.addr, buf, job.length, true);
+	return rc ? rc : memcmp(buf, want, job.length) ? -EREMOTEIO : 0;
+}
+
+static int try_device(struct strait_dma *d, struct strait_device *dev)
+{
+	_Atomic int8_t *known = &d->pair[dev->number];
+	struct strait_region *r;
+	struct dev_stream *s;
+	int rc;
+
+	if (atomic_load(known))
+		return atomic_load(known) > 0 ? 0 : -EREMOTEIO;
+	rc = region_alloc(dev, REGION_BYTES, &r);
+	if (rc)
+		return rc;
+	rc = dev->ops->stream_open(dev, &r->mem, &s);
+	if (!rc) {
+		rc = compare(d, r, s);
+		dev->ops->stream_close(s);
+	}
+	region_put(r);
+	if (!rc || rc == -EREMOTEIO)
+		atomic_store(known, rc ? -1 : 1);
+	return rc;
+}
+
+int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, char *why, size_t len)
+{
+	const struct pci_mapping *pm;
+	int rc = r ? dma_map(d, r, &pm) : 0;
+
+	if (rc) {
+		str_format(why, len, "memory of %s cannot be mapped for the card by %s: %s", dev->name,
+			   d->pci->ops->name, strerror(-rc));
+		return rc;
+	}
+	if (dev->caps & STRAIT_DEVICE_HOST)
+		return 0;
+	rc = try_device(d, dev);
+	if (rc == -EREMOTEIO)
+		str_format(why, len, "it was tried: what the card writes to memory of %s does not arrive", dev->name);
+	else if (rc)
+		str_format(why, len, "memory of %s could not be tried: %s", dev->name, strerror(-rc));
+	return rc;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+#include "endpoint/nvme/endpoint.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define ZEROES_BLOCKS 65536u /* of one command */
+
+static int look_again(struct namespace *n, uint32_t epoch)
+{
+	struct nvme_ns ns;
+	int rc = nvme_ns_find(n->ctrl, n->nsid, &ns);
+
+	if (rc || ns.info.usable)
+		rc = -ENODEV;
+	else if (ns.generation != n->generation || ns.info.lba_bytes != 1u << n->lba_shift)
+		rc = -ESTALE; /* another format: what offsets mean has changed */
+	if (rc) {
+		atomic_store(&n->gone, rc);
+		return rc;
+	}
+	atomic_store(&n->length, ns.info.blocks << n->lba_shift);
+	atomic_store(&n->epoch, epoch);
+	return 0;
+}
+
+int namespace_look(struct namespace *n, uint64_t *length)
+{
+	uint32_t epoch;
+	int rc;
+
+	nvme_events_look(n->ctrl);
+	epoch = atomic_load(&n->ctrl->ns_epoch);
+	rc = atomic_load(&n->gone);
+	if (!rc && epoch != atomic_load(&n->epoch))
+		rc = look_again(n, epoch);
+	if (!rc)
+		rc = nvme_dead(n->ctrl);
+	if (!rc)
+		*length = atomic_load(&n->length);
+	return rc;
+}
+
+struct nvme_job namespace_job(const struct namespace *n, bool write)
+{
+	return (struct nvme_job){
+		.nsid = n->nsid,
+		.lba_shift = n->lba_shift,
+		.write = write,
+		.control = write && (n->ep.flags & STRAIT_NVME_FUA) ? NVME_RW_FUA : 0,
+		.deadline = UINT64_MAX,
+	};
+}
+
+static int namespace_length(struct strait_endpoint *ep, uint64_t *bytes)
+{
+	return namespace_look(to_namespace(ep), bytes);
+}
+
+static int namespace_cached(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes)
+{
+	return -EOPNOTSUPP;
+}
+
+static ssize_t namespace_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
+{
+	return -EOPNOTSUPP;
+}
+
+static int namespace_fd(struct strait_endpoint *ep, enum way way)
+{
+	return -EBADF;
+}
+
+static int namespace_map(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret)
+{
+	return -EOPNOTSUPP;
+}
+
+static bool namespace_unchanged(struct strait_endpoint *ep)
+{
+	return false;
+}
+
+static int namespace_lease(struct strait_endpoint *ep, int tid)
+{
+	return -EOPNOTSUPP;
+}
+
+static void namespace_unlease(struct strait_endpoint *ep)
+{
+}
+
+static int namespace_sync(struct strait_endpoint *ep)
+{
+	struct namespace *n = to_namespace(ep);
+	struct strait_nvme_command cmd = { .opcode = NVME_FLUSH, .nsid = n->nsid };
+	struct strait_nvme_result r;
+	uint64_t length;
+	int rc = namespace_look(n, &length);
+
+	/* Without a volatile cache what is written is durable. */
+	if (rc || !n->ctrl->volatile_cache)
+		return rc;
+	return nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
+}
+
+static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
+			   char *why, size_t why_len)
+{
+	struct namespace *n = to_namespace(ep);
+	struct nvme_job how = namespace_job(n, false);
+	struct strait_nvme_map *map;
+	int rc = 0;
+
+	if (region) {
+		rc = nvme_map_whole(n->ctrl, region, &map);
+		if (rc)
+			str_format(why, why_len, "memory of %s cannot be mapped for the drive by %s: %s", dev->name,
+				   n->ctrl->pci->ops->name, strerror(-rc));
+	}
+	if (!rc && !(dev->caps & STRAIT_DEVICE_HOST)) {
+		rc = nvme_try_device(n->ctrl, &how, dev);
+		if (rc == -EREMOTEIO)
+			str_format(why, why_len,
+				   "a block was tried: what the drive writes to memory of %s does not arrive",
+				   dev->name);
+		else if (rc)
+			str_format(why, why_len, "memory of %s could not be tried with a block: %s", dev->name,
+				   strerror(-rc));
+	}
+	return rc;
+}
+
+static uint64_t namespace_move(struct strait_endpoint *ep, struct endpoint_move *m)
+{
+	struct namespace *n = to_namespace(ep);
+	struct nvme_job job = namespace_job(n, m->write);
+	const struct pci_ops *ops = n->ctrl->pci->ops;
+	uint64_t length, done;
+	struct hold h;
+
+	m->err = namespace_look(n, &length);
+	if (!m->err && !range_inside(m->offset, m->length, length))
+		m->err = -ENOSPC;
+	if (!m->err)
+		m->err = nvme_map_whole(n->ctrl, m->region, &job.map);
+	if (m->err)
+		return 0;
+	job.map_offset = m->region_offset;
+	job.offset = m->offset;
+	job.length = m->length;
+	job.deadline = m->deadline;
+	job.cancel = m->cancel;
+	if (m->write)
+		hold_take(n, &h, m->offset, m->length, false);
+	done = nvme_move(n->ctrl, &job);
+	if (m->write)
+		hold_drop(n, &h);
+	m->err = job.err;
+	m->device_status = (int32_t)job.nvme_status;
+	/* A drive whose write faulted may say that all is well. */
+	if (done && ops->mapping_check(n->ctrl->pci, atomic_load(&job.map->pm))) {
+		m->err = -ENODEV;
+		done = 0;
+		nvme_recover(nvme_queue_mine(n->ctrl)); /* it may not transfer any more, for anybody */
+	}
+	atomic_fetch_add_explicit(&n->direct_bytes, done, memory_order_relaxed);
+	return done;
+}
+
+static void namespace_destroy(struct strait_endpoint *ep)
+{
+	struct namespace *n = to_namespace(ep);
+
+	nvme_unref(n->ctrl);
+	pthread_cond_destroy(&n->freed);
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+}
+
+static const struct endpoint_ops namespace_ops = {
+	.kind = "nvme",
+	.length = namespace_length,
+	.cached = namespace_cached,
+	.read = namespace_read,
+	.read_cached = namespace_read_cached,
+	.write = namespace_write,
+	.fd = namespace_fd,
+	.map = namespace_map,
+	.unchanged = namespace_unchanged,
+	.lease = namespace_lease,
+	.unlease = namespace_unlease,
+	.sync = namespace_sync,
+	.reach = namespace_reach,
+	.move = namespace_move,
+	.destroy = namespace_destroy,
+};
+
+int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, struct strait_endpoint **ret)
+{
+	struct namespace *n;
+	struct nvme_ns ns;
+	uint32_t epoch;
+	int rc;
+
+	if (flags & ~(STRAIT_NVME_READ_ONLY | STRAIT_NVME_FUA))
+		return -EINVAL;
+	epoch = atomic_load(&ctrl->ns_epoch);
+	rc = nvme_ns_find(ctrl, nsid, &ns);
+	if (rc)
+		return rc;
+	if (ns.info.usable) {
+		log_warn(ctrl->log, "%s: namespace %u is not usable: %s", ctrl->pci->name, nsid, ns.info.why);
+		return ns.info.usable;
+	}
+	n = calloc(1, sizeof(*n));
+	if (!n)
+		return -ENOMEM;
+	n->ep.ops = &namespace_ops;
+	n->ep.flags = flags;
+	atomic_init(&n->ep.refs, 1);
+	list_init(&n->ep.kept);
+	list_init(&n->ep.lease_node);
+	n->ep.facts = (struct endpoint_facts){
+		.fs = "nvme",
+		.direct_why = "a namespace in user space has no file system below it",
+		.can_read = true,
+		.can_write = !(flags & STRAIT_NVME_READ_ONLY),
+		.can_buffered = true,
+		.can_move = true,
+		.dio_align = ns.info.lba_bytes,
+		.dio_mem_align = ctrl->sgl_bytes ? 1 : 4,
+	};
+	n->ctrl = ctrl;
+	n->nsid = nsid;
+	n->lba_shift = (uint32_t)__builtin_ctz(ns.info.lba_bytes);
+	n->generation = ns.generation;
+	atomic_init(&n->length, ns.info.blocks << n->lba_shift);
+	atomic_init(&n->epoch, epoch);
+	pthread_mutex_init(&n->lock, NULL);
+	pthread_cond_init(&n->freed, NULL);
+	list_init(&n->holds);
+	nvme_ref(ctrl);
+	*ret = &n->ep;
+	return 0;
+}
+
+int nvme_endpoint_info(struct strait_endpoint *ep, struct strait_nvme_endpoint_info *info)
+{
+	struct namespace *n = to_namespace(ep);
+	int rc;
+
+	if (ep->ops != &namespace_ops)
+		return -EINVAL;
+	*info = (struct strait_nvme_endpoint_info){ .size = sizeof(*info) };
+	rc = namespace_look(n, &info->length);
+	info->nsid = n->nsid;
+	info->lba_bytes = 1u << n->lba_shift;
+	info->edge_reads = atomic_load(&n->edge_reads);
+	info->edge_writes = atomic_load(&n->edge_writes);
+	info->direct_bytes = atomic_load(&n->direct_bytes);
+	info->bounced_bytes = atomic_load(&n->bounced_bytes);
+	return rc;
+}
+
+/* Checks what both of the next two take. */
+static int check_range(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint16_t needs)
+{
+	struct namespace *n = to_namespace(ep);
+	uint64_t mask = ((uint64_t)1 << n->lba_shift) - 1, length;
+	int rc;
+
+	if (ep->ops != &namespace_ops)
+		return -EINVAL;
+	rc = namespace_look(n, &length);
+	if (rc)
+		return rc;
+	if (!n->ep.facts.can_write)
+		return -EBADF;
+	if ((off | len) & mask || !range_inside(off, len, length))
+		return -EINVAL;
+	return hw_get16(n->ctrl->id, NVME_CTRL_ONCS) & needs ? 0 : -EOPNOTSUPP;
+}
+
+int nvme_endpoint_zeroes(struct strait_endpoint *ep, uint64_t off, uint64_t len)
+{
+	struct namespace *n = to_namespace(ep);
+	struct strait_nvme_result r;
+	struct hold h;
+	int rc = check_range(ep, off, len, NVME_ONCS_WRITE_ZEROES);
+
+	if (rc || !len)
+		return rc;
+	hold_take(n, &h, off, len, false);
+	for (uint64_t lba = off >> n->lba_shift, end = (off + len) >> n->lba_shift; !rc && lba < end;) {
+		uint64_t blocks = min_u64(end - lba, ZEROES_BLOCKS);
+		struct strait_nvme_command cmd = {
+			.opcode = NVME_WRITE_ZEROES,
+			.nsid = n->nsid,
+			.cdw10 = { (uint32_t)lba, (uint32_t)(lba >> 32),
+				   (uint32_t)(blocks - 1) | (ep->flags & STRAIT_NVME_FUA ? NVME_RW_FUA : 0) },
+		};
+
+		rc = nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
+		lba += blocks;
+	}
+	hold_drop(n, &h);
+	return rc;
+}
+
+int nvme_endpoint_deallocate(struct strait_endpoint *ep, uint64_t off, uint64_t len)
+{
+	struct namespace *n = to_namespace(ep);
+	struct strait_nvme_map *m;
+	struct strait_nvme_result r;
+	struct hold h;
+	int rc = check_range(ep, off, len, NVME_ONCS_DATASET);
+
+	if (rc || !len)
+		return rc;
+	m = nvme_bounce_get(n->ctrl);
+	if (!m)
+		return -ENOMEM;
+	hold_take(n, &h, off, len, false);
+	for (uint64_t lba = off >> n->lba_shift, end = (off + len) >> n->lba_shift; !rc && lba < end;) {
+		uint64_t blocks = min_u64(end - lba, UINT32_MAX);
+		struct strait_nvme_command cmd = { .opcode = NVME_DATASET,
+						   .nsid = n->nsid,
+						   .cdw10 = { 0, NVME_DATASET_DEALLOCATE },
+						   .map = m,
+						   .length = 16 };
+
+		hw_put32(m->host, 0, 0);
+		hw_put32(m->host, 4, (uint32_t)blocks);
+		hw_put64(m->host, 8, lba);
+		rc = nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
+		lba += blocks;
+	}
+	hold_drop(n, &h);
+	nvme_bounce_put(n->ctrl, m);
+	return rc;
+}

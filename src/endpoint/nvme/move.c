@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks between a namespace and mapped memory, as many commands at a time as pay. */
+#include "endpoint/nvme/nvme.h"
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define DEPTH 32     /* commands of one job in flight */
+#define RING_AFTER 8 /* commands before the drive is told of the first */
+#define TRIES 4
+
+struct flight {
+	struct nvme_wait wait;
+	struct strait_nvme_queue *q;
+	unsigned int pending;
+	unsigned int room; /* met when fewer are pending, and the queue has a place */
+	uint64_t bad_at;
+	int err;
+	uint32_t nvme_status;
+};
+
+static void piece_done(struct nvme_wait *w, const struct strait_nvme_result *r)
+{
+	struct flight *f = container_of(w, struct flight, wait);
+
+	f->pending--;
+	if (!r->status || r->user_data >= f->bad_at)
+		return;
+	f->bad_at = r->user_data;
+	f->err = r->status;
+	f->nvme_status = r->nvme_status;
+}
+
+static bool has_room(void *arg)
+{
+	const struct flight *f = arg;
+
+	return f->err || f->q->gone || (f->pending < f->room && f->q->n_free);
+}
+
+static bool has_ended(void *arg)
+{
+	return !((const struct flight *)arg)->pending;
+}
+
+struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl)
+{
+	unsigned int first = os_thread_slot() % ctrl->n_keep;
+
+	/* Those of endpoints were made first, and stay. */
+	for (unsigned int i = 0; i < ctrl->n_keep; i++) {
+		struct strait_nvme_queue *q = ctrl->queue[1 + (first + i) % ctrl->n_keep];
+
+		if (!__atomic_load_n(&q->gone, __ATOMIC_RELAXED))
+			return q;
+	}
+	return ctrl->queue[1];
+}
+
+static int stop_now(const struct nvme_job *job)
+{
+	if (job->cancel && atomic_load_explicit(job->cancel, memory_order_relaxed))
+		return -ECANCELED;
+	return job->deadline != UINT64_MAX && os_now_ns() >= job->deadline ? -ETIMEDOUT : 0;
+}
+
+/* One command more, with the lock of the queue held. */
+static int put_piece(struct strait_nvme_queue *q, struct flight *f, const struct nvme_job *job, uint64_t at, uint64_t n,
+		     uint64_t now)
+{
+	uint64_t lba = (job->offset + at) >> job->lba_shift;
+	struct strait_nvme_command cmd = {
+		.opcode = job->write ? NVME_WRITE : NVME_READ,
+		.nsid = job->nsid,
+		.cdw10 = { (uint32_t)lba, (uint32_t)(lba >> 32), job->control | (uint32_t)((n >> job->lba_shift) - 1) },
+		.map = job->map,
+		.offset = job->map_offset + at,
+		.length = n,
+		.user_data = at,
+	};
+	int rc = nvme_dead(q->ctrl);
+
+	if (!rc)
+		rc = q->gone ? -ENODEV : nvme_put(q, &cmd, &f->wait, now);
+	/* Memory that cannot be described to the drive. */
+	return rc == -EINVAL ? -EOPNOTSUPP : rc;
+}
+
+/* From @at on, until something fails or all of it is under way. */
+static void fly(struct strait_nvme_queue *q, struct flight *f, const struct nvme_job *job, uint64_t at)
+{
+	struct nvme_until room = { has_room, f, UINT64_MAX };
+	uint64_t most = align_down(q->ctrl->max_transfer, (uint64_t)1 << job->lba_shift);
+	uint64_t now = os_now_ns();
+	int rc = 0;
+
+	pthread_mutex_lock(&q->lock);
+	while (!rc && !f->err && at < job->length) {
+		uint64_t n = min_u64(job->length - at, most);
+
+		if (!has_room(f)) {
+			nvme_ring(q);
+			pthread_mutex_unlock(&q->lock);
+			nvme_wait_locked(q, &room);
+			now = os_now_ns();
+			rc = stop_now(job);
+			continue;
+		}
+		rc = put_piece(q, f, job, at, n, now);
+		if (rc)
+			break;
+		f->pending++;
+		if (f->pending % RING_AFTER == 0)
+			nvme_ring(q);
+		at += n;
+	}
+	nvme_ring(q);
+	if (rc && at < f->bad_at) {
+		f->bad_at = at;
+		f->err = rc;
+	}
+	pthread_mutex_unlock(&q->lock);
+}
+
+static bool worth_retrying(uint32_t nvme_status)
+{
+	uint32_t code = NVME_CODE(nvme_status);
+
+	return !(nvme_status & NVME_DNR) &&
+	       (code == NVME_SC_NOT_READY || code == NVME_SC_INTERRUPTED || code == NVME_SC_TRANSIENT);
+}
+
+uint64_t nvme_move(struct strait_nvme *ctrl, struct nvme_job *job)
+{
+	struct strait_nvme_queue *q = nvme_queue_mine(ctrl);
+	struct flight f = { .wait.done = piece_done, .q = q, .room = DEPTH };
+	struct nvme_until end = { has_ended, &f, UINT64_MAX };
+	uint64_t at = 0;
+
+	job->err = stop_now(job);
+	for (unsigned int i = 0; !job->err && i < TRIES && at < job->length; i++) {
+		f.bad_at = job->length;
+		f.err = 0;
+		f.nvme_status = 0;
+		fly(q, &f, job, at);
+		nvme_wait_locked(q, &end);
+		pthread_mutex_unlock(&q->lock);
+		at = f.bad_at;
+		if (!worth_retrying(f.nvme_status) || i + 1 == TRIES)
+			job->err = f.err;
+		job->nvme_status = f.nvme_status;
+	}
+	if (job->nvme_status && job->err)
+		log_warn(ctrl->log, "%s: namespace %u: %s of block %llu failed: %s%s (%#x)", ctrl->pci->name, job->nsid,
+			 job->write ? "write" : "read", (unsigned long long)((job->offset + at) >> job->lba_shift),
+			 nvme_status_name(job->nvme_status), job->nvme_status & NVME_DNR ? ", not to be retried" : "",
+			 job->nvme_status);
+	return at;
+}

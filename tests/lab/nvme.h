@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAB_NVME_H
+#define LAB_NVME_H
+
+/* The lab's drive, driven from user space. Everything here ends the test when it fails. */
+
+#include <strait/strait.h>
+
+#include "edu.h"
+
+#define DRIVE_ID 0x00101b36u
+
+/* What a test is run over; the name comes first, for variants. */
+struct nvme_way {
+	const char *name;
+	const char *backend;
+	const char *device; /* where the data is */
+	bool interrupts;
+	bool inside; /* queues in device memory */
+};
+
+/* clang-format off */
+#define NVME_WAYS(backend)                                                                                             \
+	{ backend "-vgpu-polled", backend, "vgpu:0", false, false },                                                   \
+	{ backend "-vgpu-interrupts", backend, "vgpu:0", true, false },                                                \
+	{ backend "-vgpu-polled-inside", backend, "vgpu:0", false, true },                                             \
+	{ backend "-vgpu-interrupts-inside", backend, "vgpu:0", true, true },                                          \
+	{ backend "-host-polled", backend, "host", false, false },                                                     \
+	{ backend "-host-interrupts", backend, "host", true, false },                                                  \
+	{ backend "-host-polled-inside", backend, "host", false, true },                                               \
+	{ backend "-host-interrupts-inside", backend, "host", true, true }
+/* clang-format on */
+
+struct drive {
+	char name[PCI_NAME];
+	struct strait_context *ctx;
+	struct strait_nvme *nvme;
+	struct strait_endpoint *ep; /* of namespace 1 */
+	struct strait_region *queues;
+	struct strait_device *dev;
+};
+
+/* The drive, bound and open. @timeout_ns: of a command, 0 for the default. */
+void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns);
+void drive_close(struct drive *d);
+/* To the kernel's driver; waits for the block device. */
+void drive_give_back(void);
+void drive_bind(const char *backend, char name[PCI_NAME]);
+struct strait_region *drive_region(struct drive *d, size_t len);
+unsigned char *drive_cpu(struct strait_region *r);
+/* [off, off + len) of the drive is file_pattern() of @seed, as the machine's host sees it. */
+void drive_expect(uint64_t off, uint64_t len, uint64_t seed);
+
+#endif
