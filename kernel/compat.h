@@ -79,6 +79,13 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 }
 #endif
 
+/* Memory that device and CPU use at the same time, and that may be mapped any number of times. */
+#ifdef DMA_ATTR_REQUIRE_COHERENT
+#define COMPAT_DMA_COHERENT (DMA_ATTR_SKIP_CPU_SYNC | DMA_ATTR_REQUIRE_COHERENT)
+#else
+#define COMPAT_DMA_COHERENT DMA_ATTR_SKIP_CPU_SYNC
+#endif
+
 /* Memory of another device for @dev, by addresses of the IOMMU's. @attrs: DMA_ATTR_*. */
 #if HAVE_DMA_MAP_PHYS
 #define compat_dma_map_mmio(dev, phys, size, dir, attrs) \

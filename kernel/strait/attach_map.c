@@ -9,8 +9,6 @@
 #include "attach.h"
 #include "trace.h"
 
-/* There is nothing to sync: only devices that see the CPU's caches are attached. And one page may be mapped twice. */
-#define ATTRS DMA_ATTR_SKIP_CPU_SYNC
 #define ENTRY_MAX SZ_1G
 #define FENCE_LIMIT msecs_to_jiffies(10000)
 
@@ -48,7 +46,7 @@ static void unmap_device_runs(struct strait_map *m, unsigned int n)
 {
 	while (n--)
 		compat_dma_unmap_mmio(&m->at->pdev->dev, m->runs[n].bus, m->runs[n].length, m->dir,
-				      ATTRS);
+				      DMA_ATTR_SKIP_CPU_SYNC);
 }
 
 static void undo_dma(struct strait_map *m)
@@ -57,7 +55,7 @@ static void undo_dma(struct strait_map *m)
 
 	switch (m->kind) {
 	case STRAIT_MAP_HOST:
-		dma_unmap_sgtable(dev, &m->own, m->dir, ATTRS);
+		dma_unmap_sgtable(dev, &m->own, m->dir, COMPAT_DMA_COHERENT);
 		break;
 	case STRAIT_MAP_DEVICE:
 		unmap_device_runs(m, m->n);
@@ -247,7 +245,7 @@ static int map_host(struct strait_map *m, u64 offset)
 	if (strait_fail() || sg_alloc_table(&m->own, count_entries(b, offset, m->length), GFP_KERNEL_ACCOUNT))
 		return -ENOMEM;
 	fill_table(&m->own, b, offset, m->length);
-	rc = strait_fail() ? -ENOMEM : dma_map_sgtable(dev, &m->own, m->dir, ATTRS);
+	rc = strait_fail() ? -ENOMEM : dma_map_sgtable(dev, &m->own, m->dir, COMPAT_DMA_COHERENT);
 	if (rc)
 		return rc == -EIO ? -ENOMEM : rc;
 	rc = keep_runs(m, &m->own, 0);
@@ -294,7 +292,8 @@ static int map_device_runs(struct strait_map *m, u64 offset)
 
 	for (; offset < end; offset += length) {
 		length = device_piece(m->backing, offset, end - offset, &phys);
-		bus = strait_fail() ? DMA_MAPPING_ERROR : compat_dma_map_mmio(dev, phys, length, m->dir, ATTRS);
+		bus = strait_fail() ? DMA_MAPPING_ERROR :
+		      compat_dma_map_mmio(dev, phys, length, m->dir, DMA_ATTR_SKIP_CPU_SYNC);
 		if (dma_mapping_error(dev, bus)) {
 			unmap_device_runs(m, m->n);
 			flush(dev);
