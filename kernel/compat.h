@@ -79,13 +79,15 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 }
 #endif
 
-/* Memory of another device for @dev, by addresses of the IOMMU's. */
+/* Memory of another device for @dev, by addresses of the IOMMU's. @attrs: DMA_ATTR_*. */
 #if HAVE_DMA_MAP_PHYS
-#define compat_dma_map_mmio(dev, phys, size, dir) dma_map_phys(dev, phys, size, dir, DMA_ATTR_MMIO)
-#define compat_dma_unmap_mmio(dev, addr, size, dir) dma_unmap_phys(dev, addr, size, dir, DMA_ATTR_MMIO)
+#define compat_dma_map_mmio(dev, phys, size, dir, attrs) \
+	dma_map_phys(dev, phys, size, dir, DMA_ATTR_MMIO | (attrs))
+#define compat_dma_unmap_mmio(dev, addr, size, dir, attrs) \
+	dma_unmap_phys(dev, addr, size, dir, DMA_ATTR_MMIO | (attrs))
 #else
-#define compat_dma_map_mmio(dev, phys, size, dir) dma_map_resource(dev, phys, size, dir, 0)
-#define compat_dma_unmap_mmio(dev, addr, size, dir) dma_unmap_resource(dev, addr, size, dir, 0)
+#define compat_dma_map_mmio(dev, phys, size, dir, attrs) dma_map_resource(dev, phys, size, dir, attrs)
+#define compat_dma_unmap_mmio(dev, addr, size, dir, attrs) dma_unmap_resource(dev, addr, size, dir, attrs)
 #endif
 
 /* A reference on a file that has one still. */

@@ -9,6 +9,8 @@
 #include "attach.h"
 #include "trace.h"
 
+/* There is nothing to sync: only devices that see the CPU's caches are attached. And one page may be mapped twice. */
+#define ATTRS DMA_ATTR_SKIP_CPU_SYNC
 #define ENTRY_MAX SZ_1G
 #define FENCE_LIMIT msecs_to_jiffies(10000)
 
@@ -45,7 +47,8 @@ static void flush(struct device *dev)
 static void unmap_device_runs(struct strait_map *m, unsigned int n)
 {
 	while (n--)
-		compat_dma_unmap_mmio(&m->at->pdev->dev, m->runs[n].bus, m->runs[n].length, m->dir);
+		compat_dma_unmap_mmio(&m->at->pdev->dev, m->runs[n].bus, m->runs[n].length, m->dir,
+				      ATTRS);
 }
 
 static void undo_dma(struct strait_map *m)
@@ -54,7 +57,7 @@ static void undo_dma(struct strait_map *m)
 
 	switch (m->kind) {
 	case STRAIT_MAP_HOST:
-		dma_unmap_sgtable(dev, &m->own, m->dir, 0);
+		dma_unmap_sgtable(dev, &m->own, m->dir, ATTRS);
 		break;
 	case STRAIT_MAP_DEVICE:
 		unmap_device_runs(m, m->n);
@@ -244,7 +247,7 @@ static int map_host(struct strait_map *m, u64 offset)
 	if (strait_fail() || sg_alloc_table(&m->own, count_entries(b, offset, m->length), GFP_KERNEL_ACCOUNT))
 		return -ENOMEM;
 	fill_table(&m->own, b, offset, m->length);
-	rc = strait_fail() ? -ENOMEM : dma_map_sgtable(dev, &m->own, m->dir, 0);
+	rc = strait_fail() ? -ENOMEM : dma_map_sgtable(dev, &m->own, m->dir, ATTRS);
 	if (rc)
 		return rc == -EIO ? -ENOMEM : rc;
 	rc = keep_runs(m, &m->own, 0);
@@ -291,7 +294,7 @@ static int map_device_runs(struct strait_map *m, u64 offset)
 
 	for (; offset < end; offset += length) {
 		length = device_piece(m->backing, offset, end - offset, &phys);
-		bus = strait_fail() ? DMA_MAPPING_ERROR : compat_dma_map_mmio(dev, phys, length, m->dir);
+		bus = strait_fail() ? DMA_MAPPING_ERROR : compat_dma_map_mmio(dev, phys, length, m->dir, ATTRS);
 		if (dma_mapping_error(dev, bus)) {
 			unmap_device_runs(m, m->n);
 			flush(dev);

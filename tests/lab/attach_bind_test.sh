@@ -6,7 +6,7 @@
 drive=/dev/nvme0n1
 
 [ -e /dev/strait ] || skip_all "there is no /dev/strait"
-plan 21
+plan 23
 bdf=$(basename "$(readlink -f /sys/block/nvme0n1/device/device)")
 driver() { basename "$(readlink "/sys/bus/pci/devices/$bdf/driver")"; }
 wait_drive() {
@@ -42,6 +42,11 @@ wait_drive
 check "with what was on it" sh -c "mount -t ext4 $drive /mnt && umount /mnt"
 strait bind --status >/tmp/status
 check "status is empty" grep -q "no device is bound" /tmp/status
+dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
+mkswap $drive >/dev/null && swapon $drive
+check "one for swapping is refused" refused bind "$bdf"
+check "with what to do about that" grep -q "swapoff $drive" /tmp/out
+swapoff $drive
 dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
 check "an empty one is taken without force" strait bind "${bdf#0000:}"
 if modprobe -a vfio_iommu_type1 vfio_pci 2>/dev/null && [ -d /sys/bus/pci/drivers/vfio-pci ]; then

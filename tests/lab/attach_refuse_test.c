@@ -2,6 +2,8 @@
 /* A PCI device in user space: whether that is allowed, with whatever IOMMU the machine has. */
 #include "edu.h"
 
+#include <strait/pci.h>
+
 TEST(only_behind_an_iommu_that_translates)
 {
 	const char *mode = getenv("LAB_IOMMU");
@@ -45,5 +47,42 @@ TEST(what_it_says_helps)
 	*strstr(command, "; or boot") = '\0';
 	ASSERT_EQ(system(command), 0);
 	ASSERT_OK(edu_try_open("strait", &dev));
+	pci_close(dev);
+}
+
+/* As ZFS does, and whatever else asks for a drive that is in nobody else's hands. */
+TEST(a_drive_somebody_has_for_himself)
+{
+	int fd = open("/dev/nvme0n1", O_RDWR | O_EXCL | O_CLOEXEC);
+	char name[PCI_NAME], why[512];
+
+	ASSERT_GE(fd, 0);
+	close(ko_open());
+	pci_find(0x00101b36, name);
+	ASSERT_EQ(strait_pci_bind(name, "strait", 0, why, sizeof(why)), -EBUSY);
+	ASSERT_TRUE(strstr(why, "for itself alone"));
+	ASSERT_STREQ(pci_driver(name), "nvme");
+	close(fd);
+}
+
+/* Nobody's device is taken away while it is open. */
+TEST(one_that_is_open_is_not_given_back)
+{
+	char name[PCI_NAME], why[512];
+	struct pci_device *dev;
+
+	if (getenv("LAB_NO_TRANSLATION") && *getenv("LAB_NO_TRANSLATION"))
+		SKIP("%s", getenv("LAB_NO_TRANSLATION"));
+	close(ko_open());
+	pci_find(EDU_ID, name);
+	pci_bind(name, NULL);
+	ASSERT_OK(strait_pci_bind(name, "strait", 0, why, sizeof(why)));
+	ASSERT_OK(edu_try_open("strait", &dev));
+	ASSERT_EQ(strait_pci_unbind(name, 0, why, sizeof(why)), -EBUSY);
+	ASSERT_STREQ(pci_driver(name), "strait");
+	ASSERT_EQ(pci_read32(dev, 0, 0) & 0xff, 0xed);
+	ASSERT_OK(strait_pci_unbind(name, STRAIT_PCI_FORCE, why, sizeof(why)));
+	ASSERT_EQ(pci_read32(dev, 0, 0), UINT32_MAX);
+	ASSERT_EQ(dev->ops->bus_master(dev, true), -ENODEV);
 	pci_close(dev);
 }

@@ -68,6 +68,37 @@ void pci_bind(const char *name, const char *driver)
 		ASSERT_STREQ(pci_driver(name), driver);
 }
 
+static pid_t program;
+
+__attribute__((constructor)) static void remember(void)
+{
+	program = getpid();
+}
+
+/* When the last test has ended, whichever way: devices go back to the drivers that other programs expect. */
+__attribute__((destructor)) static void give_back(void)
+{
+	static const char *const drivers[] = { "strait", "vfio-pci" };
+	struct os_names names;
+	char path[128];
+
+	for (unsigned int i = 0; getpid() == program && i < ARRAY_SIZE(drivers); i++) {
+		snprintf(path, sizeof(path), "/sys/bus/pci/drivers/%s", drivers[i]);
+		if (os_names_read(path, &names))
+			continue;
+		for (unsigned int k = 0; k < names.n; k++) {
+			if (!strchr(names.name[k], ':'))
+				continue;
+			snprintf(path, sizeof(path), DEVICES "/%s/driver_override", names.name[k]);
+			write_text(path, "\n");
+			snprintf(path, sizeof(path), DEVICES "/%s/driver/unbind", names.name[k]);
+			write_text(path, names.name[k]);
+			write_text("/sys/bus/pci/drivers_probe", names.name[k]);
+		}
+		os_names_free(&names);
+	}
+}
+
 int edu_try_open(const char *backend, struct pci_device **ret)
 {
 	char name[PCI_NAME];
