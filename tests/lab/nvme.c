@@ -32,6 +32,11 @@ void drive_give_back(void)
 
 void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns)
 {
+	drive_open_flags(d, w, timeout_ns, 0);
+}
+
+void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags)
+{
 	struct strait_context_opts co = { .size = sizeof(co), .log = show, .log_level = STRAIT_LOG_WARN };
 	struct strait_nvme_opts o = { .size = sizeof(o), .backend = w->backend, .entries = 128, .queues = 2 };
 	const char *no = getenv("LAB_NO_TRANSLATION");
@@ -50,7 +55,7 @@ void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns)
 		o.queue_offset = KIB(64);
 	}
 	o.timeout_ns = timeout_ns;
-	o.flags = (w->interrupts ? STRAIT_NVME_INTERRUPTS : 0) |
+	o.flags = flags | (w->interrupts ? STRAIT_NVME_INTERRUPTS : 0) |
 		  (strcmp(w->backend, "strait") ? STRAIT_NVME_UNREVOCABLE : 0);
 	ASSERT_OK(strait_nvme_open(d->ctx, d->name, &o, &d->nvme));
 	ASSERT_OK(strait_nvme_endpoint(d->nvme, 1, 0, &d->ep));

@@ -42,6 +42,8 @@ struct drive {
 
 /* The drive, bound and open. @timeout_ns: of a command, 0 for the default. */
 void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns);
+/* With STRAIT_NVME_* beside those of the way. */
+void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
 void drive_close(struct drive *d);
 /* To the kernel's driver; waits for the block device. */
 void drive_give_back(void);

@@ -12,11 +12,18 @@
 #define SPAN MIB(512)
 #define MOST 128
 
+static int out = -1; /* the program's own output: what a test prints is shown only when it fails */
+
+__attribute__((constructor)) static void keep_output(void)
+{
+	out = dup(STDOUT_FILENO);
+}
+
 static double seconds(void)
 {
 	const char *s = getenv("NVME_SPEED_SECONDS");
 
-	return s ? strtod(s, NULL) : 3;
+	return s ? strtod(s, NULL) : 1.5;
 }
 
 struct speed {
@@ -152,33 +159,55 @@ static struct speed by_us(struct drive *d, struct strait_region *r, unsigned int
 
 static const unsigned int depths[] = { 1, 32, 128 };
 
-TEST_TIMEOUT(against_the_kernel, 600)
+enum { KERNEL, SHADOW, DOORBELLS, GPU, WHO };
+
+/* The emulator shares its processors with others: of several rounds the best counts, for all. */
+static void keep_best(struct speed *best, struct speed s)
+{
+	if (s.per_second > best->per_second)
+		*best = s;
+}
+
+static void our_round(struct speed best[WHO][3], uint32_t flags, int host, int device)
 {
 	static const struct nvme_way polled = { "polled", "strait", "host", false, false };
-	struct speed kernel[3], ours[3], gpu[3];
 	struct strait_region *r, *g;
 	struct strait_device *dev;
 	struct drive d;
 
-	drive_give_back();
-	for (int i = 0; i < 3; i++)
-		kernel[i] = by_kernel(depths[i]);
-	drive_open(&d, &polled, 0);
+	drive_open_flags(&d, &polled, 0, flags);
 	ASSERT_OK(strait_device_find(d.ctx, "vgpu:0", &dev));
 	r = drive_region(&d, MOST * BLOCK);
 	ASSERT_OK(strait_region_alloc(dev, MOST * BLOCK, &g));
 	for (int i = 0; i < 3; i++) {
-		ours[i] = by_us(&d, r, depths[i]);
-		gpu[i] = by_us(&d, g, depths[i]);
+		keep_best(&best[host][i], by_us(&d, r, depths[i]));
+		if (device != WHO)
+			keep_best(&best[device][i], by_us(&d, g, depths[i]));
 	}
 	strait_region_close(g);
 	strait_region_close(r);
 	drive_close(&d);
+}
+
+TEST_TIMEOUT(against_the_kernel, 600)
+{
+	struct speed best[WHO][3] = { 0 };
+
+	for (int round = 0; round < 3; round++) {
+		drive_give_back();
+		for (int i = 0; i < 3; i++)
+			keep_best(&best[KERNEL][i], by_kernel(depths[i]));
+		our_round(best, 0, SHADOW, GPU);
+		our_round(best, STRAIT_NVME_NO_SHADOW, DOORBELLS, WHO);
+	}
 	for (int i = 0; i < 3; i++)
-		printf("# depth %u: kernel %.0f/s (%.0f us of CPU each), Strait %.0f/s (%.0f us), to GPU memory %.0f/s (%.0f us): %.2f times\n",
-		       depths[i], kernel[i].per_second, kernel[i].cpu_us, ours[i].per_second, ours[i].cpu_us,
-		       gpu[i].per_second, gpu[i].cpu_us, ours[i].per_second / kernel[i].per_second);
-	ASSERT_TRUE(ours[1].per_second >= 1.5 * kernel[1].per_second);
+		dprintf(out,
+			"# depth %u: kernel %.0f/s (%.0f us of CPU each), Strait %.0f/s (%.0f us), without shadow doorbells "
+			"%.0f/s (%.0f us), to GPU memory %.0f/s (%.0f us)\n",
+			depths[i], best[KERNEL][i].per_second, best[KERNEL][i].cpu_us, best[SHADOW][i].per_second,
+			best[SHADOW][i].cpu_us, best[DOORBELLS][i].per_second, best[DOORBELLS][i].cpu_us,
+			best[GPU][i].per_second, best[GPU][i].cpu_us);
+	ASSERT_TRUE(best[SHADOW][1].per_second >= 1.5 * best[KERNEL][1].per_second);
 }
 
 TEST(given_back)
