@@ -57,7 +57,8 @@ struct cuda_space {
 	unsigned int n_wait_events;
 	cu_module module;
 	cu_function kernel[CUDA_KERNELS];
-	int module_status; /* 1 until tried; 0; or why there are no kernels */
+	pthread_cond_t loaded;
+	int module_status; /* 1 until tried; 2 while they are loaded; 0; or why there are no kernels */
 };
 
 /* The thread that looks whether streams have come to a notice; cuda_notify.c. */
@@ -85,6 +86,8 @@ struct cuda_device {
 	struct cuda_space *primary; /* NULL until needed; kept from then on */
 	struct cuda_space *windows; /* likewise */
 	struct cuda_watch watch;
+	unsigned int loaders; /* threads that load kernels; under @lock */
+	pthread_cond_t idle;  /* there is one less */
 };
 
 struct cuda_stream {
@@ -157,7 +160,10 @@ int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret);
 void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s);
 void cuda_scratch_free(struct cuda_space *sp, bool entered);
 
-/* cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. */
+/*
+ * cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. -EAGAIN while the driver waits for
+ * work of the application's.
+ */
 int cuda_kernels_load(struct cuda_space *sp);
 void cuda_kernels_unload(struct cuda_space *sp);
 cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int warps, void *args);

@@ -162,6 +162,7 @@ static int register_page(struct cuda_space *sp)
 static int space_new(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_space **ret)
 {
 	struct cuda_space *sp = calloc(1, sizeof(*sp));
+	pthread_condattr_t attr;
 	int rc;
 
 	if (!sp)
@@ -179,6 +180,10 @@ static int space_new(struct cuda_device *cd, cu_context ctx, bool primary, struc
 		return rc;
 	}
 	pthread_mutex_init(&sp->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&sp->loaded, &attr);
+	pthread_condattr_destroy(&attr);
 	list_add_tail(&cd->spaces, &sp->node);
 	*ret = sp;
 	return 0;
@@ -218,7 +223,7 @@ static bool is_primary(struct cuda_device *cd, cu_context ctx)
 
 /*
  * As soon as the context is known, which is when memory or a stream of it is: loading kernels waits for all work
- * of the context, and later there may be work that waits for a transfer.
+ * of the context, and later there may be work that does not end soon.
  */
 static void load_kernels(struct cuda_space *sp)
 {
@@ -330,6 +335,7 @@ static void space_free(struct cuda_space *sp)
 		cu.primary_release(sp->cd->ordinal);
 	if (sp->own)
 		cu.ctx_destroy(sp->ctx);
+	pthread_cond_destroy(&sp->loaded);
 	pthread_mutex_destroy(&sp->lock);
 	free(sp);
 }

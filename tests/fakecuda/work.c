@@ -373,6 +373,9 @@ cu_result cuModuleLoadData(cu_module *ret, const void *image)
 	MAY_FAIL();
 	pthread_mutex_lock(&fake_lock);
 	r = current(&ctx);
+	/* As the real one does. */
+	if (!r)
+		streams_wait(ctx, -1);
 	if (!r && strncmp(image, ".version ", 9))
 		r = CU_INVALID_VALUE;
 	if (!r) {
