@@ -136,7 +136,7 @@ class Run:
         self.slow = SLOW.get(kernel.name, 1)
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '') + (
-            '/drives' if options.drives else '')
+            '/drives' if options.drives else '') + ('/alone' if options.alone else '')
         # Sockets have short names only.
         sweep()
         self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')

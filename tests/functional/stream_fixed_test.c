@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* Transfers ordered on a stream whose parameters are known beforehand. */
+#include "common.h"
+
+#define LEN MIB(8)
+
+struct rig {
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct strait_region *r;
+	struct strait_endpoint *ep;
+	struct strait_stream *s;
+	unsigned char *want;
+	uint32_t routes;
+};
+
+static void rig_open(struct rig *g, const struct mode *m)
+{
+	g->ctx = context_for(m);
+	g->dev = device_named(g->ctx, m->device);
+	g->r = region_new(g->dev, LEN);
+	g->ep = file_new(g->ctx, make_file("file", LEN, 1), O_RDWR, m->file);
+	g->want = pattern_new(0, LEN, 1);
+	g->routes = m->routes;
+	ASSERT_OK(strait_stream_open(g->dev, &g->s));
+}
+
+static void rig_close(struct rig *g)
+{
+	strait_stream_close(g->s);
+	strait_endpoint_close(g->ep);
+	strait_region_close(g->r);
+	strait_context_close(g->ctx);
+	free(g->want);
+}
+
+/* A transfer's parameters and its result, as they lie in memory. */
+struct params {
+	uint64_t off, region_off, len;
+	int64_t result;
+};
+
+/* What stands on the stream until it is let go. */
+static atomic_bool blocked;
+
+static void block(void *arg)
+{
+	(void)arg;
+	while (atomic_load(&blocked))
+		sleep_ms(1);
+}
+
+struct writer {
+	const char *path;
+	const unsigned char *data;
+};
+
+/* Somebody else's: opening it takes the lease away. */
+static void *write_new(void *arg)
+{
+	struct writer *w = arg;
+	int fd = open(w->path, O_WRONLY | O_CLOEXEC | O_TRUNC);
+
+	ASSERT_GE(fd, 0);
+	ASSERT_EQ(write(fd, w->data, LEN), (ssize_t)LEN);
+	close(fd);
+	return NULL;
+}
+
+/*
+ * Parameters that are known beforehand change nothing about when the file is read: what is written to it while work
+ * before the transfer still runs is what arrives. And who writes it does not have to wait for that work.
+ */
+TEST(fixed_parameters)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	struct params p[4] = { { 0, 0, MIB(1), 99 },
+			       { MIB(1), MIB(1), MIB(4), 99 },
+			       { 5000, 0, 100, 99 },
+			       { LEN - 7, MIB(5), MIB(1), 99 } };
+	unsigned char *new = pattern_new(0, LEN, 77);
+	struct writer w;
+	struct rig g;
+	pthread_t t;
+
+	rig_open(&g, &m);
+	/* No lease while it is open for writing. */
+	strait_endpoint_close(g.ep);
+	g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, STRAIT_FILE_LEASE);
+	if (!(file_info(g.ep).caps & STRAIT_FILE_UNCHANGED))
+		SKIP("no read lease here");
+	warm(test_path("file"));
+	for (int round = 0; round < 3; round++) {
+		const unsigned char *want = round < 2 ? g.want : new;
+
+		atomic_store(&blocked, true);
+		ASSERT_OK(strait_stream_call(g.s, block, NULL));
+		for (int i = 0; i < 4; i++) {
+			struct strait_stream_transfer st = { .size = sizeof(st),
+							     .endpoint = g.ep,
+							     .region = g.r,
+							     .endpoint_offset = &p[i].off,
+							     .region_offset = &p[i].region_off,
+							     .length = &p[i].len,
+							     .result = &p[i].result,
+							     .flags = STRAIT_STREAM_FIXED };
+
+			p[i].result = 99;
+			ASSERT_OK(strait_stream_transfer(g.s, &st));
+			st.flags = 2;
+			ASSERT_EQ(strait_stream_transfer(g.s, &st), -EINVAL);
+		}
+		if (round == 2) {
+			w = (struct writer){ test_path("file"), new };
+			thread_start(&t, write_new, &w);
+			thread_join(t);
+		}
+		atomic_store(&blocked, false);
+		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+		if (on_cuda())
+			ASSERT_EQ(stats_of(g.ctx).kept_bytes > 0, round < 2);
+		ASSERT_EQ(p[0].result, MIB(1));
+		ASSERT_EQ(p[1].result, MIB(4));
+		ASSERT_EQ(p[2].result, 100);
+		ASSERT_EQ(p[3].result, 7);
+		region_expect(g.r, 0, want + 5000, 100);
+		region_expect(g.r, 100, want + 100, MIB(5) - 100);
+		region_expect(g.r, MIB(5), want + LEN - 7, 7);
+	}
+	free(new);
+	rig_close(&g);
+}
