@@ -37,7 +37,6 @@ STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, con
 {
 	struct strait_dma_opts o = { .size = sizeof(o) };
 	struct pci_device *pci;
-	char why[256] = "";
 	int rc = 0;
 
 	API_CHECK(ctx && name && ret);
@@ -46,11 +45,9 @@ STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, con
 		rc = struct_in(&o, sizeof(o), user, sizeof(o));
 	if (rc)
 		return rc;
-	rc = pci_open(&ctx->log, name, o.backend, why, sizeof(why), &pci);
-	if (rc) {
-		log_error(&ctx->log, "%s: %s", name, why[0] ? why : strerror(-rc));
+	rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+	if (rc)
 		return rc;
-	}
 	return dma_adopt(ctx, pci, &o, ret);
 }
 

@@ -54,7 +54,6 @@ STRAIT_API int strait_nvme_open(struct strait_context *ctx, const char *name, co
 {
 	struct strait_nvme_opts o = { .size = sizeof(o) };
 	struct pci_device *pci;
-	char why[256] = "";
 	int rc = 0;
 
 	API_CHECK(ctx && name && ret);
@@ -63,11 +62,9 @@ STRAIT_API int strait_nvme_open(struct strait_context *ctx, const char *name, co
 		rc = struct_in(&o, sizeof(o), user, sizeof(o));
 	if (rc)
 		return rc;
-	rc = pci_open(&ctx->log, name, o.backend, why, sizeof(why), &pci);
-	if (rc) {
-		log_error(&ctx->log, "%s: %s", name, why[0] ? why : strerror(-rc));
+	rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+	if (rc)
 		return rc;
-	}
 	return nvme_adopt(ctx, pci, &o, ret);
 }
 

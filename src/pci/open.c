@@ -111,3 +111,13 @@ int pci_open(const struct log_sink *log, const char *name, const char *backend, 
 		   b && b->open == pci_open_vfio ? " --driver vfio-pci" : "");
 	return -EBUSY;
 }
+
+int pci_open_or_say(const struct log_sink *log, const char *name, const char *backend, struct pci_device **ret)
+{
+	char why[256] = "";
+	int rc = pci_open(log, name, backend, why, sizeof(why), ret);
+
+	if (rc)
+		log_error(log, "%s: %s", name, why[0] ? why : strerror(-rc));
+	return rc;
+}
