@@ -28,6 +28,15 @@ struct bus {
 	uint64_t mapped; /* mappings alive */
 };
 
+/* What every model has, by the names of the functions in its file. */
+#define BUS_PCI_OPS                                                                                                    \
+	{                                                                                                              \
+		.name = "model", .revokes = true, .close = close_device, .read32 = read32, .read64 = read64,           \
+		.write32 = write32, .write64 = write64, .config_read = config_read, .bus_master = bus_master,          \
+		.reset = reset, .irq = irq, .map_region = map_region, .map_host = map_host, .unmap = unmap,            \
+		.mapping_check = mapping_check,                                                                        \
+	}
+
 void bus_init(struct bus *b, bool scattered);
 void bus_fini(struct bus *b);
 /* As pci_ops has them. */

@@ -436,23 +436,7 @@ static void close_device(struct pci_device *dev)
 	pthread_mutex_unlock(&m->lock);
 }
 
-static const struct pci_ops model_ops = {
-	.name = "model",
-	.revokes = true,
-	.close = close_device,
-	.read32 = read32,
-	.read64 = read64,
-	.write32 = write32,
-	.write64 = write64,
-	.config_read = config_read,
-	.bus_master = bus_master,
-	.reset = reset,
-	.irq = irq,
-	.map_region = map_region,
-	.map_host = map_host,
-	.unmap = unmap,
-	.mapping_check = mapping_check,
-};
+static const struct pci_ops model_ops = BUS_PCI_OPS;
 
 struct nvme_model *model_new(const struct model_config *config)
 {
