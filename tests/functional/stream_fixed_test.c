@@ -4,36 +4,6 @@
 
 #define LEN MIB(8)
 
-struct rig {
-	struct strait_context *ctx;
-	struct strait_device *dev;
-	struct strait_region *r;
-	struct strait_endpoint *ep;
-	struct strait_stream *s;
-	unsigned char *want;
-	uint32_t routes;
-};
-
-static void rig_open(struct rig *g, const struct mode *m)
-{
-	g->ctx = context_for(m);
-	g->dev = device_named(g->ctx, m->device);
-	g->r = region_new(g->dev, LEN);
-	g->ep = file_new(g->ctx, make_file("file", LEN, 1), O_RDWR, m->file);
-	g->want = pattern_new(0, LEN, 1);
-	g->routes = m->routes;
-	ASSERT_OK(strait_stream_open(g->dev, &g->s));
-}
-
-static void rig_close(struct rig *g)
-{
-	strait_stream_close(g->s);
-	strait_endpoint_close(g->ep);
-	strait_region_close(g->r);
-	strait_context_close(g->ctx);
-	free(g->want);
-}
-
 /* A transfer's parameters and its result, as they lie in memory. */
 struct params {
 	uint64_t off, region_off, len;
@@ -73,32 +43,32 @@ static void *write_new(void *arg)
  */
 TEST(fixed_parameters)
 {
-	struct mode m = { "", "emu:0", 0, 0, 0 };
 	struct params p[4] = { { 0, 0, MIB(1), 99 },
 			       { MIB(1), MIB(1), MIB(4), 99 },
 			       { 5000, 0, 100, 99 },
 			       { LEN - 7, MIB(5), MIB(1), 99 } };
-	unsigned char *new = pattern_new(0, LEN, 77);
+	unsigned char *old = pattern_new(0, LEN, 1), *new = pattern_new(0, LEN, 77);
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "emu:0");
+	struct strait_region *r = region_new(dev, LEN);
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", LEN, 1), O_RDONLY, STRAIT_FILE_LEASE);
+	struct strait_stream *s;
 	struct writer w;
-	struct rig g;
 	pthread_t t;
 
-	rig_open(&g, &m);
-	/* No lease while it is open for writing. */
-	strait_endpoint_close(g.ep);
-	g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, STRAIT_FILE_LEASE);
-	if (!(file_info(g.ep).caps & STRAIT_FILE_UNCHANGED))
+	ASSERT_OK(strait_stream_open(dev, &s));
+	if (!(file_info(ep).caps & STRAIT_FILE_UNCHANGED))
 		SKIP("no read lease here");
 	warm(test_path("file"));
 	for (int round = 0; round < 3; round++) {
-		const unsigned char *want = round < 2 ? g.want : new;
+		const unsigned char *want = round < 2 ? old : new;
 
 		atomic_store(&blocked, true);
-		ASSERT_OK(strait_stream_call(g.s, block, NULL));
+		ASSERT_OK(strait_stream_call(s, block, NULL));
 		for (int i = 0; i < 4; i++) {
 			struct strait_stream_transfer st = { .size = sizeof(st),
-							     .endpoint = g.ep,
-							     .region = g.r,
+							     .endpoint = ep,
+							     .region = r,
 							     .endpoint_offset = &p[i].off,
 							     .region_offset = &p[i].region_off,
 							     .length = &p[i].len,
@@ -106,9 +76,9 @@ TEST(fixed_parameters)
 							     .flags = STRAIT_STREAM_FIXED };
 
 			p[i].result = 99;
-			ASSERT_OK(strait_stream_transfer(g.s, &st));
+			ASSERT_OK(strait_stream_transfer(s, &st));
 			st.flags = 2;
-			ASSERT_EQ(strait_stream_transfer(g.s, &st), -EINVAL);
+			ASSERT_EQ(strait_stream_transfer(s, &st), -EINVAL);
 		}
 		if (round == 2) {
 			w = (struct writer){ test_path("file"), new };
@@ -116,17 +86,21 @@ TEST(fixed_parameters)
 			thread_join(t);
 		}
 		atomic_store(&blocked, false);
-		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
+		ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
 		if (on_cuda())
-			ASSERT_EQ(stats_of(g.ctx).kept_bytes > 0, round < 2);
+			ASSERT_EQ(stats_of(ctx).kept_bytes > 0, round < 2);
 		ASSERT_EQ(p[0].result, MIB(1));
 		ASSERT_EQ(p[1].result, MIB(4));
 		ASSERT_EQ(p[2].result, 100);
 		ASSERT_EQ(p[3].result, 7);
-		region_expect(g.r, 0, want + 5000, 100);
-		region_expect(g.r, 100, want + 100, MIB(5) - 100);
-		region_expect(g.r, MIB(5), want + LEN - 7, 7);
+		region_expect(r, 0, want + 5000, 100);
+		region_expect(r, 100, want + 100, MIB(5) - 100);
+		region_expect(r, MIB(5), want + LEN - 7, 7);
 	}
+	strait_stream_close(s);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free(old);
 	free(new);
-	rig_close(&g);
 }
