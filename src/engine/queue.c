@@ -119,6 +119,8 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	pthread_condattr_destroy(&attr);
 	engine_ref(ctx);
 	q->ctx = ctx;
+	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
+		ctx->set.devices[i]->ops->expect_lists(ctx->set.devices[i]);
 	*ret = q;
 	return 0;
 }

@@ -190,6 +190,7 @@ static void ordered_end(struct ordered *o)
 /* One transfer less. The stream may be gone then. */
 static void landed(struct strait_stream *s)
 {
+	s->dev->ops->ordered_end(s->dev);
 	pthread_mutex_lock(&s->lock);
 	if (!--s->flying)
 		pthread_cond_broadcast(&s->idle);
@@ -405,6 +406,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	atomic_init(&o->refs, 2);
 	if ((t.flags & STRAIT_STREAM_FIXED) && t.region->dev == s->dev && s->dev->tuning.stream_copies)
 		find_early(s, o);
+	s->dev->ops->ordered_begin(s->dev);
 	pthread_mutex_lock(&s->lock);
 	s->flying++;
 	pthread_mutex_unlock(&s->lock);

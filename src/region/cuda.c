@@ -59,7 +59,6 @@ static int add_device(struct provider *p, cu_device ordinal)
 	cd->dev = dev;
 	cd->ordinal = ordinal;
 	pthread_mutex_init(&cd->lock, NULL);
-	pthread_cond_init(&cd->idle, NULL);
 	cuda_watch_init(&cd->watch);
 	list_init(&cd->spaces);
 	dev->priv = cd;
@@ -120,15 +119,10 @@ static void cuda_close(struct provider *p)
 		struct cuda_device *cd = cuda_device(dev);
 
 		cuda_watch_fini(&cd->watch);
-		pthread_mutex_lock(&cd->lock);
-		while (cd->loaders)
-			pthread_cond_wait(&cd->idle, &cd->lock);
-		pthread_mutex_unlock(&cd->lock);
 		if (cd->windows)
 			cuda_space_put(cd->windows);
 		if (cd->primary)
 			cuda_space_put(cd->primary);
-		pthread_cond_destroy(&cd->idle);
 		pthread_mutex_destroy(&cd->lock);
 		free(cd);
 	}
@@ -206,6 +200,9 @@ const struct provider_ops cuda_provider_ops = {
 	.copy_list = cuda_copy_list,
 	.fill = cuda_fill,
 	.compare = cuda_compare,
+	.expect_lists = cuda_expect_lists,
+	.ordered_begin = cuda_ordered_begin,
+	.ordered_end = cuda_ordered_end,
 	.crc32c = cuda_crc32c,
 	.event_open = cuda_event_open,
 	.event_close = cuda_event_close,

@@ -37,6 +37,8 @@ struct cuda_scratch {
 
 enum cuda_kernel { CUDA_COPY_LIST, CUDA_COMPARE, CUDA_CRC32C, CUDA_KERNELS };
 
+enum { CUDA_KERNELS_UNTRIED = 1, CUDA_KERNELS_LOADING };
+
 /* What the provider has in one CUDA context. */
 struct cuda_space {
 	struct list node; /* cuda_device.spaces */
@@ -57,8 +59,7 @@ struct cuda_space {
 	unsigned int n_wait_events;
 	cu_module module;
 	cu_function kernel[CUDA_KERNELS];
-	pthread_cond_t loaded;
-	int module_status; /* 1 until tried; 2 while they are loaded; 0; or why there are no kernels */
+	int module_status; /* CUDA_KERNELS_UNTRIED, CUDA_KERNELS_LOADING, 0, or why there are no kernels */
 };
 
 /* The thread that looks whether streams have come to a notice; cuda_notify.c. */
@@ -86,8 +87,6 @@ struct cuda_device {
 	struct cuda_space *primary; /* NULL until needed; kept from then on */
 	struct cuda_space *windows; /* likewise */
 	struct cuda_watch watch;
-	unsigned int loaders; /* threads that load kernels; under @lock */
-	pthread_cond_t idle;  /* there is one less */
 };
 
 struct cuda_stream {
@@ -163,6 +162,7 @@ void cuda_scratch_free(struct cuda_space *sp, bool entered);
 /*
  * cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. -EAGAIN while the driver waits for
  * work of the application's.
+bool cuda_kernels_ready(struct cuda_space *sp);
  */
 int cuda_kernels_load(struct cuda_space *sp);
 void cuda_kernels_unload(struct cuda_space *sp);
@@ -255,6 +255,9 @@ int cuda_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t l
 int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
 int cuda_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+void cuda_expect_lists(struct strait_device *dev);
+void cuda_ordered_begin(struct strait_device *dev);
+void cuda_ordered_end(struct strait_device *dev);
 int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 int cuda_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);

@@ -164,7 +164,7 @@ int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_r
 		rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	kernels = !s->space->own && !cuda_kernels_load(s->space);
+	kernels = !s->space->own && cuda_kernels_ready(s->space);
 	r = kernels ? cuda_settle(s, copy_by_kernel(s, &seg, 1)) : CU_OK;
 	cuda_leave(&e);
 	return kernels ? cuda_stream_errno(s, r) : copy_aside(stream, dst, (char *)reg->ptr + off, len);

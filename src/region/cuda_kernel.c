@@ -2,16 +2,56 @@
 /* The kernels, in each context they are needed in. */
 #include "region/cuda_kernel.h"
 
-#include <time.h>
-
 #include "base/util.h"
-#include "os/os.h"
 #include "region/cuda.h"
 #include "region/cuda_ptx.h"
 
-#define LOAD_NS 100000000ull
+/*
+ * The driver loads when all work of the context is done, and lets nobody else in meanwhile, whatever context he is in.
+ * Where a stream waits for a copy of ours that would be for ever. So for all of the process: either streams wait for
+ * copies, or kernels are loaded.
+ */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t loaded;
+	unsigned int ordered;
+	unsigned int loading;
+} turn = { .lock = PTHREAD_MUTEX_INITIALIZER, .loaded = PTHREAD_COND_INITIALIZER };
 
-enum { UNTRIED = 1, LOADING };
+void cuda_ordered_begin(struct strait_device *dev)
+{
+	pthread_mutex_lock(&turn.lock);
+	while (turn.loading)
+		pthread_cond_wait(&turn.loaded, &turn.lock);
+	turn.ordered++;
+	pthread_mutex_unlock(&turn.lock);
+}
+
+void cuda_ordered_end(struct strait_device *dev)
+{
+	pthread_mutex_lock(&turn.lock);
+	turn.ordered--;
+	pthread_mutex_unlock(&turn.lock);
+}
+
+static bool loading_begin(void)
+{
+	bool can;
+
+	pthread_mutex_lock(&turn.lock);
+	can = !turn.ordered;
+	turn.loading += can;
+	pthread_mutex_unlock(&turn.lock);
+	return can;
+}
+
+static void loading_end(void)
+{
+	pthread_mutex_lock(&turn.lock);
+	if (!--turn.loading)
+		pthread_cond_broadcast(&turn.loaded);
+	pthread_mutex_unlock(&turn.lock);
+}
 
 static cu_result load(struct cuda_space *sp)
 {
@@ -39,102 +79,78 @@ static cu_result load(struct cuda_space *sp)
 	return r;
 }
 
-/* Inside cuda_enter(), by the one who has set LOADING. */
-static void load_now(struct cuda_space *sp)
+int cuda_kernels_load(struct cuda_space *sp)
 {
 	struct strait_device *dev = sp->cd->dev;
-	cu_result r = load(sp);
-	int rc = cuda_errno(r);
+	bool mine;
+	cu_result r;
+	int rc;
 
+	pthread_mutex_lock(&sp->lock);
+	rc = sp->module_status == CUDA_KERNELS_LOADING ? -EAGAIN : sp->module_status;
+	mine = rc == CUDA_KERNELS_UNTRIED && loading_begin();
+	if (mine)
+		sp->module_status = CUDA_KERNELS_LOADING;
+	pthread_mutex_unlock(&sp->lock);
+	if (!mine)
+		return rc == CUDA_KERNELS_UNTRIED ? -EAGAIN : rc;
+	r = load(sp);
+	loading_end();
+	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
 		log_warn(dev->provider->set->log,
 			 "%s: the driver does not take the kernels (%s): the CPU and plain copies do their work",
 			 dev->name, cuda_error_name(r));
 	pthread_mutex_lock(&sp->lock);
 	/* Want of memory may pass. */
-	sp->module_status = rc == -ENOMEM ? UNTRIED : rc;
-	pthread_cond_broadcast(&sp->loaded);
+	sp->module_status = rc == -ENOMEM ? CUDA_KERNELS_UNTRIED : rc;
 	pthread_mutex_unlock(&sp->lock);
+	return rc;
 }
 
-static void *load_main(void *arg)
+bool cuda_kernels_ready(struct cuda_space *sp)
 {
-	struct cuda_space *sp = arg;
-	struct cuda_device *cd = sp->cd;
-	struct cuda_entry e;
-
-	if (cuda_enter(sp, &e)) {
-		pthread_mutex_lock(&sp->lock);
-		sp->module_status = -ENODEV;
-		pthread_cond_broadcast(&sp->loaded);
-		pthread_mutex_unlock(&sp->lock);
-	} else {
-		load_now(sp);
-		cuda_leave(&e);
-	}
-	cuda_space_put(sp);
-	pthread_mutex_lock(&cd->lock);
-	cd->loaders--;
-	pthread_cond_broadcast(&cd->idle);
-	pthread_mutex_unlock(&cd->lock);
-	return NULL;
-}
-
-/* With the lock held. */
-static void wait_loaded(struct cuda_space *sp)
-{
-	uint64_t end = os_now_ns() + LOAD_NS;
-	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
-
-	while (sp->module_status == LOADING && !pthread_cond_timedwait(&sp->loaded, &sp->lock, &ts))
-		;
-}
-
-static void loader_count(struct cuda_device *cd, int n)
-{
-	pthread_mutex_lock(&cd->lock);
-	cd->loaders += (unsigned int)n;
-	pthread_mutex_unlock(&cd->lock);
-}
-
-/*
- * The driver loads when all work of the context is done, and the work may be waiting for the very caller. So a thread
- * waits for that, and who asks does without kernels until it has come.
- */
-int cuda_kernels_load(struct cuda_space *sp)
-{
-	unsigned long thread;
-	bool mine, done;
 	int rc;
 
 	pthread_mutex_lock(&sp->lock);
-	mine = sp->module_status == UNTRIED;
-	if (mine)
-		sp->module_status = LOADING;
-	rc = sp->module_status == LOADING ? -EAGAIN : sp->module_status;
+	rc = sp->module_status;
 	pthread_mutex_unlock(&sp->lock);
-	if (!mine)
-		return rc;
-	cuda_space_ref(sp);
-	loader_count(sp->cd, 1);
-	rc = os_thread("strait-load", load_main, sp, &thread);
-	if (rc) {
-		loader_count(sp->cd, -1);
-		load_now(sp);
-		cuda_space_put(sp); /* not the last: the caller's is */
+	return !rc;
+}
+
+/* The @nth of the contexts that are the application's. */
+static struct cuda_space *nth_space(struct cuda_device *cd, unsigned int nth)
+{
+	struct cuda_space *found = NULL;
+
+	pthread_mutex_lock(&cd->lock);
+	list_for_each(it, &cd->spaces) {
+		struct cuda_space *sp = list_entry(it, struct cuda_space, node);
+
+		if (sp->own || nth--)
+			continue;
+		found = sp;
+		cuda_space_ref(found);
+		break;
 	}
-	pthread_mutex_lock(&sp->lock);
-	wait_loaded(sp);
-	done = sp->module_status != LOADING;
-	pthread_mutex_unlock(&sp->lock);
-	if (!rc && done)
-		pthread_join((pthread_t)thread, NULL);
-	else if (!rc)
-		pthread_detach((pthread_t)thread);
-	pthread_mutex_lock(&sp->lock);
-	rc = sp->module_status == LOADING ? -EAGAIN : sp->module_status == UNTRIED ? -ENOMEM : sp->module_status;
-	pthread_mutex_unlock(&sp->lock);
-	return rc;
+	pthread_mutex_unlock(&cd->lock);
+	return found;
+}
+
+/* Not when a context is first seen: that may be in the midst of the application's work, which would be waited for. */
+void cuda_expect_lists(struct strait_device *dev)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_space *sp;
+	struct cuda_entry e;
+
+	for (unsigned int i = 0; (sp = nth_space(cd, i)); i++) {
+		if (!cuda_enter(sp, &e)) {
+			cuda_kernels_load(sp);
+			cuda_leave(&e);
+		}
+		cuda_space_put(sp);
+	}
 }
 
 void cuda_kernels_unload(struct cuda_space *sp)

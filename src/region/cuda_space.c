@@ -162,7 +162,6 @@ static int register_page(struct cuda_space *sp)
 static int space_new(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_space **ret)
 {
 	struct cuda_space *sp = calloc(1, sizeof(*sp));
-	pthread_condattr_t attr;
 	int rc;
 
 	if (!sp)
@@ -170,7 +169,7 @@ static int space_new(struct cuda_device *cd, cu_context ctx, bool primary, struc
 	sp->cd = cd;
 	sp->ctx = ctx;
 	sp->primary = primary;
-	sp->module_status = 1;
+	sp->module_status = CUDA_KERNELS_UNTRIED;
 	list_init(&sp->scratch);
 	atomic_init(&sp->refs, 1);
 	atomic_init(&sp->dead, false);
@@ -180,10 +179,6 @@ static int space_new(struct cuda_device *cd, cu_context ctx, bool primary, struc
 		return rc;
 	}
 	pthread_mutex_init(&sp->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&sp->loaded, &attr);
-	pthread_condattr_destroy(&attr);
 	list_add_tail(&cd->spaces, &sp->node);
 	*ret = sp;
 	return 0;
@@ -221,31 +216,15 @@ static bool is_primary(struct cuda_device *cd, cu_context ctx)
 	return ctx == primary;
 }
 
-/*
- * As soon as the context is known, which is when memory or a stream of it is: loading kernels waits for all work
- * of the context, and later there may be work that does not end soon.
- */
-static void load_kernels(struct cuda_space *sp)
-{
-	struct cuda_entry e;
-
-	if (cuda_enter(sp, &e))
-		return;
-	cuda_kernels_load(sp);
-	cuda_leave(&e);
-}
-
 int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **ret)
 {
 	struct cuda_space *sp = NULL;
-	bool fresh = false;
 	int rc = 0;
 
 	if (cuda_gone(cd))
 		return -ENODEV;
 	pthread_mutex_lock(&cd->lock);
 	if (!ctx || is_primary(cd, ctx)) {
-		fresh = !cd->primary;
 		rc = need_primary(cd);
 		sp = cd->primary;
 	} else {
@@ -257,19 +236,14 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 				sp = has;
 		}
 	}
-	if (!rc && sp) {
+	if (!rc && sp)
 		cuda_space_ref(sp);
-	} else if (!rc) {
-		fresh = true;
+	else if (!rc)
 		rc = space_new(cd, ctx, false, &sp);
-	}
 	pthread_mutex_unlock(&cd->lock);
-	if (rc)
-		return rc;
-	if (fresh)
-		load_kernels(sp);
-	*ret = sp;
-	return 0;
+	if (!rc)
+		*ret = sp;
+	return rc;
 }
 
 /* With the device's lock held. */
@@ -335,7 +309,6 @@ static void space_free(struct cuda_space *sp)
 		cu.primary_release(sp->cd->ordinal);
 	if (sp->own)
 		cu.ctx_destroy(sp->ctx);
-	pthread_cond_destroy(&sp->loaded);
 	pthread_mutex_destroy(&sp->lock);
 	free(sp);
 }

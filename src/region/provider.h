@@ -174,6 +174,11 @@ struct provider_ops {
 	int (*copy_list)(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
 	int (*fill)(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 	/* These two wait for their answer. */
+	/* Lists are to be expected: what they need once is done now, when it holds up nobody, if it can be. */
+	void (*expect_lists)(struct strait_device *dev);
+	/* Between the two a stream of the device may wait for copies that are yet to be made. */
+	void (*ordered_begin)(struct strait_device *dev);
+	void (*ordered_end)(struct strait_device *dev);
 	int (*compare)(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 	int (*crc32c)(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
 

@@ -120,6 +120,10 @@ static void no_stream_look(struct dev_stream *s)
 }
 
 static int no_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
+static void no_preparation(struct strait_device *dev)
+{
+}
+
 {
 	return -EOPNOTSUPP;
 }
@@ -245,6 +249,9 @@ const struct provider_ops provider_default_ops = {
 };
 
 /*
+	.expect_lists = no_preparation,
+	.ordered_begin = no_preparation,
+	.ordered_end = no_preparation,
  * All members are pointers, so the table can be walked by slot: an operation added to the struct is
  * then never forgotten here.
  */

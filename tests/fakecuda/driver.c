@@ -106,10 +106,14 @@ static bool would_lie(const char *call)
 		(fault.result == CU_INVALID_VALUE || fault.result == CU_CONTEXT_IS_DESTROYED));
 }
 
+pthread_mutex_t fake_loading = PTHREAD_MUTEX_INITIALIZER;
+
 cu_result inject(const char *call)
 {
 	cu_result r = CU_OK;
 
+	pthread_mutex_lock(&fake_loading);
+	pthread_mutex_unlock(&fake_loading);
 	pthread_mutex_lock(&fault_lock);
 	if (fault.symbol ? names(fault.symbol, call) : !would_lie(call)) {
 		fault.calls++;

@@ -80,6 +80,9 @@ void violation(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  */
 cu_result inject(const char *symbol);
 
+/* Held while a module is loaded, which waits for all work of its context: no call gets in meanwhile. */
+extern pthread_mutex_t fake_loading;
+
 #define MAY_FAIL()                                                                                                     \
 	do {                                                                                                           \
 		cu_result injected_ = inject(__func__);                                                                \

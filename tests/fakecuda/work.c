@@ -371,11 +371,13 @@ cu_result cuModuleLoadData(cu_module *ret, const void *image)
 	cu_result r;
 
 	MAY_FAIL();
+	pthread_mutex_lock(&fake_loading);
 	pthread_mutex_lock(&fake_lock);
 	r = current(&ctx);
 	/* As the real one does. */
 	if (!r)
 		streams_wait(ctx, -1);
+	pthread_mutex_unlock(&fake_loading);
 	if (!r && strncmp(image, ".version ", 9))
 		r = CU_INVALID_VALUE;
 	if (!r) {
