@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "engine/ahead.h"
 
 #define DEFAULT_BUDGET GIB(1)
 #define DEFAULT_DEPTH 16
@@ -45,6 +46,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 	list_init(&de->streams);
 	list_init(&de->words);
 	list_init(&de->retired);
+	list_init(&de->slots);
 	dev->engine = de;
 	return 0;
 }
@@ -77,6 +79,7 @@ static void close_device(struct strait_device *dev)
 		return;
 	list_for_each_safe(it, tmp, &de->streams)
 		free_stream(dev, list_entry(it, struct lane_stream, node));
+	ahead_free_slots(dev, &de->slots);
 	free_words(dev, &de->words);
 	free_words(dev, &de->retired);
 	pool_fini(&de->pool);

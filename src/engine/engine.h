@@ -28,6 +28,8 @@ struct device_engine {
 	struct list streams; /* idle struct lane_stream */
 	struct list words;   /* idle struct stream_word */
 	struct list retired; /* those that a stream may still be looking at */
+	struct list slots;   /* idle struct ahead_slot */
+	unsigned int n_slots;
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
 	atomic_uint registering;
 };

@@ -3,9 +3,7 @@
 
 #include "base/util.h"
 
-/* Shorter ones a kernel, or the CPU, does better; longer ones are worth several threads, and can be canceled. */
-#define MIN_BYTES KIB(256)
-#define MAX_BYTES MIB(16)
+#define MAX_BYTES MIB(16) /* longer ones are worth several threads, and can be canceled */
 
 bool place_allowed(const struct strait_transfer *t, uint64_t *len)
 {
@@ -49,7 +47,7 @@ bool place_get(const struct strait_transfer *t, struct keep_place *p)
 	struct keeper *k = &device_context(dev)->keeper;
 
 	*p = (struct keep_place){ .ep = t->endpoint, .dev = dev, .off = t->endpoint_offset };
-	if (t->op != STRAIT_READ || t->length < MIN_BYTES || t->length > MAX_BYTES || !place_allowed(t, &p->ep_len) ||
+	if (t->op != STRAIT_READ || t->length < PLACE_BYTES || t->length > MAX_BYTES || !place_allowed(t, &p->ep_len) ||
 	    p->off >= p->ep_len)
 		return false;
 	p->len = min_u64(t->length, p->ep_len - p->off);

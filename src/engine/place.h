@@ -6,6 +6,8 @@
 
 #include "engine/transfer.h"
 
+#define PLACE_BYTES KIB(256) /* shorter ones a kernel, or the CPU, does better */
+
 /* May the bytes be read where they are? @len is the length of the file then. */
 bool place_allowed(const struct strait_transfer *t, uint64_t *len);
 /* The window of a place, registered if that is worth it; false if it has none that holds it all. */

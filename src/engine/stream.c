@@ -8,7 +8,10 @@
  * Where transfers follow each other, waking a worker for each would take as long as moving the bytes: a worker
  * that has done one looks out for the next for a moment, and gets it handed over without a lock.
  *
- * What is known beforehand, of a file that does not change, is copied by the stream itself. When its turn has come
+ * What a transfer will read is known beforehand unless the program changes the parameters, or the file, meanwhile. It
+ * is copied near its place while others have their turn (ahead.h), and looked at again when its own has come.
+ *
+ * What is known for certain, of a file that does not change, is copied by the stream itself. When its turn has come
  * it only remains to be seen that the file did not change: if it did, the transfer is done as any other.
  */
 #include "engine/stream.h"
@@ -17,6 +20,7 @@
 #include <time.h>
 
 #include "base/util.h"
+#include "engine/ahead.h"
 #include "engine/place.h"
 #include "os/os.h"
 
@@ -43,6 +47,9 @@ struct strait_stream {
 	unsigned int flying; /* transfers not yet finished */
 	struct stream_word *word;
 	bool imported;
+	pthread_mutex_t ahead_lock;	/* protects what follows, and each transfer's part in it */
+	struct list waiting;		/* transfers that may be copied ahead, when others have had their turn */
+	unsigned int ahead;		/* how many are */
 	_Atomic(struct ordered *) next; /* NULL, LOOKING, or the transfer whose turn has come */
 };
 
@@ -51,10 +58,13 @@ struct ordered {
 	struct strait_stream *stream;
 	struct strait_stream_transfer t;
 	uint32_t sequence;
-	atomic_uint refs;	 /* the transfer's own, and stream_transfer()'s */
-	atomic_bool abandoned;	 /* stream_transfer() failed: not to be begun */
-	struct keep_place early; /* its copy is on the stream itself, before the notice, if there is a window */
-	bool over;		 /* under the stream's lock */
+	atomic_uint refs;	      /* the transfer's own, and stream_transfer()'s */
+	atomic_bool abandoned;	      /* stream_transfer() failed: not to be begun */
+	struct keep_place early;      /* its copy is on the stream itself, before the notice, if there is a window */
+	bool over;		      /* under the stream's lock */
+	struct list node;	      /* strait_stream.waiting */
+	struct strait_transfer guess; /* what it will be */
+	struct ahead ahead;
 };
 
 struct strait_context *stream_context(const struct strait_stream *s)
@@ -86,6 +96,8 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 		goto put_word;
 	pthread_mutex_init(&s->order, NULL);
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->ahead_lock, NULL);
+	list_init(&s->waiting);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&s->idle, &attr);
@@ -106,6 +118,7 @@ static void stream_free(struct strait_stream *s)
 	struct strait_context *ctx = s->ctx;
 
 	pthread_cond_destroy(&s->idle);
+	pthread_mutex_destroy(&s->ahead_lock);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->order);
 	free(s);
@@ -171,11 +184,53 @@ static void ordered_unref(struct ordered *o)
 		free(o);
 }
 
+/* With ahead_lock held: as many as may be. */
+static void go_ahead(struct strait_stream *s)
+{
+	while (s->ahead < s->dev->tuning.ahead && !list_empty(&s->waiting)) {
+		struct ordered *o = list_first(&s->waiting, struct ordered, node);
+
+		list_del(&o->node);
+		s->ahead += ahead_begin(&o->ahead, &o->guess);
+	}
+}
+
+/* Is it what it seemed to be? */
+static bool guessed(const struct ordered *o, const struct strait_transfer *t)
+{
+	return t->endpoint_offset == o->guess.endpoint_offset && t->length == o->guess.length;
+}
+
+/*
+ * The transfer's turn has come, or never will: @t is NULL then. True if that did it. In any case others can go ahead
+ * now; before the stream goes on, so their turn comes later.
+ */
+static bool ahead_end(struct strait_stream *s, struct ordered *o, const struct strait_transfer *t,
+		      struct strait_result *r)
+{
+	bool done = false;
+
+	if (!o->guess.region)
+		return false;
+	pthread_mutex_lock(&s->ahead_lock);
+	list_del(&o->node);
+	if (o->ahead.slot) {
+		done = t && guessed(o, t) && ahead_finish(&o->ahead, t, r);
+		ahead_drop(&o->ahead);
+		s->ahead--;
+	}
+	go_ahead(s);
+	pthread_mutex_unlock(&s->ahead_lock);
+	o->guess.region = NULL;
+	return done;
+}
+
 /* The transfer is over: lets go of what it held. */
 static void ordered_end(struct ordered *o)
 {
 	struct strait_stream *s = o->stream;
 
+	ahead_end(s, o, NULL, NULL);
 	if (o->early.kept)
 		keep_unpark(&s->ctx->keeper, o->early.kept);
 	region_unuse(o->t.region);
@@ -229,7 +284,7 @@ static void ordered_move(struct ordered *o)
 		if (o->early.kept && keep_valid(&s->ctx->keeper, o->early.kept)) {
 			place_result(&o->early, &r);
 			stats_transfer(&s->ctx->stats, t.op, &r);
-		} else {
+		} else if (!ahead_end(s, o, &t, &r)) {
 			transfer_execute(&t, UINT64_MAX, NULL, true, &r);
 		}
 		transfer_end(&t, 1);
@@ -323,6 +378,25 @@ static void find_early(struct strait_stream *s, struct ordered *o)
 		keep_park(&s->ctx->keeper, o->early.kept);
 }
 
+/* Notes what the transfer will be, if that can be copied ahead. */
+static void guess(struct strait_stream *s, struct ordered *o)
+{
+	o->guess = (struct strait_transfer){ .op = o->t.op,
+					     .routes = o->t.routes,
+					     .endpoint = o->t.endpoint,
+					     .region = o->t.region,
+					     .endpoint_offset = __atomic_load_n(o->t.endpoint_offset, __ATOMIC_RELAXED),
+					     .length = __atomic_load_n(o->t.length, __ATOMIC_RELAXED) };
+	if (o->guess.length < PLACE_BYTES || o->guess.length > AHEAD_BYTES || transfer_check(s->ctx, &o->guess)) {
+		o->guess.region = NULL;
+		return;
+	}
+	pthread_mutex_lock(&s->ahead_lock);
+	list_add_tail(&s->waiting, &o->node);
+	go_ahead(s);
+	pthread_mutex_unlock(&s->ahead_lock);
+}
+
 /* With the stream's order held. If it fails, the transfer is one as any other. */
 static bool put_early(struct strait_stream *s, struct ordered *o)
 {
@@ -404,8 +478,12 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	o->stream = s;
 	o->t = t;
 	atomic_init(&o->refs, 2);
+	list_init(&o->node);
 	if ((t.flags & STRAIT_STREAM_FIXED) && t.region->dev == s->dev && s->dev->tuning.stream_copies)
 		find_early(s, o);
+	else if (t.op == STRAIT_READ && t.region->dev == s->dev && s->dev->tuning.ahead &&
+		 !(way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
+		guess(s, o);
 	s->dev->ops->ordered_begin(s->dev);
 	pthread_mutex_lock(&s->lock);
 	s->flying++;

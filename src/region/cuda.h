@@ -94,6 +94,7 @@ struct cuda_stream {
 	struct cuda_space *space;
 	cu_stream handle;
 	bool imported;
+	cu_ptr scratch;		/* memory of the device that goes with it, 0 if none does */
 	cu_event done;		/* for copy_now; raises no interrupt. NULL for a stream of the application's */
 	_Atomic uint32_t *word; /* of the space's page, written by the GPU when a copy is done; or NULL */
 	uint32_t value;		/* of the last such write */
@@ -159,12 +160,9 @@ int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret);
 void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s);
 void cuda_scratch_free(struct cuda_space *sp, bool entered);
 
-/*
- * cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. -EAGAIN while the driver waits for
- * work of the application's.
-bool cuda_kernels_ready(struct cuda_space *sp);
- */
+/* cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. -EAGAIN: not now. */
 int cuda_kernels_load(struct cuda_space *sp);
+bool cuda_kernels_ready(struct cuda_space *sp);
 void cuda_kernels_unload(struct cuda_space *sp);
 cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int warps, void *args);
 
@@ -186,6 +184,7 @@ void cuda_stream_no_word(struct cuda_stream *s);
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
 int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+int cuda_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void cuda_stream_close(struct dev_stream *s);
 int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
@@ -232,6 +231,7 @@ void cuda_event_close(struct dev_event *e);
 int cuda_event_record(struct dev_event *e, struct dev_stream *s);
 int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out);
+int cuda_copy_within_now(struct dev_stream *s, uint64_t dst, uint64_t src, uint64_t len);
 
 /* cuda_mem.c, cuda_import.c */
 int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);

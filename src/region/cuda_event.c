@@ -105,20 +105,31 @@ static cu_result finish(struct cuda_stream *s)
 	return cuda_wait_done(s->done);
 }
 
+static int copy_end(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
+{
+	if (!r)
+		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
+	cuda_settle(s, r);
+	cuda_leave(e);
+	return cuda_stream_errno(s, r);
+}
+
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out)
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	cu_result r;
-	int rc;
+	int rc = cuda_enter(s->space, &e);
 
-	rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	r = out ? cu.copy_out(host, addr, len, s->handle) : cu.copy_in(addr, host, len, s->handle);
-	if (!r)
-		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
-	cuda_settle(s, r);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return copy_end(s, &e, out ? cu.copy_out(host, addr, len, s->handle) : cu.copy_in(addr, host, len, s->handle));
+}
+
+int cuda_copy_within_now(struct dev_stream *stream, uint64_t dst, uint64_t src, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	int rc = cuda_enter(s->space, &e);
+
+	return rc ? rc : copy_end(s, &e, cu.copy(dst, src, len, s->handle));
 }

@@ -143,6 +143,22 @@ int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struc
 	return open_in(dev, sp, ret);
 }
 
+int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.mem_alloc(&s->scratch, len);
+	cuda_leave(&e);
+	*addr = s->scratch;
+	return cuda_stream_errno(s, r);
+}
+
 /* The context of a stream. The default streams are those of the current context, if it is the device's. */
 static cu_result native_context(struct cuda_device *cd, cu_stream native, cu_context *ret)
 {
@@ -226,6 +242,8 @@ void cuda_stream_close(struct dev_stream *stream)
 	if (entered) {
 		if (!s->imported)
 			cu.stream_destroy(s->handle);
+		if (s->scratch)
+			cu.mem_free(s->scratch);
 		if (s->done)
 			cu.event_destroy(s->done);
 		cuda_stream_no_word(s);

@@ -136,6 +136,8 @@ struct provider_ops {
 	 * of such a stream, as it can be where streams share the queues of the hardware. No copy_list on it.
 	 */
 	int (*stream_open_apart)(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+	/* Memory of the device for who has opened @s, until that is closed. */
+	int (*stream_scratch)(struct dev_stream *s, uint64_t len, uint64_t *addr);
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);
 	void (*stream_close)(struct dev_stream *s);
 	int (*stream_wait)(struct dev_stream *s, int64_t timeout_ns);
@@ -172,13 +174,13 @@ struct provider_ops {
 	 */
 	int (*copy_pages)(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 	int (*copy_list)(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
-	int (*fill)(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
-	/* These two wait for their answer. */
 	/* Lists are to be expected: what they need once is done now, when it holds up nobody, if it can be. */
 	void (*expect_lists)(struct strait_device *dev);
 	/* Between the two a stream of the device may wait for copies that are yet to be made. */
 	void (*ordered_begin)(struct strait_device *dev);
 	void (*ordered_end)(struct strait_device *dev);
+	int (*fill)(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
+	/* These two wait for their answer. */
 	int (*compare)(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 	int (*crc32c)(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
 
@@ -195,6 +197,8 @@ struct provider_ops {
 	 * stream_wait in one step. Whatever it returns, @host is the caller's again.
 	 */
 	int (*copy_now)(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out);
+	/* The same between two places of the device's memory, long enough for its copy engine. */
+	int (*copy_within_now)(struct dev_stream *s, uint64_t dst, uint64_t src, uint64_t len);
 };
 
 extern const struct provider_ops provider_default_ops;
@@ -222,6 +226,7 @@ struct device_tuning {
 	uint64_t mixed_window;	 /* the same beside readers, who cannot pass it: less than the pool holds */
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes;	 /* threads that fill staging chunks at the same time, 0: all workers */
+	unsigned int ahead;	 /* transfers of a stream whose bytes are copied before their turn */
 	bool stream_copies;	 /* a copy out of a window may be put on any stream: it never fails the stream */
 	uint32_t mixed_readers;	 /* the same beside a thread that registers */
 	uint64_t small_bytes;	 /* transfers up to this length take the short path */

@@ -96,6 +96,11 @@ static int no_stream_import(struct strait_device *dev, void *native, struct dev_
 	return -EOPNOTSUPP;
 }
 
+static int no_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr)
+{
+	return -EOPNOTSUPP;
+}
+
 static void no_stream_close(struct dev_stream *s)
 {
 }
@@ -115,15 +120,15 @@ static int plain_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void 
 	return s->dev->ops->stream_call(s, fn, arg);
 }
 
+static void no_preparation(struct strait_device *dev)
+{
+}
+
 static void no_stream_look(struct dev_stream *s)
 {
 }
 
 static int no_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
-static void no_preparation(struct strait_device *dev)
-{
-}
-
 {
 	return -EOPNOTSUPP;
 }
@@ -193,6 +198,11 @@ static int stream_open_apart(struct strait_device *dev, const struct mem *m, str
 	return dev->ops->stream_open(dev, m, ret);
 }
 
+static int no_copy_within_now(struct dev_stream *s, uint64_t dst, uint64_t src, uint64_t len)
+{
+	return -EOPNOTSUPP;
+}
+
 static int copy_now(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out)
 {
 	const struct provider_ops *ops = s->dev->ops;
@@ -226,6 +236,7 @@ const struct provider_ops provider_default_ops = {
 	.host_unregister = no_host_unregister,
 	.stream_open = no_stream_open,
 	.stream_open_apart = stream_open_apart,
+	.stream_scratch = no_stream_scratch,
 	.stream_import = no_stream_import,
 	.stream_close = no_stream_close,
 	.stream_wait = no_stream_wait,
@@ -238,6 +249,9 @@ const struct provider_ops provider_default_ops = {
 	.copy_pages = plain_copy_pages,
 	.copy_out = no_copy_out,
 	.copy_list = no_copy_list,
+	.expect_lists = no_preparation,
+	.ordered_begin = no_preparation,
+	.ordered_end = no_preparation,
 	.fill = no_fill,
 	.compare = no_compare,
 	.crc32c = no_crc32c,
@@ -246,12 +260,10 @@ const struct provider_ops provider_default_ops = {
 	.event_record = no_event_record,
 	.event_wait = no_event_wait,
 	.copy_now = copy_now,
+	.copy_within_now = no_copy_within_now,
 };
 
 /*
-	.expect_lists = no_preparation,
-	.ordered_begin = no_preparation,
-	.ordered_end = no_preparation,
  * All members are pointers, so the table can be walked by slot: an operation added to the struct is
  * then never forgotten here.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers ordered on a stream whose parameters are known beforehand. */
+/* Transfers ordered on a stream whose parameters are known, or can be guessed, beforehand. */
 #include "common.h"
 
 #define LEN MIB(8)
@@ -10,14 +10,17 @@ struct params {
 	int64_t result;
 };
 
-/* What stands on the stream until it is let go. */
+/* What stands on the stream until it is let go. Then it changes its mind about a transfer, if it is given one. */
 static atomic_bool blocked;
 
 static void block(void *arg)
 {
-	(void)arg;
+	struct params *late = arg;
+
 	while (atomic_load(&blocked))
 		sleep_ms(1);
+	if (late)
+		late->off = MIB(2);
 }
 
 struct writer {
@@ -41,12 +44,18 @@ static void *write_new(void *arg)
  * Parameters that are known beforehand change nothing about when the file is read: what is written to it while work
  * before the transfer still runs is what arrives. And who writes it does not have to wait for that work.
  */
-TEST(fixed_parameters)
+static const struct known {
+	const char *name;
+	uint32_t flags;
+} knowns[] = { { "fixed", STRAIT_STREAM_FIXED }, { "guessed", 0 } };
+
+TEST_VARIANTS(known_parameters, struct known, knowns)
 {
-	struct params p[4] = { { 0, 0, MIB(1), 99 },
+	struct params p[5] = { { 0, 0, MIB(1), 99 },
 			       { MIB(1), MIB(1), MIB(4), 99 },
 			       { 5000, 0, 100, 99 },
-			       { LEN - 7, MIB(5), MIB(1), 99 } };
+			       { LEN - 7, MIB(5), MIB(1), 99 },
+			       { MIB(5), MIB(6), KIB(512), 99 } };
 	unsigned char *old = pattern_new(0, LEN, 1), *new = pattern_new(0, LEN, 77);
 	struct strait_context *ctx = context_new(NULL);
 	struct strait_device *dev = device_named(ctx, "emu:0");
@@ -64,8 +73,9 @@ TEST(fixed_parameters)
 		const unsigned char *want = round < 2 ? old : new;
 
 		atomic_store(&blocked, true);
-		ASSERT_OK(strait_stream_call(s, block, NULL));
-		for (int i = 0; i < 4; i++) {
+		p[0].off = 0;
+		ASSERT_OK(strait_stream_call(s, block, v->flags ? NULL : &p[0]));
+		for (int i = 0; i < 5; i++) {
 			struct strait_stream_transfer st = { .size = sizeof(st),
 							     .endpoint = ep,
 							     .region = r,
@@ -73,7 +83,7 @@ TEST(fixed_parameters)
 							     .region_offset = &p[i].region_off,
 							     .length = &p[i].len,
 							     .result = &p[i].result,
-							     .flags = STRAIT_STREAM_FIXED };
+							     .flags = v->flags };
 
 			p[i].result = 99;
 			ASSERT_OK(strait_stream_transfer(s, &st));
@@ -93,9 +103,12 @@ TEST(fixed_parameters)
 		ASSERT_EQ(p[1].result, MIB(4));
 		ASSERT_EQ(p[2].result, 100);
 		ASSERT_EQ(p[3].result, 7);
+		ASSERT_EQ(p[4].result, KIB(512));
 		region_expect(r, 0, want + 5000, 100);
-		region_expect(r, 100, want + 100, MIB(5) - 100);
+		region_expect(r, 100, want + p[0].off + 100, MIB(1) - 100);
+		region_expect(r, MIB(1), want + MIB(1), MIB(4));
 		region_expect(r, MIB(5), want + LEN - 7, 7);
+		region_expect(r, MIB(6), want + MIB(5), KIB(512));
 	}
 	strait_stream_close(s);
 	strait_endpoint_close(ep);
