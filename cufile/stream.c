@@ -17,7 +17,8 @@ _Static_assert(sizeof(off_t) == sizeof(uint64_t) && sizeof(size_t) == sizeof(uin
 	       "parameters are handed on by address");
 
 #define ALL_FLAGS 0xfu
-#define MAX_STREAMS 64 /* that were never registered */
+#define MAX_STREAMS 64	  /* that were never registered */
+#define DEFAULT_STREAMS 2 /* handles up to this are no addresses */
 
 /* One stream of the program on one device. */
 struct stream {
@@ -222,6 +223,20 @@ static int stream_for_host(struct strait_context *ctx, CUstream native, struct s
 	return rc;
 }
 
+/*
+ * Before its memory: what the library does when it first meets memory of a context could wait for work that is on the
+ * stream, and that for the caller.
+ */
+static void meet_stream(struct strait_context *ctx, CUstream native)
+{
+	struct stream *s;
+
+	pthread_mutex_lock(&streams_lock);
+	if (!cf_hash_find(&streams, (uintptr_t)native))
+		stream_for_host(ctx, native, &s);
+	pthread_mutex_unlock(&streams_lock);
+}
+
 static int put_on(struct strait_context *ctx, struct node *n, CUstream native, struct strait_stream_transfer *t)
 {
 	int rc;
@@ -274,6 +289,8 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 		free(n);
 		return CU_FILE_HANDLE_NOT_REGISTERED;
 	}
+	if ((uintptr_t)native > DEFAULT_STREAMS)
+		meet_stream(ctx, native);
 	rc = cf_mem_get(base, 0, 0, CF_MEM_WHOLE | CF_MEM_FRESH, &n->mem, &t.region_base);
 	if (rc) {
 		cf_file_put(n->file, 1);

@@ -144,6 +144,8 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 		destroy(ctx);
 		return rc;
 	}
+	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
+		ctx->set.devices[i]->ops->expect_lists(ctx->set.devices[i]);
 	*ret = ctx;
 	return 0;
 fini_workers:

@@ -57,6 +57,7 @@ struct cuda_space {
 	struct list scratch;		 /* idle */
 	cu_event wait_events[8];	 /* idle */
 	unsigned int n_wait_events;
+	bool by_stream; /* first seen by a stream of its, which may have work to do */
 	cu_module module;
 	cu_function kernel[CUDA_KERNELS];
 	int module_status; /* CUDA_KERNELS_UNTRIED, CUDA_KERNELS_LOADING, 0, or why there are no kernels */
@@ -160,13 +161,19 @@ int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret);
 void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s);
 void cuda_scratch_free(struct cuda_space *sp, bool entered);
 
-/* cuda_kernel.c. Inside cuda_enter(): loads the kernels if that has not been tried. -EAGAIN: not now. */
-int cuda_kernels_load(struct cuda_space *sp);
+/*
+ * cuda_kernel.c. cuda_kernels_expect() loads the kernels unless that has been tried: when a context is first seen, since
+ * later, when they are needed, it may have work that does not end before what they are needed for. If it was first seen
+ * by a stream that may be so already: then only if they are @wanted.
+ */
+void cuda_kernels_expect(struct cuda_space *sp, bool wanted);
 bool cuda_kernels_ready(struct cuda_space *sp);
 void cuda_kernels_unload(struct cuda_space *sp);
 cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int warps, void *args);
 
 /* cuda_wait.c. Inside cuda_enter(): CU_NOT_READY when the time is up. */
+/* Until it has nothing to do, but not for long. */
+void cuda_wait_moment(cu_stream s);
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
 /* The same for an event that no thread sleeps for: naps between looking. */

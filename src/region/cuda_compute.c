@@ -95,7 +95,7 @@ int cuda_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len
 	rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	if (cuda_kernels_load(s->space)) {
+	if (!cuda_kernels_ready(s->space)) {
 		rc = compare_on_cpu(s, a, b, len, where);
 	} else {
 		rc = cuda_scratch_get(s->space, &scratch);
@@ -205,7 +205,7 @@ int cuda_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t
 	rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	if (cuda_kernels_load(s->space)) {
+	if (!cuda_kernels_ready(s->space)) {
 		rc = crc_on_cpu(s, addr, len, crc);
 	} else {
 		rc = cuda_scratch_get(s->space, &scratch);

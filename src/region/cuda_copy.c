@@ -114,7 +114,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 		rc = cuda_enter(s->space, &e);
 	if (rc)
 		return rc;
-	if (total / n >= ENGINE_BYTES || cuda_kernels_load(s->space))
+	if (total / n >= ENGINE_BYTES || !cuda_kernels_ready(s->space))
 		r = copy_each(s, segs, n);
 	else
 		r = copy_by_kernel(s, segs, n);

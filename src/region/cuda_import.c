@@ -175,6 +175,24 @@ static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, cons
 	return 0;
 }
 
+/*
+ * What the application copies there, it takes for done when the driver's call returns. But where it came from memory
+ * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
+ * later copies the driver sees to that itself now; for those before there is a moment.
+ */
+static void settle_default(struct cuda_space *sp)
+{
+	int capturing = 0;
+	struct cuda_entry e;
+
+	if (cuda_enter(sp, &e))
+		return;
+	/* Asking would end a capture. */
+	if (!cu.stream_capturing(CU_STREAM_LEGACY, &capturing) && !capturing)
+		cuda_wait_moment(CU_STREAM_LEGACY);
+	cuda_leave(&e);
+}
+
 int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
 {
 	struct cuda_device *cd = cuda_device(dev);
@@ -200,12 +218,17 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 		free(im);
 		return rc;
 	}
+	cuda_kernels_expect(sp, false);
 	cuda_mem_fill(sp, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
 	m->priv = im;
 	if (im && im->host)
 		m->caps = (m->caps | STRAIT_REGION_CPU_MAP) & ~STRAIT_REGION_DMABUF;
 	else if (p.managed)
 		m->caps &= ~STRAIT_REGION_DMABUF;
+	if (p.type == CU_MEMORY_DEVICE && !p.managed) {
+		cuda_mem_sync_memops(dev, m, true);
+		settle_default(sp);
+	}
 	return 0;
 }
 

@@ -79,7 +79,8 @@ static cu_result load(struct cuda_space *sp)
 	return r;
 }
 
-int cuda_kernels_load(struct cuda_space *sp)
+/* @wanted: not only in case of need. */
+static void load_once(struct cuda_space *sp, bool wanted)
 {
 	struct strait_device *dev = sp->cd->dev;
 	bool mine;
@@ -87,13 +88,12 @@ int cuda_kernels_load(struct cuda_space *sp)
 	int rc;
 
 	pthread_mutex_lock(&sp->lock);
-	rc = sp->module_status == CUDA_KERNELS_LOADING ? -EAGAIN : sp->module_status;
-	mine = rc == CUDA_KERNELS_UNTRIED && loading_begin();
+	mine = sp->module_status == CUDA_KERNELS_UNTRIED && (wanted || !sp->by_stream) && loading_begin();
 	if (mine)
 		sp->module_status = CUDA_KERNELS_LOADING;
 	pthread_mutex_unlock(&sp->lock);
 	if (!mine)
-		return rc == CUDA_KERNELS_UNTRIED ? -EAGAIN : rc;
+		return;
 	r = load(sp);
 	loading_end();
 	rc = cuda_errno(r);
@@ -105,7 +105,6 @@ int cuda_kernels_load(struct cuda_space *sp)
 	/* Want of memory may pass. */
 	sp->module_status = rc == -ENOMEM ? CUDA_KERNELS_UNTRIED : rc;
 	pthread_mutex_unlock(&sp->lock);
-	return rc;
 }
 
 bool cuda_kernels_ready(struct cuda_space *sp)
@@ -137,18 +136,28 @@ static struct cuda_space *nth_space(struct cuda_device *cd, unsigned int nth)
 	return found;
 }
 
-/* Not when a context is first seen: that may be in the midst of the application's work, which would be waited for. */
+void cuda_kernels_expect(struct cuda_space *sp, bool wanted)
+{
+	struct cuda_entry e;
+
+	if (cuda_enter(sp, &e))
+		return;
+	load_once(sp, wanted);
+	cuda_leave(&e);
+}
+
+/* In each context that is there. */
 void cuda_expect_lists(struct strait_device *dev)
 {
 	struct cuda_device *cd = cuda_device(dev);
 	struct cuda_space *sp;
-	struct cuda_entry e;
+	unsigned int flags;
+	int active;
 
+	if (!cu.primary_state(cd->ordinal, &flags, &active) && active && !cuda_space_get(cd, NULL, &sp))
+		cuda_space_put(sp);
 	for (unsigned int i = 0; (sp = nth_space(cd, i)); i++) {
-		if (!cuda_enter(sp, &e)) {
-			cuda_kernels_load(sp);
-			cuda_leave(&e);
-		}
+		cuda_kernels_expect(sp, true);
 		cuda_space_put(sp);
 	}
 }

@@ -42,6 +42,7 @@ int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
 	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
 	if (rc)
 		return rc;
+	cuda_kernels_expect(sp, false);
 	rc = cuda_enter(sp, &e);
 	if (rc)
 		goto put_space;

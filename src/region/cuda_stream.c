@@ -213,6 +213,9 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	}
 	s->handle = native;
 	s->imported = true;
+	pthread_mutex_lock(&sp->lock);
+	sp->by_stream |= sp->module_status == CUDA_KERNELS_UNTRIED;
+	pthread_mutex_unlock(&sp->lock);
 	*ret = &s->base;
 	return 0;
 }

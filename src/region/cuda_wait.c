@@ -9,6 +9,7 @@
 #define SPIN_STREAM_NS 50000u
 #define SPIN_EVENT_NS 20000u
 #define NAP_NS 20000u
+#define MOMENT_NS 500000u
 
 typedef cu_result query_fn(void *what);
 
@@ -123,6 +124,11 @@ cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
 	cu_result r = poll(query_stream, s->handle, SPIN_STREAM_NS, timeout_ns);
 
 	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? sleep_for_stream(s) : r;
+}
+
+void cuda_wait_moment(cu_stream s)
+{
+	poll(query_stream, s, MOMENT_NS, MOMENT_NS);
 }
 
 cu_result cuda_settle(struct cuda_stream *s, cu_result r)
