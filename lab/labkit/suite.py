@@ -107,6 +107,8 @@ def guest_root(kernel, build, tests, own):
         root.program(path, '/usr/bin/' + os.path.basename(path))
     for test in tests:
         root.program(test.path, '/lab/tests/' + test.name)
+        if test.word('tool'):
+            root.tool(test.word('tool'))
         if test.word('with'):
             path = os.path.join(build, test.word('with'))
             root.program(path, '/lab/with/' + os.path.basename(path))
