@@ -26,7 +26,7 @@ MODULES = ('virtio_pci', 'virtio_net', 'nvme')
 # What it loads when it is asked to, by modprobe or by what needs it: mount, "rdma link add".
 MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
                 'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
-                'null_blk', 'uio_pci_generic', 'test_hmm')
+                'null_blk', 'uio_pci_generic', 'test_hmm', 'dm_mod', 'raid1')
 TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping')
 
 
@@ -107,6 +107,8 @@ def guest_root(kernel, build, tests, own):
         root.program(path, '/usr/bin/' + os.path.basename(path))
     for test in tests:
         root.program(test.path, '/lab/tests/' + test.name)
+        if test.word('tool'):
+            root.tool(test.word('tool'))
         if test.word('with'):
             path = os.path.join(build, test.word('with'))
             root.program(path, '/lab/with/' + os.path.basename(path))

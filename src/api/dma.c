@@ -12,18 +12,13 @@ static struct strait_context *owner(const struct strait_dma *dma)
 	return dma->owner;
 }
 
-int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *user,
-	      struct strait_dma **ret)
+/* Takes @pci over, also on failure. */
+static int adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *o,
+		 struct strait_dma **ret)
 {
-	struct strait_dma_opts o = { .size = sizeof(o) };
 	struct strait_dma *dma;
-	int rc = user ? struct_in(&o, sizeof(o), user, sizeof(o)) : 0;
+	int rc = dma_open(&ctx->set, pci, o, &dma);
 
-	if (rc) {
-		pci_close(pci);
-		return rc;
-	}
-	rc = dma_open(&ctx->set, pci, &o, &dma);
 	if (rc)
 		return rc;
 	engine_ref(ctx);
@@ -32,23 +27,38 @@ int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct s
 	return 0;
 }
 
+static int read_opts(const struct strait_dma_opts *user, struct strait_dma_opts *o)
+{
+	*o = (struct strait_dma_opts){ .size = sizeof(*o) };
+	return user ? struct_in(o, sizeof(*o), user, sizeof(*o)) : 0;
+}
+
+int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *user,
+	      struct strait_dma **ret)
+{
+	struct strait_dma_opts o;
+	int rc = read_opts(user, &o);
+
+	if (rc) {
+		pci_close(pci);
+		return rc;
+	}
+	return adopt(ctx, pci, &o, ret);
+}
+
 STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, const struct strait_dma_opts *user,
 			       struct strait_dma **ret)
 {
-	struct strait_dma_opts o = { .size = sizeof(o) };
+	struct strait_dma_opts o;
 	struct pci_device *pci;
-	int rc = 0;
+	int rc;
 
 	API_CHECK(ctx && name && ret);
 	API_ALIVE(ctx);
-	if (user)
-		rc = struct_in(&o, sizeof(o), user, sizeof(o));
-	if (rc)
-		return rc;
-	rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
-	if (rc)
-		return rc;
-	return dma_adopt(ctx, pci, &o, ret);
+	rc = read_opts(user, &o);
+	if (!rc)
+		rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+	return rc ? rc : adopt(ctx, pci, &o, ret);
 }
 
 STRAIT_API void strait_dma_close(struct strait_dma *dma)

@@ -27,20 +27,13 @@ static void hold(struct strait_nvme *nvme)
 	engine_ref(owner(nvme));
 }
 
-int nvme_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_nvme_opts *user,
-	       struct strait_nvme **ret)
+/* Takes @pci over, also on failure. */
+static int adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_nvme_opts *o,
+		 struct strait_nvme **ret)
 {
-	struct strait_nvme_opts o = { .size = sizeof(o) };
 	struct strait_nvme *nvme;
-	int rc = user ? struct_in(&o, sizeof(o), user, sizeof(o)) : 0;
+	int rc = nvme_ctrl_open(&ctx->set, pci, o, &nvme);
 
-	if (!rc && o.queue_region && device_context(o.queue_region->dev) != ctx)
-		rc = -EINVAL;
-	if (rc) {
-		pci_close(pci);
-		return rc;
-	}
-	rc = nvme_ctrl_open(&ctx->set, pci, &o, &nvme);
 	if (rc)
 		return rc;
 	engine_ref(ctx);
@@ -49,23 +42,43 @@ int nvme_adopt(struct strait_context *ctx, struct pci_device *pci, const struct 
 	return 0;
 }
 
+static int read_opts(const struct strait_context *ctx, const struct strait_nvme_opts *user, struct strait_nvme_opts *o)
+{
+	int rc;
+
+	*o = (struct strait_nvme_opts){ .size = sizeof(*o) };
+	rc = user ? struct_in(o, sizeof(*o), user, sizeof(*o)) : 0;
+	if (!rc && o->queue_region && device_context(o->queue_region->dev) != ctx)
+		rc = -EINVAL;
+	return rc;
+}
+
+int nvme_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_nvme_opts *user,
+	       struct strait_nvme **ret)
+{
+	struct strait_nvme_opts o;
+	int rc = read_opts(ctx, user, &o);
+
+	if (rc) {
+		pci_close(pci);
+		return rc;
+	}
+	return adopt(ctx, pci, &o, ret);
+}
+
 STRAIT_API int strait_nvme_open(struct strait_context *ctx, const char *name, const struct strait_nvme_opts *user,
 				struct strait_nvme **ret)
 {
-	struct strait_nvme_opts o = { .size = sizeof(o) };
+	struct strait_nvme_opts o;
 	struct pci_device *pci;
-	int rc = 0;
+	int rc;
 
 	API_CHECK(ctx && name && ret);
 	API_ALIVE(ctx);
-	if (user)
-		rc = struct_in(&o, sizeof(o), user, sizeof(o));
-	if (rc)
-		return rc;
-	rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
-	if (rc)
-		return rc;
-	return nvme_adopt(ctx, pci, &o, ret);
+	rc = read_opts(ctx, user, &o);
+	if (!rc)
+		rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+	return rc ? rc : adopt(ctx, pci, &o, ret);
 }
 
 STRAIT_API void strait_nvme_close(struct strait_nvme *nvme)

@@ -33,7 +33,8 @@ struct endpoint_facts {
 	bool can_buffered; /* unaligned access works */
 	bool force_direct; /* the caller wants direct I/O even for cached data */
 	bool is_block;
-	bool can_move; /* it has reach and move */
+	bool can_move;	       /* it has reach and move */
+	uint64_t flight_bytes; /* the most that batch_start takes; 0: it has no batches */
 	uint32_t dio_align;
 	uint32_t dio_mem_align;
 };
@@ -52,6 +53,14 @@ struct endpoint_move {
 	int err;
 	int32_t device_status;
 };
+
+/* One of many moves under way at the same time. Its deadline and cancel are not looked at. */
+struct endpoint_flight {
+	struct endpoint_move m;
+	uint64_t done; /* bytes that are good, when it is over; @m.err says why not all, -EAGAIN that it may be tried again */
+};
+
+struct endpoint_batch;
 
 struct endpoint_ops {
 	const char *kind;
@@ -87,6 +96,17 @@ struct endpoint_ops {
 	 * from the start on are good; @m->err says why not all: nothing is in flight any more.
 	 */
 	uint64_t (*move)(struct strait_endpoint *ep, struct endpoint_move *m);
+	/*
+	 * Only with flight_bytes: many moves at once, by one thread. batch_open says for how many there is @room.
+	 * batch_start begins with one, as move would, which stays where it is until batch_reap gives it back; an
+	 * error: not now, -EAGAIN for want of room, or not this way. batch_reap waits until some are over, or
+	 * batch_wake is called, which any thread may: how many. Nothing is under way when batch_close is called.
+	 */
+	int (*batch_open)(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
+	int (*batch_start)(struct endpoint_batch *b, struct endpoint_flight *f);
+	unsigned int (*batch_reap)(struct endpoint_batch *b, struct endpoint_flight **over, unsigned int max);
+	void (*batch_wake)(struct endpoint_batch *b);
+	void (*batch_close)(struct endpoint_batch *b);
 	void (*destroy)(struct strait_endpoint *ep);
 };
 

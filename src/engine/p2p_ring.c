@@ -119,8 +119,7 @@ static bool arrived(struct p2p_item *item, ssize_t res)
 	return item->left || item->done == item->t->length;
 }
 
-/* What drives wrote is seen by the device before anybody is told. */
-static void flush(struct p2p_item **over, unsigned int n)
+void p2p_items_flush(struct p2p_item **over, unsigned int n)
 {
 	struct strait_device *last = NULL;
 
@@ -157,7 +156,7 @@ unsigned int p2p_ring_step(struct p2p_ring *r, struct p2p_item *over[P2P_RING_MA
 		else
 			ask(r, item);
 	}
-	flush(over, n);
+	p2p_items_flush(over, n);
 	return n;
 }
 

@@ -19,9 +19,10 @@ struct p2p_item {
 	const struct strait_transfer *t;
 	struct strait_result *result;
 	const atomic_bool *cancel;
-	uint64_t done;	/* bytes that have arrived */
-	uint64_t asked; /* of the command under way */
-	bool left;	/* the rest must go another way */
+	uint64_t done;		       /* bytes that have arrived */
+	uint64_t asked;		       /* of the command under way */
+	bool left;		       /* the rest must go another way */
+	struct endpoint_flight flight; /* p2p_batch.h */
 };
 
 struct p2p_ring {
@@ -51,6 +52,8 @@ void p2p_ring_add(struct p2p_ring *r, struct p2p_item *item);
  * each p2p_ring_finish() is called next.
  */
 unsigned int p2p_ring_step(struct p2p_ring *r, struct p2p_item *over[P2P_RING_MAX]);
+/* What drives wrote is seen by the device before anybody is told. Where that fails an item is left, all of it. */
+void p2p_items_flush(struct p2p_item **over, unsigned int n);
 /* Fills the result and counts it. The rest of an item that was left is moved here, which may take long. */
 void p2p_ring_finish(struct p2p_item *item);
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "engine/queue.h"
+#include "engine/queue_inside.h"
 
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/util.h"
-#include "engine/p2p_ring.h"
 #include "os/os.h"
 
 #define DEFAULT_ENTRIES 1024
@@ -13,54 +12,6 @@
 #define MAX_ENTRIES (1u << 20)
 #define SMALL_PER_PUMP 32 /* small transfers worth waking another thread for, if it has to copy them */
 #define HELP_NS 10000000  /* who waits for less gets no work to do meanwhile */
-
-enum entry_state { ENTRY_FREE, ENTRY_PENDING, ENTRY_RUNNING, ENTRY_DONE };
-
-/* How a transfer is run: by itself, which may take long; gathered with others; or as a command on a ring. */
-enum entry_kind { ENTRY_LARGE, ENTRY_SMALL, ENTRY_PEER, ENTRY_KINDS };
-
-struct entry {
-	struct list node;
-	struct strait_transfer t;
-	struct strait_result r;
-	enum entry_state state;
-	enum entry_kind kind;
-	atomic_bool cancel;
-	struct p2p_item peer;
-};
-
-/* A task that takes transfers off the queue until none is left. */
-struct pump {
-	struct task task;
-	struct strait_queue *queue;
-	bool posted;
-	bool started;	   /* its batch is under way */
-	unsigned int left; /* of a batch that another thread has begun with */
-	struct gather gather;
-	struct entry *batch[GATHER_MAX];
-	struct p2p_ring ring;
-	struct p2p_item *over[P2P_RING_MAX];
-};
-
-struct strait_queue {
-	struct strait_context *ctx;
-	pthread_mutex_t lock;
-	pthread_cond_t done_cond;
-	struct entry *entries;
-	unsigned int n_entries;
-	struct list free, pending, done;
-	unsigned int n_free, n_done;
-	unsigned int n[ENTRY_KINDS]; /* pending */
-	unsigned int per_pump;	     /* small transfers that one pump takes at least, if there are as many */
-	unsigned int pumps;	     /* posted or running */
-	unsigned int busy;	     /* of those with a large transfer in hand, or a ring, which may take long */
-	unsigned int helpers;	     /* waiters that do the work of one */
-	unsigned int waiters;
-	bool peering; /* a pump has a ring, and can be woken to put more on it */
-	int wake;     /* to do so; -1 until it is needed */
-	bool closing;
-	struct pump *pump[WORKERS_MAX];
-};
 
 struct strait_context *queue_context(const struct strait_queue *q)
 {
@@ -110,6 +61,8 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	list_init(&q->free);
 	list_init(&q->pending);
 	list_init(&q->done);
+	list_init(&q->batches);
+	list_init(&q->movers);
 	for (unsigned int i = 0; i < q->n_entries; i++)
 		list_add_tail(&q->free, &q->entries[i].node);
 	pthread_mutex_init(&q->lock, NULL);
@@ -126,14 +79,14 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 }
 
 /* Called with the lock held. */
-static void complete(struct strait_queue *q, struct entry *e)
+void queue_complete(struct strait_queue *q, struct entry *e)
 {
 	e->state = ENTRY_DONE;
 	list_add_tail(&q->done, &e->node);
 	q->n_done++;
 }
 
-static void take_entry(struct strait_queue *q, struct entry *e)
+void queue_take_entry(struct strait_queue *q, struct entry *e)
 {
 	q->n[e->kind]--;
 	e->state = ENTRY_RUNNING;
@@ -151,7 +104,7 @@ static unsigned int take_batch(struct strait_queue *q, struct pump *p)
 	p->gather.n = 0;
 	p->gather.used = 0;
 	if (e->kind != ENTRY_SMALL) {
-		take_entry(q, e);
+		queue_take_entry(q, e);
 		p->batch[n++] = e;
 		return n;
 	}
@@ -161,7 +114,7 @@ static unsigned int take_batch(struct strait_queue *q, struct pump *p)
 			continue;
 		if (n == share || !gather_add(&p->gather, &e->t, &e->r))
 			break;
-		take_entry(q, e);
+		queue_take_entry(q, e);
 		p->batch[n++] = e;
 	}
 	return n;
@@ -187,90 +140,9 @@ static void batch_done(struct strait_queue *q, struct pump *p, unsigned int n)
 	end_batch(p, n);
 	pthread_mutex_lock(&q->lock);
 	for (unsigned int i = 0; i < n; i++)
-		complete(q, p->batch[i]);
+		queue_complete(q, p->batch[i]);
 	if (q->waiters)
 		pthread_cond_broadcast(&q->done_cond);
-}
-
-/* The next transfer, if it is one for a ring. Called with the lock held. */
-static struct entry *next_peer(struct strait_queue *q)
-{
-	struct entry *e = list_empty(&q->pending) ? NULL : list_first(&q->pending, struct entry, node);
-
-	return e && e->kind == ENTRY_PEER ? e : NULL;
-}
-
-static void finish_peers(struct strait_queue *q, struct pump *p, unsigned int n)
-{
-	struct entry *e;
-
-	for (unsigned int i = 0; i < n; i++) {
-		e = container_of(p->over[i], struct entry, peer);
-		p2p_ring_finish(&e->peer);
-		transfer_end(&e->t, 1);
-	}
-	pthread_mutex_lock(&q->lock);
-	for (unsigned int i = 0; i < n; i++)
-		complete(q, container_of(p->over[i], struct entry, peer));
-	if (n && q->waiters)
-		pthread_cond_broadcast(&q->done_cond);
-	pthread_mutex_unlock(&q->lock);
-}
-
-/* Called with the lock held. */
-static unsigned int add_peers(struct strait_queue *q, struct p2p_ring *ring)
-{
-	unsigned int n = 0;
-	struct entry *e;
-
-	for (; p2p_ring_room(ring) && (e = next_peer(q)); n++) {
-		take_entry(q, e);
-		e->peer = (struct p2p_item){ .t = &e->t, .result = &e->r, .cancel = &e->cancel };
-		p2p_ring_add(ring, &e->peer);
-	}
-	return n;
-}
-
-/* Until nothing is on the ring and the next transfer, if there is one, is none for it. */
-static void drive_peers(struct strait_queue *q, struct pump *p)
-{
-	unsigned int flying = 0, n;
-
-	do {
-		pthread_mutex_lock(&q->lock);
-		flying += add_peers(q, &p->ring);
-		pthread_mutex_unlock(&q->lock);
-		n = p2p_ring_step(&p->ring, p->over);
-		finish_peers(q, p, n);
-		flying -= n;
-	} while (flying);
-}
-
-/*
- * Puts transfers on a ring and sees them to their end. False: there is no ring. Called with the lock held, which is
- * not held meanwhile.
- */
-static bool pump_peers(struct strait_queue *q, struct pump *p)
-{
-	bool first;
-	int rc;
-
-	if (q->wake < 0 && os_event_fd(&q->wake))
-		q->wake = -1;
-	first = !q->peering && q->wake >= 0;
-	q->peering |= first;
-	q->busy++;
-	pthread_mutex_unlock(&q->lock);
-	rc = p2p_ring_open(&p->ring, q->ctx, first ? q->wake : -1);
-	if (!rc) {
-		drive_peers(q, p);
-		p2p_ring_close(&p->ring);
-	}
-	pthread_mutex_lock(&q->lock);
-	q->busy--;
-	if (first)
-		q->peering = false;
-	return !rc;
 }
 
 /* Called with the lock held, which is not held meanwhile. */
@@ -279,7 +151,7 @@ static void pump_once(struct strait_queue *q, struct pump *p)
 	unsigned int n;
 	bool large;
 
-	if (next_peer(q) && (pump_peers(q, p) || list_empty(&q->pending)))
+	if (queue_next_peer(q) && (queue_pump_peers(q, p) || list_empty(&q->pending)))
 		return;
 	n = take_batch(q, p);
 	large = !p->gather.n;
@@ -317,8 +189,12 @@ static void pump_run(struct task *task)
 	} else {
 		pthread_mutex_lock(&q->lock);
 	}
-	while (!list_empty(&q->pending))
-		pump_once(q, p);
+	while (!list_empty(&q->pending) || queue_next_move(q)) {
+		if (queue_next_move(q))
+			queue_pump_moves(q, p, queue_next_move(q));
+		if (!list_empty(&q->pending))
+			pump_once(q, p);
+	}
 	pump_leave(q, p);
 	pthread_mutex_unlock(&q->lock);
 }
@@ -345,7 +221,7 @@ static struct pump *take_pump(struct strait_queue *q, unsigned int n)
 static struct pump *find_pump(struct strait_queue *q)
 {
 	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + q->per_pump - 1) / q->per_pump +
-			    (q->n[ENTRY_PEER] && !q->peering);
+			    (q->n[ENTRY_PEER] && !q->peering) + (queue_next_move(q) != NULL);
 	struct pump *p = q->pumps - q->busy < want ? take_pump(q, q->ctx->workers.max) : NULL;
 
 	q->pumps += p != NULL;
@@ -373,7 +249,7 @@ static void help(struct strait_queue *q, unsigned int min)
 	}
 }
 
-static void start_pumps(struct strait_queue *q)
+void queue_start_pumps(struct strait_queue *q)
 {
 	struct pump *p;
 	bool more;
@@ -414,6 +290,8 @@ static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
 		k->gathers = gather_takes(t);
 	}
 	k->last = t;
+	if (t->endpoint->facts.flight_bytes)
+		return p2p_batch_takes(t) ? ENTRY_BATCH : ENTRY_LARGE;
 	if (k->peers) {
 		if (p2p_ring_takes(t))
 			return ENTRY_PEER;
@@ -513,7 +391,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		struct entry *e = list_entry(it, struct entry, node);
 
 		list_del(&e->node);
-		list_add_tail(rc ? &q->free : &q->pending, &e->node);
+		list_add_tail(rc ? &q->free : e->kind == ENTRY_BATCH ? &q->batches : &q->pending, &e->node);
 		e->state = rc ? ENTRY_FREE : ENTRY_PENDING;
 	}
 	if (rc) {
@@ -524,6 +402,8 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		for (int i = 0; i < ENTRY_KINDS; i++)
 			q->n[i] += kinds[i];
 		wake = kinds[ENTRY_PEER] && q->peering;
+		if (kinds[ENTRY_BATCH])
+			queue_wake_movers(q);
 	}
 	pthread_mutex_unlock(&q->lock);
 	if (wake)
@@ -531,7 +411,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 	if (!rc && place && kinds[ENTRY_SMALL] == n)
 		start_here(q);
 	if (!rc)
-		start_pumps(q);
+		queue_start_pumps(q);
 	return rc;
 }
 
@@ -576,7 +456,7 @@ static bool cancel_entry(struct strait_queue *q, struct entry *e, struct list *o
 	}
 	if (e->state != ENTRY_PENDING)
 		return false;
-	take_entry(q, e);
+	queue_take_entry(q, e);
 	list_add_tail(out, &e->node);
 	return true;
 }
@@ -606,7 +486,7 @@ static int cancel_where(struct strait_queue *q, bool all, uint64_t user_data)
 	pthread_mutex_lock(&q->lock);
 	list_for_each_safe(it, tmp, &out) {
 		list_del(it);
-		complete(q, list_entry(it, struct entry, node));
+		queue_complete(q, list_entry(it, struct entry, node));
 	}
 	pthread_cond_broadcast(&q->done_cond);
 	pthread_mutex_unlock(&q->lock);

@@ -120,7 +120,10 @@ int nvme_status_errno(uint32_t status)
 {
 	const struct status *s = find(status);
 
-	if (!NVME_CODE(status))
+	/* Success that is to be retried later, or not at all, is none. */
+	if (!(status & ~NVME_MORE))
 		return 0;
+	if (!NVME_CODE(status))
+		return -EIO;
 	return s ? -s->err : -EIO;
 }

@@ -138,9 +138,10 @@ static int check_disk(const struct look *l, const char *disk)
 	int rc, err;
 
 	str_format(dir, sizeof(dir), "%s/block/%s", l->at->sys, disk);
-	rc = check_block(l, dir, disk);
+	/* Partitions first: who has one has the disk, too, and is known there by name. */
+	rc = check_partitions(l, dir, disk, &partitions);
 	if (!rc)
-		rc = check_partitions(l, dir, disk, &partitions);
+		rc = check_block(l, dir, disk);
 	if (rc)
 		return rc;
 	if (partitions) {

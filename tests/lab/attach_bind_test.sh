@@ -6,7 +6,7 @@
 drive=/dev/nvme0n1
 
 [ -e /dev/strait ] || skip_all "there is no /dev/strait"
-plan 23
+plan 26
 bdf=$(basename "$(readlink -f /sys/block/nvme0n1/device/device)")
 driver() { basename "$(readlink "/sys/bus/pci/devices/$bdf/driver")"; }
 wait_drive() {
@@ -48,6 +48,12 @@ check "one for swapping is refused" refused bind "$bdf"
 check "with what to do about that" grep -q "swapoff $drive" /tmp/out
 swapoff $drive
 dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
+printf 'n\np\n1\n\n+8M\nw\n' | fdisk $drive >/dev/null 2>&1
+check "one with partitions is refused" refused bind "$bdf"
+check "which is said" grep -q "$drive has .*partition" /tmp/out
+check "also when another device is named as well" refused bind "$bdf" --force "${bdf%?}7"
+dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
+blockdev --rereadpt $drive
 check "an empty one is taken without force" strait bind "${bdf#0000:}"
 if modprobe -a vfio_iommu_type1 vfio_pci 2>/dev/null && [ -d /sys/bus/pci/drivers/vfio-pci ]; then
 	check "and goes to VFIO" strait bind "$bdf" --driver vfio-pci

@@ -6,14 +6,13 @@
  * module gives one, and that all memory is back in the end; the kernel's log is looked at behind it.
  */
 #include "edu.h"
+#include "fuzz.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
 
 #define CALLS 50000
 #define FILE_CALLS 2500 /* on one file, before it is replaced */
-#define KEPT 16
 #define LEN MIB(1)
 
 /* What is mapped while it is freed, and allocated again. */
@@ -24,56 +23,14 @@ struct moving {
 	unsigned char *device, *host;
 };
 
-struct fuzz {
-	int ko, event;
-	char name[PCI_NAME];
-	uint64_t seed, calls, good;
-	_Atomic uint32_t *regions, *maps;
-	unsigned char *device, *host;
-	struct moving *moving;
-};
-
-static uint64_t below(struct fuzz *f, uint64_t n)
-{
-	return prng_below(&f->seed, n);
-}
-
-static uint64_t odd(struct fuzz *f)
-{
-	static const uint64_t edge[] = { 0,
-					 1,
-					 2,
-					 4095,
-					 4096,
-					 65536,
-					 INT32_MAX,
-					 UINT32_MAX,
-					 1ull << 40,
-					 INT64_MAX,
-					 1ull << 63,
-					 UINT64_MAX,
-					 UINT64_MAX - 4095 };
-
-	switch (below(f, 4)) {
-	case 0:
-		return prng_next(&f->seed);
-	case 1:
-		return prng_next(&f->seed) >> below(f, 64);
-	case 2:
-		return below(f, 64) * 4096;
-	default:
-		return edge[below(f, ARRAY_SIZE(edge))];
-	}
-}
-
-static uint32_t some(struct fuzz *f, _Atomic uint32_t *handles)
-{
-	return below(f, 8) ? atomic_load(&handles[below(f, KEPT)]) : (uint32_t)odd(f);
-}
+static int event;
+static char name[PCI_NAME];
+static _Atomic uint32_t regions[FUZZ_KEPT], maps[FUZZ_KEPT];
+static unsigned char *device, *host;
+static struct moving moving = { .dmabuf = -1 };
 
 union arg {
-	uint32_t size;
-	uint64_t words[32];
+	union fuzz_arg any;
 	struct strait_ioc_import import;
 	struct strait_ioc_release release;
 	struct strait_ioc_attach attach;
@@ -93,11 +50,11 @@ static void good_import(struct fuzz *f, struct strait_ioc_import *a)
 	a->address = below(f, 16) * 4096;
 	a->length = (below(f, 16) + 1) * 4096;
 	if (a->kind == STRAIT_IMPORT_DMABUF)
-		a->fd = atomic_load(&f->moving->dmabuf);
+		a->fd = atomic_load(&moving.dmabuf);
 	else
-		a->address += (uintptr_t)(a->kind == STRAIT_IMPORT_P2P ? below(f, 2) ? f->device : f->moving->device :
-					  below(f, 2)		       ? f->host :
-									 f->moving->host);
+		a->address += (uintptr_t)(a->kind == STRAIT_IMPORT_P2P ? below(f, 2) ? device : moving.device :
+					  below(f, 2)		       ? host :
+									 moving.host);
 }
 
 /* A call as it should be. */
@@ -110,11 +67,11 @@ static unsigned long good(struct fuzz *f, union arg *a)
 		good_import(f, &a->import);
 		return STRAIT_IOC_IMPORT;
 	case 3:
-		a->release = (struct strait_ioc_release){ .size = sizeof(a->release), .handle = some(f, f->regions) };
+		a->release = (struct strait_ioc_release){ .size = sizeof(a->release), .handle = some(f, regions) };
 		return STRAIT_IOC_RELEASE;
 	case 4:
 		a->attach = (struct strait_ioc_attach){ .size = sizeof(a->attach) };
-		str_copy(a->attach.pci, sizeof(a->attach.pci), f->name);
+		str_copy(a->attach.pci, sizeof(a->attach.pci), name);
 		return STRAIT_IOC_ATTACH;
 	case 5:
 	case 6:
@@ -122,23 +79,23 @@ static unsigned long good(struct fuzz *f, union arg *a)
 	case 8:
 		a->map = (struct strait_ioc_map){ .size = sizeof(a->map),
 						  .flags = (uint32_t)below(f, 3) + 1,
-						  .region = some(f, f->regions),
+						  .region = some(f, regions),
 						  .offset = below(f, 8) * 4096,
 						  .length = (below(f, 8) + 1) * 4096 };
 		return STRAIT_IOC_MAP;
 	case 9:
 	case 10:
-		a->mapping = (struct strait_ioc_mapping){ .size = sizeof(a->mapping), .handle = some(f, f->maps) };
+		a->mapping = (struct strait_ioc_mapping){ .size = sizeof(a->mapping), .handle = some(f, maps) };
 		return below(f, 4) ? STRAIT_IOC_UNMAP : STRAIT_IOC_MAPPED;
 	case 11:
 		a->runs = (struct strait_ioc_runs){ .size = sizeof(a->runs),
-						    .handle = some(f, f->maps),
+						    .handle = some(f, maps),
 						    .first = (uint32_t)below(f, 4),
 						    .count = (uint32_t)below(f, 64),
 						    .runs = (uintptr_t)runs_out };
 		return STRAIT_IOC_RUNS;
 	case 12:
-		a->irq = (struct strait_ioc_irq){ .size = sizeof(a->irq), .fd = below(f, 2) ? f->event : -1 };
+		a->irq = (struct strait_ioc_irq){ .size = sizeof(a->irq), .fd = below(f, 2) ? event : -1 };
 		return STRAIT_IOC_IRQ;
 	case 13:
 	case 14:
@@ -157,25 +114,15 @@ static unsigned long good(struct fuzz *f, union arg *a)
 
 static void one_call(struct fuzz *f)
 {
-	static const size_t room = sizeof(union arg);
-	union arg a = { .words = { 0 } };
+	union arg a = { .any = { .words = { 0 } } };
 	unsigned long cmd = good(f, &a);
-	int rc;
 
-	if (!below(f, 4))
-		a.words[below(f, 16)] = odd(f);
-	else if (!below(f, 8))
-		((uint32_t *)a.words)[below(f, 32)] = (uint32_t)odd(f);
-	if (!below(f, 64))
-		cmd = _IOC(_IOC_READ | _IOC_WRITE, STRAIT_IOC, below(f, 64), below(f, room));
-	if (a.size > room && below(f, 16))
-		a.size = (uint32_t)below(f, room + 1);
-	rc = ko_call(f->ko, cmd, below(f, 256) ? (void *)&a : (void *)(uintptr_t)odd(f));
-	f->good += !rc;
-	if (!rc && cmd == STRAIT_IOC_IMPORT)
-		atomic_store(&f->regions[below(f, KEPT)], a.import.handle);
-	if (!rc && cmd == STRAIT_IOC_MAP)
-		atomic_store(&f->maps[below(f, KEPT)], a.map.handle);
+	if (fuzz_call(f, &cmd, &a.any, 128))
+		return;
+	if (cmd == STRAIT_IOC_IMPORT)
+		keep(f, regions, a.import.handle);
+	if (cmd == STRAIT_IOC_MAP)
+		keep(f, maps, a.map.handle);
 }
 
 /* A mapping of registers, read if there is one. Reads of some of them have no effect. */
@@ -186,7 +133,7 @@ static void one_mmap(struct fuzz *f)
 	int prot = (int)below(f, 8);
 	volatile uint32_t *p;
 
-	p = mmap(NULL, len, prot, below(f, 8) ? MAP_SHARED : MAP_PRIVATE, f->ko, (off_t)(off & ~4095ull));
+	p = mmap(NULL, len, prot, below(f, 8) ? MAP_SHARED : MAP_PRIVATE, f->fd, (off_t)(off & ~4095ull));
 	if (p == MAP_FAILED)
 		return;
 	if (prot & PROT_READ)
@@ -233,55 +180,32 @@ static void *mover(void *arg)
 	return NULL;
 }
 
-static uint64_t from_env(const char *name, uint64_t value)
-{
-	return getenv(name) ? strtoull(getenv(name), NULL, 0) : value;
-}
-
 TEST_TIMEOUT(calls_nobody_would_make, 3000)
 {
-	uint64_t calls = from_env("ATTACH_FUZZ_CALLS", CALLS), seed = from_env("ATTACH_FUZZ_SEED", 1), before[2],
+	uint64_t calls = fuzz_env("ATTACH_FUZZ_CALLS", CALLS), seed = fuzz_env("ATTACH_FUZZ_SEED", 1), before[2],
 		 good = 0;
-	struct moving moving = { .gpu = gpu_open(), .dmabuf = -1 };
 	pthread_t moves;
-	unsigned char *host;
 	struct gpu_mem m;
-	char name[PCI_NAME];
-	int gpu = gpu_open(), event = (int)syscall(SYS_eventfd2, 0, 0);
+	int gpu = gpu_open();
 
+	event = (int)syscall(SYS_eventfd2, 0, 0);
 	close(ko_open());
 	pci_find(EDU_ID, name);
 	pci_bind(name, "strait");
 	gpu_all_free(gpu, before);
 	m = gpu_alloc(gpu, PLAIN, LEN);
+	device = m.p;
 	host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	moving.gpu = gpu_open();
 	moving.device = mmap(NULL, LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	moving.host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_EQ(pthread_create(&moves, NULL, mover, &moving), 0);
-	for (uint64_t done = 0; done < calls;) {
-		_Atomic uint32_t regions[KEPT] = { 0 }, maps[KEPT] = { 0 };
-		struct fuzz f[2];
-		pthread_t thread[2];
+	for (uint64_t done = 0; done < calls; done += FILE_CALLS) {
 		int ko = ko_open();
 
-		for (unsigned int i = 0; i < 2; i++) {
-			f[i] = (struct fuzz){ .ko = ko,
-					      .event = event,
-					      .seed = seed++,
-					      .calls = min_u64(FILE_CALLS, calls - done) / 2 + 1,
-					      .regions = regions,
-					      .maps = maps,
-					      .device = m.p,
-					      .host = host,
-					      .moving = &moving };
-			str_copy(f[i].name, sizeof(f[i].name), name);
-			ASSERT_EQ(pthread_create(&thread[i], NULL, worker, &f[i]), 0);
-		}
-		for (unsigned int i = 0; i < 2; i++) {
-			ASSERT_EQ(pthread_join(thread[i], NULL), 0);
-			done += f[i].calls;
-			good += f[i].good;
-		}
+		memset(regions, 0, sizeof(regions));
+		memset(maps, 0, sizeof(maps));
+		good += fuzz_pair(ko, worker, FILE_CALLS, &seed, NULL);
 		close(ko);
 	}
 	atomic_store(&moving.stop, true);

@@ -1,14 +1,62 @@
 /* SPDX-License-Identifier: MIT */
 #include "nvme.h"
 
+#include <glob.h>
+
 static void show(void *arg, enum strait_log_level level, const char *text)
 {
 	printf("# %s\n", text);
 }
 
-void drive_bind(const char *backend, char name[PCI_NAME])
+/* The kernel's driver knows serial numbers: it has the drive now. */
+void drive_find(const char *serial, char name[PCI_NAME])
 {
-	pci_find(DRIVE_ID, name);
+	char text[64];
+	glob_t g;
+
+	name[0] = '\0';
+	ASSERT_EQ(glob("/sys/bus/pci/devices/*/nvme/nvme*/serial", 0, NULL, &g), 0);
+	for (size_t i = 0; i < g.gl_pathc && !name[0]; i++) {
+		ASSERT_OK(read_text(g.gl_pathv[i], text, sizeof(text)));
+		text[strcspn(text, " \n")] = '\0';
+		if (!strcmp(text, serial))
+			snprintf(name, PCI_NAME, "%.12s", g.gl_pathv[i] + strlen("/sys/bus/pci/devices/"));
+	}
+	globfree(&g);
+	if (!name[0])
+		SKIP("there is no drive %s", serial);
+}
+
+/* Its namespace 1, also where the kernel keeps several paths to one: "nvme3c3n1" is a path of nvme3n1. */
+static bool find_block(const char *name, char *path, size_t len)
+{
+	char pattern[128];
+	unsigned int n;
+	bool found = false;
+	glob_t g;
+
+	snprintf(pattern, sizeof(pattern), "/sys/bus/pci/devices/%s/nvme/nvme*/nvme*n1", name);
+	if (glob(pattern, 0, NULL, &g))
+		return false;
+	if (sscanf(strrchr(g.gl_pathv[0], '/'), "/nvme%u", &n) == 1) {
+		snprintf(path, len, "/dev/nvme%un1", n);
+		found = !access(path, F_OK);
+	}
+	globfree(&g);
+	return found;
+}
+
+void drive_to_kernel(const char *name, char *path, size_t len)
+{
+	pci_bind(name, "nvme");
+	pci_bind(name, NULL);
+	for (int i = 0; i < 500 && !find_block(name, path, len); i++)
+		sleep_ms(10);
+	ASSERT_TRUE(find_block(name, path, len));
+}
+
+static void bind_to(const char *backend, const char *name)
+{
 	if (!strncmp(backend, "vfio", 4)) {
 		if (system("modprobe -a vfio_iommu_type1 vfio_pci 2>/dev/null; test -d /sys/bus/pci/drivers/vfio-pci"))
 			SKIP("this kernel has no VFIO");
@@ -18,16 +66,19 @@ void drive_bind(const char *backend, char name[PCI_NAME])
 	pci_bind(name, !strncmp(backend, "vfio", 4) ? "vfio-pci" : "strait");
 }
 
+void drive_bind(const char *backend, char name[PCI_NAME])
+{
+	pci_find(DRIVE_ID, name);
+	bind_to(backend, name);
+}
+
 void drive_give_back(void)
 {
-	char name[PCI_NAME];
+	char name[PCI_NAME], path[32];
 
 	pci_find(DRIVE_ID, name);
-	pci_bind(name, "nvme");
-	pci_bind(name, NULL);
-	for (int i = 0; i < 500 && access("/dev/nvme0n1", F_OK); i++)
-		sleep_ms(10);
-	ASSERT_EQ(access("/dev/nvme0n1", F_OK), 0);
+	drive_to_kernel(name, path, sizeof(path));
+	ASSERT_STREQ(path, "/dev/nvme0n1");
 }
 
 void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns)
@@ -37,6 +88,14 @@ void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns)
 
 void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags)
 {
+	char name[PCI_NAME];
+
+	pci_find(DRIVE_ID, name);
+	drive_open_named(d, name, w, timeout_ns, flags);
+}
+
+void drive_open_named(struct drive *d, const char *name, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags)
+{
 	struct strait_context_opts co = { .size = sizeof(co), .log = show, .log_level = STRAIT_LOG_WARN };
 	struct strait_nvme_opts o = { .size = sizeof(o), .backend = w->backend, .entries = 128, .queues = 2 };
 	const char *no = getenv("LAB_NO_TRANSLATION");
@@ -45,7 +104,8 @@ void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeou
 	if (no && *no)
 		SKIP("%s", no);
 	memset(d, 0, sizeof(*d));
-	drive_bind(w->backend, d->name);
+	snprintf(d->name, sizeof(d->name), "%s", name);
+	bind_to(w->backend, d->name);
 	ASSERT_OK(strait_context_open(&co, &d->ctx));
 	if (strait_device_find(d->ctx, w->device, &d->dev) || strait_device_find(d->ctx, "vgpu:0", &gpu))
 		SKIP("there is no device %s", w->device);

@@ -44,8 +44,14 @@ struct drive {
 void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns);
 /* With STRAIT_NVME_* beside those of the way. */
 void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
+/* Another drive than the first. */
+void drive_open_named(struct drive *d, const char *name, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
 void drive_close(struct drive *d);
-/* To the kernel's driver; waits for the block device. */
+/* The drive with that serial number, which is the kernel's now. Skips the test where there is none. */
+void drive_find(const char *serial, char name[PCI_NAME]);
+/* A drive to the kernel's driver; waits for the block device of its namespace 1. */
+void drive_to_kernel(const char *name, char *path, size_t len);
+/* The first drive likewise: /dev/nvme0n1. */
 void drive_give_back(void);
 void drive_bind(const char *backend, char name[PCI_NAME]);
 struct strait_region *drive_region(struct drive *d, size_t len);

@@ -2,34 +2,11 @@
 /* Drives of other kinds: limits, blocks, namespaces; errors, one that takes too long, one that is removed. */
 #include "nvme.h"
 
-#include <glob.h>
 #include <pthread.h>
 
 static void show(void *arg, enum strait_log_level level, const char *text)
 {
 	printf("# %s\n", text);
-}
-
-/* The drive with that serial number, bound; the kernel's driver knows them. */
-static void find_serial(const char *serial, char name[PCI_NAME])
-{
-	char text[64], path[320];
-	glob_t g;
-
-	name[0] = '\0';
-	ASSERT_EQ(glob("/sys/bus/pci/devices/*/nvme/nvme*/serial", 0, NULL, &g), 0);
-	for (size_t i = 0; i < g.gl_pathc && !name[0]; i++) {
-		ASSERT_OK(read_text(g.gl_pathv[i], text, sizeof(text)));
-		text[strcspn(text, " \n")] = '\0';
-		if (!strcmp(text, serial))
-			snprintf(name, PCI_NAME, "%.12s", g.gl_pathv[i] + strlen("/sys/bus/pci/devices/"));
-	}
-	globfree(&g);
-	if (!name[0])
-		SKIP("there is no drive %s", serial);
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", name);
-	ASSERT_EQ(access(path, F_OK), 0);
-	pci_bind(name, "strait");
 }
 
 struct odd {
@@ -49,7 +26,8 @@ static void odd_open(struct odd *o, const char *serial, const struct strait_nvme
 
 	opts.size = sizeof(opts);
 	close(ko_open());
-	find_serial(serial, o->name);
+	drive_find(serial, o->name);
+	pci_bind(o->name, "strait");
 	ASSERT_OK(strait_context_open(&co, &o->ctx));
 	if (strait_device_find(o->ctx, "vgpu:0", &o->gpu))
 		SKIP("there is no GPU");
@@ -104,6 +82,7 @@ static const struct kind {
 	{ "mdts0", 1, MIB(1), 64, 512, 0 },
 	{ "mdts3", 1, KIB(32), 64, 512, 0 },
 	{ "mdts3", 1, KIB(32), 64, 512, STRAIT_NVME_NO_SGL | STRAIT_NVME_NO_SHADOW },
+	{ "mdts7", 1, KIB(512), 64, 512, 0 },
 	{ "lba4096", 1, KIB(512), 64, 4096, 0 },
 	{ "lba4096", 1, KIB(512), 64, 4096, STRAIT_NVME_INTERRUPTS },
 	{ "few", 1, KIB(512), 1, 512, 0 },

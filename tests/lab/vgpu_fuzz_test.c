@@ -5,64 +5,16 @@
  * which. Nothing is asked of the answers but that the driver gives one, and that all memory is
  * back in the end; the kernel's log is looked at behind it.
  */
+#include "fuzz.h"
 #include "vgpu.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #define CALLS 50000
 #define FILE_CALLS 4000 /* on one file, before it is replaced */
-#define KEPT 64
 
-struct fuzz {
-	int fd;
-	uint64_t seed, calls, by_result[2];
-	_Atomic uint32_t *handles;
-	char *room;
-	pthread_barrier_t *start;
-};
-
-static uint64_t below(struct fuzz *f, uint64_t n)
-{
-	return prng_below(&f->seed, n);
-}
-
-/* A number somebody might trip over. */
-static uint64_t odd(struct fuzz *f)
-{
-	static const uint64_t edge[] = { 0,
-					 1,
-					 4095,
-					 4096,
-					 4097,
-					 PAGE - 1,
-					 PAGE,
-					 PAGE + 1,
-					 INT32_MAX,
-					 UINT32_MAX,
-					 1ull << 40,
-					 INT64_MAX,
-					 1ull << 63,
-					 UINT64_MAX,
-					 UINT64_MAX - 4095,
-					 UINT64_MAX - PAGE + 1 };
-
-	switch (below(f, 4)) {
-	case 0:
-		return prng_next(&f->seed);
-	case 1:
-		return prng_next(&f->seed) >> below(f, 64);
-	case 2:
-		return below(f, 64) * 4096;
-	default:
-		return edge[below(f, ARRAY_SIZE(edge))];
-	}
-}
-
-static uint32_t some_handle(struct fuzz *f)
-{
-	return below(f, 8) ? atomic_load(&f->handles[below(f, KEPT)]) : (uint32_t)odd(f);
-}
+static _Atomic uint32_t handles[FUZZ_KEPT];
+static pthread_barrier_t both;
 
 union arg {
 	uint32_t size;
@@ -75,6 +27,12 @@ union arg {
 	struct strait_vgpu_dmabuf_at at;
 	struct strait_vgpu_counters counters;
 };
+
+/* Where it maps things. */
+static char *room_of(const struct fuzz *f)
+{
+	return f->own;
+}
 
 /* A call as it should be. */
 static unsigned long good(struct fuzz *f, union arg *a)
@@ -92,22 +50,22 @@ static unsigned long good(struct fuzz *f, union arg *a)
 		return STRAIT_VGPU_ALLOC;
 	case 3:
 		a->free.size = sizeof(a->free);
-		a->free.handle = some_handle(f);
+		a->free.handle = some(f, handles);
 		return STRAIT_VGPU_FREE;
 	case 4:
 		a->dmabuf.size = sizeof(a->dmabuf);
-		a->dmabuf.handle = some_handle(f);
+		a->dmabuf.handle = some(f, handles);
 		a->dmabuf.fd_flags = O_CLOEXEC;
 		a->dmabuf.offset = below(f, 2) * 4096;
 		a->dmabuf.length = (1 + below(f, 15)) * 4096;
 		return STRAIT_VGPU_DMABUF;
 	case 5:
 		a->query.size = sizeof(a->query);
-		a->query.address = (uintptr_t)f->room + below(f, 8 * PAGE);
+		a->query.address = (uintptr_t)room_of(f) + below(f, 8 * PAGE);
 		return STRAIT_VGPU_QUERY;
 	case 6:
 		a->at.size = sizeof(a->at);
-		a->at.address = (uintptr_t)f->room + below(f, 16) * 4096;
+		a->at.address = (uintptr_t)room_of(f) + below(f, 16) * 4096;
 		a->at.length = (1 + below(f, 16)) * 4096;
 		a->at.identity = odd(f);
 		return STRAIT_VGPU_DMABUF_AT;
@@ -120,19 +78,19 @@ static unsigned long good(struct fuzz *f, union arg *a)
 /* Map what a handle names where the queries look, and touch it; it may be gone any time. */
 static void map_some(struct fuzz *f)
 {
-	uint64_t offset = (uint64_t)some_handle(f) << 40;
+	uint64_t offset = (uint64_t)some(f, handles) << 40;
 	size_t len = (1 + below(f, 8)) * PAGE;
 	volatile char *p;
 
 	if (!below(f, 8))
 		offset = odd(f) & ~4095ull;
-	p = mmap(f->room, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, f->fd, (off_t)offset);
+	p = mmap(room_of(f), len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, f->fd, (off_t)offset);
 	if (p == MAP_FAILED)
 		return;
 	p[below(f, len)] = 1;
 	if (below(f, 2)) {
 		(void)p[below(f, len)];
-		mprotect(f->room + PAGE, PAGE, PROT_READ);
+		mprotect(room_of(f) + PAGE, PAGE, PROT_READ);
 	}
 }
 
@@ -158,17 +116,17 @@ static void one(struct fuzz *f)
 			for (size_t i = 0; i < ARRAY_SIZE(a.words); i++)
 				a.words[i] = odd(f);
 		else
-			arg = below(f, 2) ? (void *)(uintptr_t)odd(f) : f->room + 8 * PAGE - 8;
+			arg = below(f, 2) ? (void *)(uintptr_t)odd(f) : room_of(f) + 8 * PAGE - 8;
 		break;
 	default:
 		break;
 	}
 	rc = ioctl(f->fd, cmd, arg);
-	f->by_result[rc < 0]++;
+	f->good += rc >= 0;
 	if (rc < 0 || arg != &a)
 		return;
 	if (cmd == STRAIT_VGPU_ALLOC)
-		atomic_store(&f->handles[below(f, KEPT)], a.alloc.handle);
+		keep(f, handles, a.alloc.handle);
 	else if (cmd == STRAIT_VGPU_DMABUF)
 		close(a.dmabuf.fd);
 	else if (cmd == STRAIT_VGPU_DMABUF_AT)
@@ -179,7 +137,7 @@ static void *run(void *arg)
 {
 	struct fuzz *f = arg;
 
-	pthread_barrier_wait(f->start);
+	pthread_barrier_wait(&both);
 	for (uint64_t i = 0; i < f->calls; i++) {
 		one(f);
 		if (!(i % 64))
@@ -188,49 +146,31 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static uint64_t number(const char *name, uint64_t fallback)
-{
-	const char *text = getenv(name);
-
-	return text && *text ? strtoull(text, NULL, 10) : fallback;
-}
-
 TEST_TIMEOUT(two_threads_on_one_file, 7200)
 {
-	uint64_t calls = number("VGPU_FUZZ_CALLS", CALLS), seed = number("VGPU_FUZZ_SEED", 1), done = 0;
+	uint64_t calls = fuzz_env("VGPU_FUZZ_CALLS", CALLS), seed = fuzz_env("VGPU_FUZZ_SEED", 1), done = 0;
 	int watch = gpu_open();
 	uint64_t before[2], good_calls = 0;
 
 	gpu_all_free(watch, before);
-	while (done < calls) {
-		_Atomic uint32_t handles[KEPT] = { 0 };
+	for (; done < calls; done += FILE_CALLS) {
 		int fd = gpu_open();
-		pthread_barrier_t start;
-		struct fuzz f[2];
-		pthread_t t[2];
+		void *room[2];
 
 		/*
 		 * A mapping that fails leaves a hole in a thread's room, where nothing may come to lie: both rooms and
 		 * both stacks are there before either begins.
 		 */
-		ASSERT_EQ(pthread_barrier_init(&start, NULL, 2), 0);
+		ASSERT_EQ(pthread_barrier_init(&both, NULL, 2), 0);
 		for (int i = 0; i < 2; i++) {
-			f[i] = (struct fuzz){ .fd = fd,
-					      .seed = seed + done * 2 + (uint64_t)i,
-					      .calls = min_u64(FILE_CALLS / 2, (calls - done + 1) / 2),
-					      .handles = handles,
-					      .start = &start };
-			f[i].room = mmap(NULL, 8 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-			ASSERT_TRUE(f[i].room != MAP_FAILED);
-			ASSERT_EQ(pthread_create(&t[i], NULL, run, &f[i]), 0);
+			room[i] = mmap(NULL, 8 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			ASSERT_TRUE(room[i] != MAP_FAILED);
 		}
-		for (int i = 0; i < 2; i++) {
-			ASSERT_EQ(pthread_join(t[i], NULL), 0);
-			ASSERT_EQ(munmap(f[i].room, 8 * PAGE), 0);
-			good_calls += f[i].by_result[0];
-			done += f[i].calls;
-		}
-		pthread_barrier_destroy(&start);
+		memset(handles, 0, sizeof(handles));
+		good_calls += fuzz_pair(fd, run, FILE_CALLS, &seed, room);
+		for (int i = 0; i < 2; i++)
+			ASSERT_EQ(munmap(room[i], 8 * PAGE), 0);
+		pthread_barrier_destroy(&both);
 		close(fd);
 	}
 	printf("# %llu calls, %llu of them went through\n", (unsigned long long)done, (unsigned long long)good_calls);

@@ -222,7 +222,7 @@ static int h2c2h(struct dma_cmd *c)
 		return code;
 	err = strait_region_compare(c->from, 0, c->to, 0, c->size, &where);
 	/* Two devices cannot compare between them. */
-	if (err == -EINVAL || err == -EOPNOTSUPP) {
+	if (err == -EXDEV || err == -EOPNOTSUPP) {
 		uint8_t *a = xcalloc(1, c->size), *b = xcalloc(1, c->size);
 
 		err = strait_region_copy_out(c->from, 0, a, c->size);

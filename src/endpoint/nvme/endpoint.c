@@ -134,41 +134,56 @@ static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev
 	return rc;
 }
 
-static uint64_t namespace_move(struct strait_endpoint *ep, struct endpoint_move *m)
+int namespace_prepare(struct namespace *n, const struct endpoint_move *m, struct nvme_job *job)
 {
-	struct namespace *n = to_namespace(ep);
-	struct nvme_job job = namespace_job(n, m->write);
-	const struct pci_ops *ops = n->ctrl->pci->ops;
-	uint64_t length, done;
-	struct hold h;
+	uint64_t length;
+	int rc = namespace_look(n, &length);
 
-	m->err = namespace_look(n, &length);
-	if (!m->err && !range_inside(m->offset, m->length, length))
-		m->err = -ENOSPC;
-	if (!m->err)
-		m->err = nvme_map_whole(n->ctrl, m->region, &job.map);
-	if (m->err)
-		return 0;
-	job.map_offset = m->region_offset;
-	job.offset = m->offset;
-	job.length = m->length;
-	job.deadline = m->deadline;
-	job.cancel = m->cancel;
-	if (m->write)
-		hold_take(n, &h, m->offset, m->length, false);
-	done = nvme_move(n->ctrl, &job);
-	if (m->write)
-		hold_drop(n, &h);
-	m->err = job.err;
-	m->device_status = (int32_t)job.nvme_status;
+	if (!rc && !range_inside(m->offset, m->length, length))
+		rc = -ENOSPC;
+	if (!rc)
+		rc = nvme_map_whole(n->ctrl, m->region, &job->map);
+	job->map_offset = m->region_offset;
+	job->offset = m->offset;
+	job->length = m->length;
+	job->deadline = m->deadline;
+	job->cancel = m->cancel;
+	return rc;
+}
+
+uint64_t namespace_moved(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_move *m,
+			 const struct nvme_job *job, uint64_t done)
+{
+	const struct pci_ops *ops = n->ctrl->pci->ops;
+
+	m->err = job->err;
+	m->device_status = (int32_t)job->nvme_status;
 	/* A drive whose write faulted may say that all is well. */
-	if (done && ops->mapping_check(n->ctrl->pci, atomic_load(&job.map->pm))) {
+	if (done && ops->mapping_check(n->ctrl->pci, atomic_load(&map->pm))) {
 		m->err = -ENODEV;
 		done = 0;
 		nvme_recover(nvme_queue_mine(n->ctrl)); /* it may not transfer any more, for anybody */
 	}
 	atomic_fetch_add_explicit(&n->direct_bytes, done, memory_order_relaxed);
 	return done;
+}
+
+static uint64_t namespace_move(struct strait_endpoint *ep, struct endpoint_move *m)
+{
+	struct namespace *n = to_namespace(ep);
+	struct nvme_job job = namespace_job(n, m->write);
+	uint64_t done;
+	struct hold h;
+
+	m->err = namespace_prepare(n, m, &job);
+	if (m->err)
+		return 0;
+	if (m->write)
+		hold_take(n, &h, m->offset, m->length, false);
+	done = nvme_move(n->ctrl, &job);
+	if (m->write)
+		hold_drop(n, &h);
+	return namespace_moved(n, job.map, m, &job, done);
 }
 
 static void namespace_destroy(struct strait_endpoint *ep)
@@ -196,6 +211,11 @@ static const struct endpoint_ops namespace_ops = {
 	.sync = namespace_sync,
 	.reach = namespace_reach,
 	.move = namespace_move,
+	.batch_open = namespace_batch_open,
+	.batch_start = namespace_batch_start,
+	.batch_reap = namespace_batch_reap,
+	.batch_wake = namespace_batch_wake,
+	.batch_close = namespace_batch_close,
 	.destroy = namespace_destroy,
 };
 
@@ -233,6 +253,7 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 		.can_move = true,
 		.dio_align = ns.info.lba_bytes,
 		.dio_mem_align = ctrl->sgl_bytes ? 1 : 4,
+		.flight_bytes = align_down(ctrl->max_transfer, ns.info.lba_bytes),
 	};
 	n->ctrl = ctrl;
 	n->nsid = nsid;

@@ -40,6 +40,8 @@ static inline struct namespace *to_namespace(struct strait_endpoint *ep)
 /* hold.c */
 void hold_take(struct namespace *n, struct hold *h, uint64_t off, uint64_t len, bool alone);
 void hold_drop(struct namespace *n, struct hold *h);
+/* For who does not want it alone: false if it had to wait. */
+bool hold_try(struct namespace *n, struct hold *h, uint64_t off, uint64_t len);
 
 /* bounce.c: any byte offset, by way of memory of the controller's own. */
 ssize_t namespace_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off);
@@ -48,5 +50,16 @@ ssize_t namespace_write(struct strait_endpoint *ep, enum way way, const void *bu
 /* endpoint.c: is it still there, and how long? A job on it. */
 int namespace_look(struct namespace *n, uint64_t *length);
 struct nvme_job namespace_job(const struct namespace *n, bool write);
+/* What @m says, for a job: its memory mapped. And when that is over, with @done bytes: how many of them are good. */
+int namespace_prepare(struct namespace *n, const struct endpoint_move *m, struct nvme_job *job);
+uint64_t namespace_moved(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_move *m,
+			 const struct nvme_job *job, uint64_t done);
+
+/* batch.c */
+int namespace_batch_open(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
+int namespace_batch_start(struct endpoint_batch *b, struct endpoint_flight *f);
+unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **over, unsigned int max);
+void namespace_batch_wake(struct endpoint_batch *b);
+void namespace_batch_close(struct endpoint_batch *b);
 
 #endif

@@ -12,6 +12,19 @@ static bool meets(const struct namespace *n, const struct hold *h)
 	return false;
 }
 
+bool hold_try(struct namespace *n, struct hold *h, uint64_t off, uint64_t len)
+{
+	bool free;
+
+	*h = (struct hold){ .start = off, .end = off + len };
+	pthread_mutex_lock(&n->lock);
+	free = !meets(n, h);
+	if (free)
+		list_add(&n->holds, &h->node);
+	pthread_mutex_unlock(&n->lock);
+	return free;
+}
+
 void hold_take(struct namespace *n, struct hold *h, uint64_t off, uint64_t len, bool alone)
 {
 	h->start = off;

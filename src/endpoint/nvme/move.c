@@ -64,12 +64,11 @@ static int stop_now(const struct nvme_job *job)
 	return job->deadline != UINT64_MAX && os_now_ns() >= job->deadline ? -ETIMEDOUT : 0;
 }
 
-/* One command more, with the lock of the queue held. */
-static int put_piece(struct strait_nvme_queue *q, struct flight *f, const struct nvme_job *job, uint64_t at, uint64_t n,
-		     uint64_t now)
+struct strait_nvme_command nvme_job_command(const struct nvme_job *job, uint64_t at, uint64_t n)
 {
 	uint64_t lba = (job->offset + at) >> job->lba_shift;
-	struct strait_nvme_command cmd = {
+
+	return (struct strait_nvme_command){
 		.opcode = job->write ? NVME_WRITE : NVME_READ,
 		.nsid = job->nsid,
 		.cdw10 = { (uint32_t)lba, (uint32_t)(lba >> 32), job->control | (uint32_t)((n >> job->lba_shift) - 1) },
@@ -78,6 +77,13 @@ static int put_piece(struct strait_nvme_queue *q, struct flight *f, const struct
 		.length = n,
 		.user_data = at,
 	};
+}
+
+/* One command more, with the lock of the queue held. */
+static int put_piece(struct strait_nvme_queue *q, struct flight *f, const struct nvme_job *job, uint64_t at, uint64_t n,
+		     uint64_t now)
+{
+	struct strait_nvme_command cmd = nvme_job_command(job, at, n);
 	int rc = nvme_dead(q->ctrl);
 
 	if (!rc)
@@ -122,12 +128,21 @@ static void fly(struct strait_nvme_queue *q, struct flight *f, const struct nvme
 	pthread_mutex_unlock(&q->lock);
 }
 
-static bool worth_retrying(uint32_t nvme_status)
+bool nvme_worth_retrying(uint32_t nvme_status)
 {
 	uint32_t code = NVME_CODE(nvme_status);
 
 	return !(nvme_status & NVME_DNR) &&
 	       (code == NVME_SC_NOT_READY || code == NVME_SC_INTERRUPTED || code == NVME_SC_TRANSIENT);
+}
+
+void nvme_job_say(const struct strait_nvme *ctrl, const struct nvme_job *job, uint64_t at)
+{
+	if (job->nvme_status && job->err)
+		log_warn(ctrl->log, "%s: namespace %u: %s of block %llu failed: %s%s (%#x)", ctrl->pci->name, job->nsid,
+			 job->write ? "write" : "read", (unsigned long long)((job->offset + at) >> job->lba_shift),
+			 nvme_status_name(job->nvme_status), job->nvme_status & NVME_DNR ? ", not to be retried" : "",
+			 job->nvme_status);
 }
 
 uint64_t nvme_move(struct strait_nvme *ctrl, struct nvme_job *job)
@@ -146,14 +161,10 @@ uint64_t nvme_move(struct strait_nvme *ctrl, struct nvme_job *job)
 		nvme_wait_locked(q, &end);
 		pthread_mutex_unlock(&q->lock);
 		at = f.bad_at;
-		if (!worth_retrying(f.nvme_status) || i + 1 == TRIES)
+		if (!nvme_worth_retrying(f.nvme_status) || i + 1 == TRIES)
 			job->err = f.err;
 		job->nvme_status = f.nvme_status;
 	}
-	if (job->nvme_status && job->err)
-		log_warn(ctrl->log, "%s: namespace %u: %s of block %llu failed: %s%s (%#x)", ctrl->pci->name, job->nsid,
-			 job->write ? "write" : "read", (unsigned long long)((job->offset + at) >> job->lba_shift),
-			 nvme_status_name(job->nvme_status), job->nvme_status & NVME_DNR ? ", not to be retried" : "",
-			 job->nvme_status);
+	nvme_job_say(ctrl, job, at);
 	return at;
 }

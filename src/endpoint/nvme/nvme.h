@@ -283,6 +283,12 @@ struct nvme_job {
 
 /* How many bytes from the start on are good. */
 uint64_t nvme_move(struct strait_nvme *ctrl, struct nvme_job *job);
+/* The command for @n bytes of it, from @at on. */
+struct strait_nvme_command nvme_job_command(const struct nvme_job *job, uint64_t at, uint64_t n);
+/* What the drive said of the block at @at, for the log, if anything was wrong. */
+void nvme_job_say(const struct strait_nvme *ctrl, const struct nvme_job *job, uint64_t at);
+/* May it go well the next time? */
+bool nvme_worth_retrying(uint32_t nvme_status);
 /* The queue of the calling thread. */
 struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl);
 
