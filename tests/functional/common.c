@@ -17,15 +17,23 @@ static inline uint64_t pattern_word(uint64_t index, uint64_t seed)
 }
 
 /* Not looked at by the instrumentation for threads, which would take most of the time of many a test. */
-__attribute__((no_sanitize("thread"))) void pattern(void *buf, uint64_t off, size_t len, uint64_t seed)
+__attribute__((no_sanitize("thread"))) static void pattern_words(uint64_t *words, size_t n, uint64_t index,
+								 uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		words[i] = pattern_word(index + i, seed);
+}
+
+void pattern(void *buf, uint64_t off, size_t len, uint64_t seed)
 {
 	unsigned char *p = buf;
+	uint64_t words[512];
 
 	while (len) {
-		uint64_t word = pattern_word(off / 8, seed);
-		size_t skip = off % 8, n = min_u64(8 - skip, len);
+		size_t skip = off % 8, n = min_u64(sizeof(words) - skip, len);
 
-		memcpy(p, (unsigned char *)&word + skip, n);
+		pattern_words(words, (skip + n + 7) / 8, off / 8, seed);
+		memcpy(p, (unsigned char *)words + skip, n);
 		p += n;
 		off += n;
 		len -= n;

@@ -46,7 +46,7 @@ static void begin(struct user *u, const struct shape *v, uint32_t flags)
 	u->region = rig_region(&u->r, v->device, REGION);
 	u->cpu = rig_cpu(u->region);
 	u->disk = u->r.model->disk[0];
-	rig_fill(u->disk, BYTES, 3);
+	prng_fill(u->disk, BYTES, 3);
 	ASSERT_OK(strait_nvme_endpoint(u->r.nvme, 1, flags, &u->ep));
 }
 
@@ -100,7 +100,7 @@ TEST_VARIANTS(any_bytes, struct shape, shapes)
 			at = align_down(at, 4096);
 			off = align_down(off, 4);
 		}
-		rig_fill(u.cpu, REGION, (uint64_t)i + 100);
+		prng_fill(u.cpu, REGION, (uint64_t)i + 100);
 		memcpy(mem, u.cpu, REGION);
 		if (write)
 			memcpy(disk + at, mem + off, len);
@@ -354,7 +354,7 @@ TEST_VARIANTS(edges_are_not_lost, struct shape, shapes)
 	struct user u;
 
 	begin(&u, v, 0);
-	rig_fill(u.cpu, REGION, 8);
+	prng_fill(u.cpu, REGION, 8);
 	for (unsigned int i = 0; i < WRITERS; i++) {
 		w[i] = (struct writer){ &u, i };
 		ASSERT_EQ(pthread_create(&t[i], NULL, write_stripes, &w[i]), 0);
@@ -406,7 +406,7 @@ TEST(two_namespaces)
 
 	rig_open(&r, &(struct model_config){ .namespaces = 2, .lba2 = 4096 }, &o);
 	region = rig_region(&r, "emu:0", MIB(1));
-	rig_fill(rig_cpu(region), MIB(1), 4);
+	prng_fill(rig_cpu(region), MIB(1), 4);
 	for (uint32_t i = 0; i < 2; i++)
 		ASSERT_OK(strait_nvme_endpoint(r.nvme, i + 1, 0, &ep[i]));
 	strait_nvme_close(r.nvme);

@@ -36,7 +36,7 @@ static void begin(struct user *u, const struct model_config *c)
 	u->data = rig_region(&u->r, "emu:0", MIB(1));
 	ASSERT_OK(strait_nvme_queue_open(u->r.nvme, NULL, &u->q));
 	ASSERT_OK(strait_nvme_map(u->r.nvme, u->data, 0, MIB(1), &u->map));
-	rig_fill(u->r.model->disk[0], MIB(8), 1);
+	prng_fill(u->r.model->disk[0], MIB(8), 1);
 	u->r.model->status = 0x4281;
 }
 
@@ -289,7 +289,7 @@ TEST(threads_and_resets)
 	pthread_t t[4];
 
 	rig_open(&rig, &(struct model_config){ .threaded = true }, &o);
-	rig_fill(rig.model->disk[0], MIB(8), 1);
+	prng_fill(rig.model->disk[0], MIB(8), 1);
 	region = rig_region(&rig, "emu:0", MIB(4));
 	ASSERT_OK(strait_nvme_endpoint(rig.nvme, 1, 0, &ep));
 	model_break(rig.model, MODEL_LOSE, 20, 1);

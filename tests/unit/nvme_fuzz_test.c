@@ -133,7 +133,7 @@ TEST_TIMEOUT(hostile_completions, 3600)
 				 .sgls = prng_below(&state, 3), .scattered = prng_below(&state, 2), .entries = 64 },
 			 &o);
 		r.ctx->log.level = STRAIT_LOG_ERROR;
-		rig_fill(r.model->disk[0], MIB(8), 5);
+		prng_fill(r.model->disk[0], MIB(8), 5);
 		region = rig_region(&r, "host", DEPTH * AREA);
 		ASSERT_OK(strait_nvme_queue_open(r.nvme, &qo, &q));
 		ASSERT_OK(strait_nvme_map(r.nvme, region, 0, DEPTH * AREA, &map));

@@ -103,8 +103,8 @@ TEST_VARIANTS(every_length_and_place, struct shape, shapes)
 		struct strait_nvme_result res;
 
 		n = n < lba ? lba : n;
-		rig_fill(u.cpu, DATA, (uint64_t)i);
-		rig_fill(u.r.model->disk[0] + at * lba, n, 1000 + (uint64_t)i);
+		prng_fill(u.cpu, DATA, (uint64_t)i);
+		prng_fill(u.r.model->disk[0] + at * lba, n, 1000 + (uint64_t)i);
 		memcpy(want, u.cpu, DATA);
 		if (!write)
 			memcpy(want + off, u.r.model->disk[0] + at * lba, n);
@@ -134,7 +134,7 @@ TEST_VARIANTS(many, struct shape, shapes)
 	struct user u;
 
 	begin(&u, v);
-	rig_fill(u.r.model->disk[0], MIB(8), 3);
+	prng_fill(u.r.model->disk[0], MIB(8), 3);
 	while (left || flying) {
 		unsigned int want = (unsigned int)min_u64(prng_below(&state, 64) + 1, left);
 		int done;
@@ -180,7 +180,7 @@ TEST(odd_addresses)
 
 	for (int i = 0; i < 2; i++) {
 		begin(&u, i ? &pieces : &any);
-		rig_fill(u.r.model->disk[0], KIB(64), 9);
+		prng_fill(u.r.model->disk[0], KIB(64), 9);
 		ASSERT_EQ(one(&u, rw(false, 0, 16, u.map, 13, 8192)).status, 0);
 		ASSERT_MEMEQ(u.cpu + 13, u.r.model->disk[0], 8192);
 		ASSERT_EQ(u.cpu[12], 0);
@@ -266,7 +266,7 @@ TEST(raw_data)
 	uint64_t run;
 
 	begin(&u, &plain);
-	rig_fill(u.r.model->disk[0], KIB(64), 9);
+	prng_fill(u.r.model->disk[0], KIB(64), 9);
 	cmd.flags = STRAIT_NVME_RAW_DATA;
 	ASSERT_OK(strait_nvme_bus(u.map, 8192, &cmd.prp[0], &run));
 	ASSERT_EQ(run, 4096);
