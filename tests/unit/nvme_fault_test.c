@@ -28,10 +28,10 @@ struct user {
 	struct strait_nvme_map *map;
 };
 
-static void begin(struct user *u, const struct model_config *c)
+/* @late: a command is to time out. A model without a thread answers all others at once. */
+static void begin(struct user *u, const struct model_config *c, bool late)
 {
-	/* A model without a thread answers at once or never. */
-	uint64_t timeout = c->threaded ? TIMEOUT * test_slow() : TIMEOUT / 3;
+	uint64_t timeout = late && !c->threaded ? TIMEOUT / 3 : TIMEOUT * test_slow();
 	struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = timeout };
 
 	rig_open(&u->r, c, &o);
@@ -92,7 +92,7 @@ TEST_VARIANTS(one_of_many, struct bad, bads)
 	struct user u;
 
 	for (int threaded = 0; threaded < 2; threaded++) {
-		begin(&u, &(struct model_config){ .threaded = threaded, .dbbuf = threaded });
+		begin(&u, &(struct model_config){ .threaded = threaded, .dbbuf = threaded }, v->aborts);
 		expect_works(&u);
 		model_break(u.r.model, v->fault, 5, v->count);
 		batch(&u, 16, r);
@@ -120,7 +120,7 @@ TEST(twice)
 	struct strait_nvme_result r[16];
 	struct user u;
 
-	begin(&u, &(struct model_config){ 0 });
+	begin(&u, &(struct model_config){ 0 }, false);
 	model_break(u.r.model, MODEL_TWICE, 5, 1);
 	batch(&u, 16, r);
 	for (int i = 0; i < 6; i++)
@@ -140,7 +140,7 @@ TEST(gone)
 	struct strait_endpoint *ep;
 	struct user u;
 
-	begin(&u, &(struct model_config){ 0 });
+	begin(&u, &(struct model_config){ 0 }, false);
 	ASSERT_OK(strait_nvme_endpoint(u.r.nvme, 1, 0, &ep));
 	model_break(u.r.model, MODEL_GONE, 5, 1000000);
 	batch(&u, 16, r);
@@ -165,7 +165,7 @@ TEST(does_not_stop)
 	struct user u;
 
 	for (int works = 1; works >= 0; works--) {
-		begin(&u, &(struct model_config){ 0 });
+		begin(&u, &(struct model_config){ 0 }, true);
 		u.r.model->never_idle = true;
 		u.r.model->reset_works = works;
 		model_break(u.r.model, MODEL_LOSE, 5, 1);
@@ -188,7 +188,7 @@ TEST(asked_for)
 {
 	struct user u;
 
-	begin(&u, &(struct model_config){ .dbbuf = true, .threaded = true });
+	begin(&u, &(struct model_config){ .dbbuf = true, .threaded = true }, false);
 	for (int i = 0; i < 5; i++) {
 		ASSERT_OK(strait_nvme_reset(u.r.nvme));
 		expect_works(&u);
@@ -204,7 +204,7 @@ TEST(region_closed_under_way)
 	struct strait_nvme_result r;
 	struct user u;
 
-	begin(&u, &(struct model_config){ 0 });
+	begin(&u, &(struct model_config){ 0 }, true);
 	model_break(u.r.model, MODEL_STALL, 0, 1);
 	cmd = rw(false, 0, 1, u.map, 0, 512);
 	ASSERT_EQ(strait_nvme_queue_submit(u.q, &cmd, 1), 1);
