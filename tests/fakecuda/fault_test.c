@@ -245,7 +245,8 @@ static void fail_all(const struct scenario *v, bool from_start)
 {
 	struct fake_usage before;
 	struct rig g = { .path = make_file("data", MIB(2), 1), .want = pattern_new(0, MIB(2), 1) };
-	unsigned int hits = 0, step = 1;
+	/* Slower builds take turns: each of the errors at other calls. */
+	unsigned int hits = 0, step = test_slow() > 4 ? 4 : test_slow() > 1 ? 2 : 1;
 	cu_context mine, now;
 
 	cuda_doubt_ns = 0;
@@ -257,7 +258,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 		/* Polling makes the number of calls differ: the end is where several in a row are not reached. */
 		unsigned int missed = 0;
 
-		for (unsigned int nth = 1; missed < 5 && nth < 400; nth += step) {
+		for (unsigned int nth = 1 + (unsigned int)k % step; missed < 5 && nth < 400; nth += step) {
 			bool hit = one_life(&g, v, nth, results[k].r, from_start);
 
 			hits += hit;
@@ -270,7 +271,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 			expect_usage(&before);
 		}
 	}
-	ASSERT_GT(hits, 10);
+	ASSERT_GT(hits * step, 10);
 	free(g.want);
 }
 

@@ -15,7 +15,7 @@ struct cu_stream_st {
 	struct list node;
 	cu_context ctx;
 	struct list works;
-	bool running, stop, destroyed, capturing, started;
+	bool running, stop, capturing, started;
 	uint64_t submitted, done;
 	unsigned int queue;
 	pthread_t thread;
@@ -24,13 +24,14 @@ struct cu_stream_st {
 struct cu_event_st {
 	struct list node;
 	cu_context ctx;
-	bool destroyed, recorded;
+	bool recorded;
 	cu_stream stream;
 	uint64_t turn; /* done when the stream has got so far */
 };
 
-/* Destroyed ones stay, so that their use is noticed. */
 static struct list streams = LIST_INIT(streams), events = LIST_INIT(events);
+/* Destroyed ones are kept apart, never to be given out again, so that their use is noticed. */
+static struct list dead_streams = LIST_INIT(dead_streams), dead_events = LIST_INIT(dead_events);
 
 static void *stream_thread(void *arg)
 {
@@ -82,9 +83,9 @@ static cu_stream stream_new(cu_context ctx)
 	return s;
 }
 
-static bool stream_known(cu_stream s)
+static bool is_among(struct list *all, cu_stream s)
 {
-	list_for_each(it, &streams)
+	list_for_each(it, all)
 		if (list_entry(it, struct cu_stream_st, node) == s)
 			return true;
 	return false;
@@ -102,8 +103,8 @@ cu_result stream_of(cu_stream s, cu_context *ctx, cu_stream *ret)
 			(*ctx)->default_stream = stream_new(*ctx);
 		s = (*ctx)->default_stream;
 	}
-	if (!stream_known(s) || s->destroyed) {
-		violation("a stream is used that %s", stream_known(s) ? "was destroyed" : "is none");
+	if (!is_among(&streams, s)) {
+		violation("a stream is used that %s", is_among(&dead_streams, s) ? "was destroyed" : "is none");
 		return CU_INVALID_HANDLE;
 	}
 	if (s->ctx != *ctx) {
@@ -149,23 +150,36 @@ cu_result stream_submit(cu_stream s, work_fn *fn, const void *args, size_t len, 
 	return r;
 }
 
+/* For what was submitted until now. Streams may be destroyed meanwhile: they finish their work all the same. */
 void streams_wait(cu_context ctx, int device)
 {
+	struct {
+		cu_stream s;
+		uint64_t turn;
+	} *busy = NULL;
+	size_t n = 0;
+
 	list_for_each(it, &streams) {
 		cu_stream s = list_entry(it, struct cu_stream_st, node);
 
-		if (s->destroyed || (ctx ? s->ctx != ctx : s->ctx->device != device))
+		if ((ctx ? s->ctx != ctx : s->ctx->device != device) || s->done >= s->submitted)
 			continue;
-		while (s->done < s->submitted)
-			pthread_cond_wait(&fake_changed, &fake_lock);
+		busy = realloc(busy, (n + 1) * sizeof(*busy));
+		busy[n].s = s;
+		busy[n++].turn = s->submitted;
 	}
+	for (size_t i = 0; i < n; i++)
+		while (busy[i].s->done < busy[i].turn)
+			pthread_cond_wait(&fake_changed, &fake_lock);
+	free(busy);
 }
 
 /* Lets the thread end; with the lock held, dropped meanwhile. */
 static void stream_end(cu_stream s)
 {
 	s->stop = true;
-	s->destroyed = true;
+	list_del(&s->node);
+	list_add_tail(&dead_streams, &s->node);
 	pthread_cond_broadcast(&fake_changed);
 	if (!s->started)
 		return;
@@ -175,26 +189,34 @@ static void stream_end(cu_stream s)
 	pthread_mutex_lock(&fake_lock);
 }
 
+static cu_stream stream_in(cu_context ctx)
+{
+	list_for_each(it, &streams)
+		if (list_entry(it, struct cu_stream_st, node)->ctx == ctx)
+			return list_entry(it, struct cu_stream_st, node);
+	return NULL;
+}
+
+static void event_end(cu_event e)
+{
+	list_del(&e->node);
+	list_add_tail(&dead_events, &e->node);
+	usage.events--;
+}
+
 void streams_context_gone(cu_context ctx)
 {
-	list_for_each(it, &streams) {
-		cu_stream s = list_entry(it, struct cu_stream_st, node);
+	cu_stream s;
 
-		if (s->ctx != ctx || s->destroyed)
-			continue;
+	while ((s = stream_in(ctx))) {
 		if (s != ctx->default_stream)
 			usage.streams--;
 		stream_end(s);
 	}
 	ctx->default_stream = NULL;
-	list_for_each(it, &events) {
-		cu_event e = list_entry(it, struct cu_event_st, node);
-
-		if (e->ctx == ctx && !e->destroyed) {
-			e->destroyed = true;
-			usage.events--;
-		}
-	}
+	list_for_each_safe(it, tmp, &events)
+		if (list_entry(it, struct cu_event_st, node)->ctx == ctx)
+			event_end(list_entry(it, struct cu_event_st, node));
 }
 
 cu_result cuStreamCreate(cu_stream *s, unsigned int flags)
@@ -220,7 +242,7 @@ cu_result cuStreamDestroy_v2(cu_stream s)
 	cu_result r = inject(__func__);
 
 	pthread_mutex_lock(&fake_lock);
-	if (!stream_known(s) || s->destroyed) {
+	if (!is_among(&streams, s)) {
 		violation("a stream is destroyed that was not there");
 		r = CU_INVALID_HANDLE;
 	} else {
@@ -268,7 +290,7 @@ cu_result cuStreamGetCtx(cu_stream s, cu_context *ctx)
 
 	MAY_FAIL();
 	pthread_mutex_lock(&fake_lock);
-	if (!stream_known(s) || s->destroyed)
+	if (!is_among(&streams, s))
 		r = CU_INVALID_HANDLE;
 	else
 		*ctx = s->ctx;
@@ -302,13 +324,9 @@ void fake_set_capturing(cu_stream s, bool on)
 /* With the lock held. */
 static cu_result event_of(cu_event e)
 {
-	list_for_each(it, &events) {
-		if (list_entry(it, struct cu_event_st, node) != e)
-			continue;
-		if (!e->destroyed)
+	list_for_each(it, &events)
+		if (list_entry(it, struct cu_event_st, node) == e)
 			return e->ctx->alive ? e->ctx->sticky : CU_CONTEXT_IS_DESTROYED;
-		break;
-	}
 	violation("an event is used that is not there");
 	return CU_INVALID_HANDLE;
 }
@@ -339,10 +357,8 @@ cu_result cuEventDestroy_v2(cu_event e)
 
 	pthread_mutex_lock(&fake_lock);
 	has = event_of(e);
-	if (has != CU_INVALID_HANDLE) {
-		e->destroyed = true;
-		usage.events--;
-	}
+	if (has != CU_INVALID_HANDLE)
+		event_end(e);
 	pthread_mutex_unlock(&fake_lock);
 	return r ? r : has;
 }

@@ -885,7 +885,10 @@ def signals_end_it_cleanly():
         for number in (signal.SIGINT, signal.SIGTERM):
             run = subprocess.Popen([STRAIT, 'bench', 'file', f'{path}/f', '--size', '4M', '--seconds', '60'],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            time.sleep(0.5 * SLOW)
+            limit = time.monotonic() + 10 * SLOW
+            while not os.listdir(path) and time.monotonic() < limit:
+                time.sleep(0.01)
+            time.sleep(0.1)
             expect(run.poll() is None, 'it runs')
             run.send_signal(number)
             _, err = run.communicate(timeout=10 * SLOW)

@@ -17,15 +17,23 @@ static inline uint64_t pattern_word(uint64_t index, uint64_t seed)
 }
 
 /* Not looked at by the instrumentation for threads, which would take most of the time of many a test. */
-__attribute__((no_sanitize("thread"))) void pattern(void *buf, uint64_t off, size_t len, uint64_t seed)
+__attribute__((no_sanitize("thread"))) static void pattern_words(uint64_t *words, size_t n, uint64_t index,
+								 uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		words[i] = pattern_word(index + i, seed);
+}
+
+void pattern(void *buf, uint64_t off, size_t len, uint64_t seed)
 {
 	unsigned char *p = buf;
+	uint64_t words[512];
 
 	while (len) {
-		uint64_t word = pattern_word(off / 8, seed);
-		size_t skip = off % 8, n = min_u64(8 - skip, len);
+		size_t skip = off % 8, n = min_u64(sizeof(words) - skip, len);
 
-		memcpy(p, (unsigned char *)&word + skip, n);
+		pattern_words(words, (skip + n + 7) / 8, off / 8, seed);
+		memcpy(p, (unsigned char *)words + skip, n);
 		p += n;
 		off += n;
 		len -= n;
@@ -100,13 +108,27 @@ uint64_t file_length(const char *path)
 	return (uint64_t)st.st_size;
 }
 
+/* Compared in pieces of so much: memory that is new each time is what costs most, and more so under instrumentation. */
+#define PIECE MIB(1)
+
+static void expect_piece(const void *have, const void *want, size_t at, size_t len)
+{
+	if (memcmp(have, want, len)) {
+		fprintf(stderr, "in the piece that begins at %zu:\n", at);
+		ASSERT_MEMEQ(have, want, len);
+	}
+}
+
 void file_expect(const char *path, uint64_t off, const void *want, size_t len)
 {
-	void *buf = malloc(len ? len : 1);
+	char *buf = malloc(min_u64(max_u64(len, 1), PIECE));
 
 	ASSERT_TRUE(buf);
-	read_at(path, buf, len, off);
-	ASSERT_MEMEQ(buf, want, len);
+	for (size_t at = 0, n; at < len; at += n) {
+		n = min_u64(len - at, PIECE);
+		read_at(path, buf, n, off + at);
+		expect_piece(buf, (const char *)want + at, at, n);
+	}
 	free(buf);
 }
 
@@ -259,25 +281,33 @@ void region_put_bytes(struct strait_region *r, uint64_t off, const void *buf, si
 
 void region_expect(struct strait_region *r, uint64_t off, const void *want, size_t len)
 {
-	void *buf = malloc(len ? len : 1);
+	char *buf = malloc(min_u64(max_u64(len, 1), PIECE));
 
 	ASSERT_TRUE(buf);
-	ASSERT_OK(strait_region_copy_out(r, off, buf, len));
-	ASSERT_MEMEQ(buf, want, len);
+	for (size_t at = 0, n; at < len; at += n) {
+		n = min_u64(len - at, PIECE);
+		ASSERT_OK(strait_region_copy_out(r, off + at, buf, n));
+		expect_piece(buf, (const char *)want + at, at, n);
+	}
 	free(buf);
 }
 
 void region_expect_byte(struct strait_region *r, uint64_t off, uint8_t value, size_t len)
 {
-	unsigned char *buf = malloc(len ? len : 1);
+	unsigned char *buf = malloc(min_u64(max_u64(len, 1), PIECE));
 
 	ASSERT_TRUE(buf);
-	ASSERT_OK(strait_region_copy_out(r, off, buf, len));
-	/* All are the same if each is what the next one is. */
-	if (len && (buf[0] != value || memcmp(buf, buf + 1, len - 1)))
-		for (size_t i = 0; i < len; i++)
+	for (size_t at = 0, n; at < len; at += n) {
+		n = min_u64(len - at, PIECE);
+		ASSERT_OK(strait_region_copy_out(r, off + at, buf, n));
+		/* All are the same if each is what the next one is. */
+		if (buf[0] == value && !memcmp(buf, buf + 1, n - 1))
+			continue;
+		for (size_t i = 0; i < n; i++)
 			if (buf[i] != value)
-				FAIL("byte %zu of the region is 0x%02x, not 0x%02x", (size_t)off + i, buf[i], value);
+				FAIL("byte %zu of the region is 0x%02x, not 0x%02x", (size_t)off + at + i, buf[i],
+				     value);
+	}
 	free(buf);
 }
 

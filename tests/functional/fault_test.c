@@ -172,6 +172,11 @@ static void check_read(struct rig *g, uint64_t len, const struct strait_result *
 	ASSERT_MEMEQ(g->buf, g->old + OFF, res->bytes);
 	if (g->host || !whose)
 		return;
+	/* All of the rest is what it was if its first byte is, and each is as the next one. */
+	if (res->bytes == LONG_LEN ||
+	    (g->buf[res->bytes] == FILL &&
+	     !memcmp(g->buf + res->bytes, g->buf + res->bytes + 1, LONG_LEN - res->bytes - 1)))
+		return;
 	for (uint64_t i = res->bytes; i < LONG_LEN; i++)
 		if (g->buf[i] != FILL)
 			FAIL("byte %llu was touched, %llu are good, status %d", (unsigned long long)i,
@@ -279,7 +284,9 @@ static unsigned int all_rets(const struct mode *m, const struct fault *f, uint32
 	unsigned int calls = 0;
 
 	for (size_t i = 0; i < rets && (!i || f->rets[i]); i++) {
-		calls += every_place(m, f, f->rets[i], op, how, LONG_LEN - 10, false);
+		/* What differs between errors is looked at without instrumentation. */
+		if (!i || test_slow() == 1)
+			calls += every_place(m, f, f->rets[i], op, how, LONG_LEN - 10, false);
 		calls += every_place(m, f, f->rets[i], op, how, SHORT_LEN, true);
 	}
 	return calls;

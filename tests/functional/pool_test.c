@@ -57,19 +57,19 @@ static const struct size {
 /* A pool of a single chunk is enough for any number of transfers of any kind. */
 TEST_VARIANTS_TIMEOUT(many_transfers_share_a_pool, struct size, pools, 120)
 {
-	enum { THREADS = 64 };
+	const int threads = test_slow() > 4 ? 24 : 64;
 	struct strait_context_opts opts = {
 		.size = sizeof(opts), .pool_bytes = v->pool, .chunk_bytes = v->chunk, .flags = v->flags, .threads = 4
 	};
 	struct share s = { .ctx = context_new(&opts), .pool = v->pool ? max_u64(v->pool, v->chunk) : GIB(1) };
-	pthread_t t[THREADS];
+	pthread_t t[64];
 
 	s.path = strdup(make_file("in", LEN, 1));
 	s.want = pattern_new(0, LEN, 1);
 	evict(s.path, 0, LEN / 2);
-	for (int i = 0; i < THREADS; i++)
+	for (int i = 0; i < threads; i++)
 		thread_start(&t[i], all_kinds, &s);
-	for (int i = 0; i < THREADS; i++)
+	for (int i = 0; i < threads; i++)
 		thread_join(t[i]);
 	ASSERT_GT(stats_of(s.ctx).pool_bytes, 0);
 	if (v->chunk)
@@ -89,7 +89,7 @@ static const struct size few_chunks[] = {
 /* A file much longer than the pool takes no more memory than the pool. */
 TEST_VARIANTS(memory_is_bounded, struct size, few_chunks)
 {
-	const uint64_t len = GIB(1);
+	const uint64_t len = MIB(256);
 	struct strait_context_opts opts = {
 		.size = sizeof(opts), .pool_bytes = v->pool, .chunk_bytes = v->chunk, .flags = v->flags
 	};

@@ -60,18 +60,42 @@ void test_register(const char *name, const char *variant, test_fn *fn, const voi
 	t->seconds = seconds;
 }
 
-uint64_t prng_next(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+#define PRNG_STEP 0x9e3779b97f4a7c15u
 
+static inline uint64_t prng_mix(uint64_t z)
+{
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
 	return z ^ (z >> 31);
 }
 
+uint64_t prng_next(uint64_t *state)
+{
+	return prng_mix(*state += PRNG_STEP);
+}
+
 uint64_t prng_below(uint64_t *state, uint64_t n)
 {
 	return prng_next(state) % n;
+}
+
+/* Not looked at by the instrumentation for threads: a buffer of the caller's own. */
+__attribute__((no_sanitize("thread"))) static void prng_words(uint64_t *words, size_t n, uint64_t *state)
+{
+	for (size_t i = 0; i < n; i++)
+		words[i] = prng_mix(*state += PRNG_STEP);
+}
+
+void prng_fill(void *buf, size_t len, uint64_t seed)
+{
+	uint64_t words[512];
+	unsigned char *p = buf;
+
+	for (size_t n; len; p += n, len -= n) {
+		n = len < sizeof(words) ? len : sizeof(words);
+		prng_words(words, (n + 7) / 8, &seed);
+		memcpy(p, words, n);
+	}
 }
 
 unsigned int test_slow(void)

@@ -93,6 +93,8 @@ unsigned int test_slow(void);
 /* Numbers that look random and are the same in every run. */
 uint64_t prng_next(uint64_t *state);
 uint64_t prng_below(uint64_t *state, uint64_t n);
+/* @len bytes of them, by a seed of their own. Fast under any instrumentation. */
+void prng_fill(void *buf, size_t len, uint64_t seed);
 
 /* Behind the macros. */
 typedef void test_fn(const void *variant);

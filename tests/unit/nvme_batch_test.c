@@ -22,7 +22,7 @@ static void begin(struct user *u, const struct model_config *c, const struct str
 	u->region = rig_region(&u->r, device, MIB(1));
 	u->cpu = rig_cpu(u->region);
 	u->disk = u->r.model->disk[0];
-	rig_fill(u->disk, MIB(8), 3);
+	prng_fill(u->disk, MIB(8), 3);
 	ASSERT_OK(strait_nvme_endpoint(u->r.nvme, 1, 0, &u->ep));
 	ASSERT_OK(strait_queue_open(u->r.ctx, NULL, &u->q));
 	/* The pair is tried, so that every command from now on is one of the test's. */
@@ -130,7 +130,7 @@ TEST_VARIANTS(mixed, struct kind, kinds)
 	for (int round = 0; round < 20; round++) {
 		uint32_t op = round & 1 ? STRAIT_READ : STRAIT_WRITE;
 
-		rig_fill(u.cpu, MIB(1), (uint32_t)(100 + round));
+		prng_fill(u.cpu, MIB(1), (uint32_t)(100 + round));
 		for (unsigned int i = 0; i < PARTS; i++) {
 			uint64_t at = prng_below(&state, PART - 1), len = prng_below(&state, PART - at) + 1;
 
@@ -210,7 +210,7 @@ TEST(two_endpoints)
 
 	begin(&u, &(struct model_config){ .namespaces = 2, .threaded = true }, &(struct strait_nvme_opts){ 0 },
 	      "emu:0");
-	rig_fill(u.r.model->disk[1], MIB(1), 9);
+	prng_fill(u.r.model->disk[1], MIB(1), 9);
 	ASSERT_OK(strait_nvme_endpoint(u.r.nvme, 2, 0, &second));
 	for (unsigned int round = 0; round < 20; round++) {
 		for (unsigned int i = 0; i < 64; i++) {

@@ -77,18 +77,6 @@ __attribute__((unused)) static uint8_t *rig_cpu(struct strait_region *region)
 	return cpu;
 }
 
-__attribute__((unused)) static void rig_fill(void *buf, size_t len, uint64_t seed)
-{
-	uint8_t *p = buf;
-
-	seed = seed * 2654435761u + 1;
-	for (size_t i = 0; i < len; i++) {
-		if (i % 8 == 0)
-			prng_next(&seed);
-		p[i] = (uint8_t)(seed >> (8 * (i % 8)));
-	}
-}
-
 __attribute__((unused)) static struct strait_nvme_info rig_info(struct rig *r)
 {
 	struct strait_nvme_info info = { .size = sizeof(info) };

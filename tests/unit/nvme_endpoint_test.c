@@ -46,7 +46,7 @@ static void begin(struct user *u, const struct shape *v, uint32_t flags)
 	u->region = rig_region(&u->r, v->device, REGION);
 	u->cpu = rig_cpu(u->region);
 	u->disk = u->r.model->disk[0];
-	rig_fill(u->disk, BYTES, 3);
+	prng_fill(u->disk, BYTES, 3);
 	ASSERT_OK(strait_nvme_endpoint(u->r.nvme, 1, flags, &u->ep));
 }
 
@@ -79,7 +79,22 @@ static struct strait_result move(struct user *u, uint32_t op, uint64_t at, uint6
 	return res;
 }
 
-/* Any offset and length both ways: all of it, and nothing beside it. */
+/* More than a block on either side. */
+#define AROUND 8192u
+
+struct window {
+	uint64_t at, len;
+};
+
+/* A range and what is around it, of @all bytes. */
+static struct window around(uint64_t at, uint64_t len, uint64_t all)
+{
+	uint64_t start = at > AROUND ? at - AROUND : 0;
+
+	return (struct window){ start, min_u64(at + len + AROUND, all) - start };
+}
+
+/* Any offset and length both ways: all of it, and nothing beside it; what is further away now and then. */
 TEST_VARIANTS(any_bytes, struct shape, shapes)
 {
 	static const uint64_t edges[] = { 0, 1, 3, 4, 511, 512, 513, 4095, 4096, 4097, 65536, 131072, 131073, 1048576 };
@@ -90,9 +105,11 @@ TEST_VARIANTS(any_bytes, struct shape, shapes)
 	ASSERT_TRUE(disk && mem);
 	begin(&u, v, 0);
 	memcpy(disk, u.disk, BYTES);
+	memcpy(mem, u.cpu, REGION);
 	for (int i = 0; i < 120; i++) {
 		uint64_t len = i < 60 ? edges[prng_below(&state, ARRAY_SIZE(edges))] : prng_below(&state, MIB(1) / 2);
 		uint64_t at = prng_below(&state, BYTES - len), off = prng_below(&state, REGION - len);
+		struct window in_mem, on_disk;
 		struct strait_result res;
 		bool write = prng_below(&state, 2);
 
@@ -100,8 +117,10 @@ TEST_VARIANTS(any_bytes, struct shape, shapes)
 			at = align_down(at, 4096);
 			off = align_down(off, 4);
 		}
-		rig_fill(u.cpu, REGION, (uint64_t)i + 100);
-		memcpy(mem, u.cpu, REGION);
+		in_mem = around(off, len, REGION);
+		on_disk = around(at, len, BYTES);
+		prng_fill(u.cpu + in_mem.at, in_mem.len, (uint64_t)i + 100);
+		memcpy(mem + in_mem.at, u.cpu + in_mem.at, in_mem.len);
 		if (write)
 			memcpy(disk + at, mem + off, len);
 		else
@@ -109,8 +128,12 @@ TEST_VARIANTS(any_bytes, struct shape, shapes)
 		res = move(&u, write, at, off, len);
 		ASSERT_EQ(res.status, 0);
 		ASSERT_EQ(res.bytes, len);
-		ASSERT_MEMEQ(u.cpu, mem, REGION);
-		ASSERT_MEMEQ(u.disk, disk, BYTES);
+		ASSERT_MEMEQ(u.cpu + in_mem.at, mem + in_mem.at, in_mem.len);
+		ASSERT_MEMEQ(u.disk + on_disk.at, disk + on_disk.at, on_disk.len);
+		if (i % 12 == 11) {
+			ASSERT_MEMEQ(u.cpu, mem, REGION);
+			ASSERT_MEMEQ(u.disk, disk, BYTES);
+		}
 		for (int r = 0; r < STRAIT_ROUTE_COUNT; r++)
 			total[r] += res.route_bytes[r];
 	}
@@ -354,7 +377,7 @@ TEST_VARIANTS(edges_are_not_lost, struct shape, shapes)
 	struct user u;
 
 	begin(&u, v, 0);
-	rig_fill(u.cpu, REGION, 8);
+	prng_fill(u.cpu, REGION, 8);
 	for (unsigned int i = 0; i < WRITERS; i++) {
 		w[i] = (struct writer){ &u, i };
 		ASSERT_EQ(pthread_create(&t[i], NULL, write_stripes, &w[i]), 0);
@@ -406,7 +429,7 @@ TEST(two_namespaces)
 
 	rig_open(&r, &(struct model_config){ .namespaces = 2, .lba2 = 4096 }, &o);
 	region = rig_region(&r, "emu:0", MIB(1));
-	rig_fill(rig_cpu(region), MIB(1), 4);
+	prng_fill(rig_cpu(region), MIB(1), 4);
 	for (uint32_t i = 0; i < 2; i++)
 		ASSERT_OK(strait_nvme_endpoint(r.nvme, i + 1, 0, &ep[i]));
 	strait_nvme_close(r.nvme);

@@ -28,21 +28,22 @@ struct user {
 	struct strait_nvme_map *map;
 };
 
-static void begin_within(struct user *u, const struct model_config *c, uint64_t timeout_ns)
+/*
+ * @late: a command is to time out. A model without a thread answers all others at once. Where nothing is to be late,
+ * nothing is because the machine is slow.
+ */
+static void begin(struct user *u, const struct model_config *c, bool late)
 {
-	struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = timeout_ns * test_slow() };
+	uint64_t timeout = !late ? 50 * TIMEOUT : c->threaded ? TIMEOUT : TIMEOUT / 3;
+	struct strait_nvme_opts o = { .size = sizeof(o),
+				      .timeout_ns = timeout * (c->threaded || !late ? test_slow() : 1) };
 
 	rig_open(&u->r, c, &o);
 	u->data = rig_region(&u->r, "emu:0", MIB(1));
 	ASSERT_OK(strait_nvme_queue_open(u->r.nvme, NULL, &u->q));
 	ASSERT_OK(strait_nvme_map(u->r.nvme, u->data, 0, MIB(1), &u->map));
-	rig_fill(u->r.model->disk[0], MIB(8), 1);
+	prng_fill(u->r.model->disk[0], MIB(8), 1);
 	u->r.model->status = 0x4281;
-}
-
-static void begin(struct user *u, const struct model_config *c)
-{
-	begin_within(u, c, TIMEOUT);
 }
 
 static void end(struct user *u)
@@ -95,9 +96,7 @@ TEST_VARIANTS(one_of_many, struct bad, bads)
 	struct user u;
 
 	for (int threaded = 0; threaded < 2; threaded++) {
-		/* Where nothing is to be late, nothing is because the machine is slow. */
-		begin_within(&u, &(struct model_config){ .threaded = threaded, .dbbuf = threaded },
-			     v->aborts ? TIMEOUT : 50 * TIMEOUT);
+		begin(&u, &(struct model_config){ .threaded = threaded, .dbbuf = threaded }, v->aborts);
 		expect_works(&u);
 		model_break(u.r.model, v->fault, 5, v->count);
 		batch(&u, 16, r);
@@ -125,7 +124,7 @@ TEST(twice)
 	struct strait_nvme_result r[16];
 	struct user u;
 
-	begin(&u, &(struct model_config){ 0 });
+	begin(&u, &(struct model_config){ 0 }, false);
 	model_break(u.r.model, MODEL_TWICE, 5, 1);
 	batch(&u, 16, r);
 	for (int i = 0; i < 6; i++)
@@ -145,7 +144,7 @@ TEST(gone)
 	struct strait_endpoint *ep;
 	struct user u;
 
-	begin(&u, &(struct model_config){ 0 });
+	begin(&u, &(struct model_config){ 0 }, false);
 	ASSERT_OK(strait_nvme_endpoint(u.r.nvme, 1, 0, &ep));
 	model_break(u.r.model, MODEL_GONE, 5, 1000000);
 	batch(&u, 16, r);
@@ -170,7 +169,7 @@ TEST(does_not_stop)
 	struct user u;
 
 	for (int works = 1; works >= 0; works--) {
-		begin(&u, &(struct model_config){ 0 });
+		begin(&u, &(struct model_config){ 0 }, true);
 		u.r.model->never_idle = true;
 		u.r.model->reset_works = works;
 		model_break(u.r.model, MODEL_LOSE, 5, 1);
@@ -193,7 +192,7 @@ TEST(asked_for)
 {
 	struct user u;
 
-	begin(&u, &(struct model_config){ .dbbuf = true, .threaded = true });
+	begin(&u, &(struct model_config){ .dbbuf = true, .threaded = true }, false);
 	for (int i = 0; i < 5; i++) {
 		ASSERT_OK(strait_nvme_reset(u.r.nvme));
 		expect_works(&u);
@@ -209,7 +208,7 @@ TEST(region_closed_under_way)
 	struct strait_nvme_result r;
 	struct user u;
 
-	begin(&u, &(struct model_config){ 0 });
+	begin(&u, &(struct model_config){ 0 }, true);
 	model_break(u.r.model, MODEL_STALL, 0, 1);
 	cmd = rw(false, 0, 1, u.map, 0, 512);
 	ASSERT_EQ(strait_nvme_queue_submit(u.q, &cmd, 1), 1);
@@ -296,7 +295,7 @@ TEST(threads_and_resets)
 	pthread_t t[4];
 
 	rig_open(&rig, &(struct model_config){ .threaded = true }, &o);
-	rig_fill(rig.model->disk[0], MIB(8), 1);
+	prng_fill(rig.model->disk[0], MIB(8), 1);
 	region = rig_region(&rig, "emu:0", MIB(4));
 	ASSERT_OK(strait_nvme_endpoint(rig.nvme, 1, 0, &ep));
 	model_break(rig.model, MODEL_LOSE, 20, 1);

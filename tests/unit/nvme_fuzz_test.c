@@ -132,7 +132,7 @@ TEST_TIMEOUT(hostile_completions, 3600)
 	unsigned int n = rounds(60);
 
 	for (unsigned int i = 0; i < n; i++) {
-		struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = 15000000u * test_slow(), .queues = 1 };
+		struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = 15000000u, .queues = 1 };
 		struct strait_nvme_queue_opts qo = { .size = sizeof(qo),
 						     .entries = 2 + (uint32_t)prng_below(&state, 30) };
 		struct strait_region *region;
@@ -146,7 +146,7 @@ TEST_TIMEOUT(hostile_completions, 3600)
 			 &o);
 		r.ctx->log.level = STRAIT_LOG_ERROR;
 		n_stale = extra = 0; /* what was old on another controller may be right on this one */
-		rig_fill(r.model->disk[0], MIB(8), 5);
+		prng_fill(r.model->disk[0], MIB(8), 5);
 		region = rig_region(&r, "host", DEPTH * AREA);
 		ASSERT_OK(strait_nvme_queue_open(r.nvme, &qo, &q));
 		ASSERT_OK(strait_nvme_map(r.nvme, region, 0, DEPTH * AREA, &map));
@@ -187,7 +187,7 @@ TEST_TIMEOUT(hostile_identity, 3600)
 	unsigned int n = rounds(400);
 
 	for (unsigned int i = 0; i < n; i++) {
-		struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = 15000000u * test_slow() };
+		struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = 15000000u };
 		struct model_config c = { .namespaces = 2, .mdts = 3, .entries = 64 };
 		struct nvme_model *m = model_new(&c);
 		struct strait_context *ctx;
