@@ -45,7 +45,8 @@ STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, con
 		rc = struct_in(&o, sizeof(o), user, sizeof(o));
 	if (rc)
 		return rc;
-	rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+	rc = pci_open_or_say(&ctx->log, name, o.backend, o.flags & STRAIT_DMA_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0,
+			     &pci);
 	if (rc)
 		return rc;
 	return dma_adopt(ctx, pci, &o, ret);

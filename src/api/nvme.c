@@ -62,7 +62,8 @@ STRAIT_API int strait_nvme_open(struct strait_context *ctx, const char *name, co
 		rc = struct_in(&o, sizeof(o), user, sizeof(o));
 	if (rc)
 		return rc;
-	rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+	rc = pci_open_or_say(&ctx->log, name, o.backend, o.flags & STRAIT_NVME_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0,
+			     &pci);
 	if (rc)
 		return rc;
 	return nvme_adopt(ctx, pci, &o, ret);
