@@ -13,6 +13,8 @@ IOMMUS = ('strict', 'lazy', 'pt', 'off')
 BAR_SIZE = 256 << 20
 DRIVE_SIZE = 1 << 30
 PR_SET_PDEATHSIG = 1
+# Looked up before there are threads: between fork and exec nothing may wait for one.
+PRCTL = ctypes.CDLL(None).prctl
 
 IOMMU_ARGS = {
     'strict': 'intel_iommu=on iommu.passthrough=0 iommu.strict=1',
@@ -38,7 +40,7 @@ def not_translating(options):
 
 def die_with_parent():
     """Whatever ends this program, no emulator is left behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Guest:

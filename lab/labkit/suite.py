@@ -12,7 +12,7 @@ import time
 from . import machine
 from .hub import Hub
 from .initramfs import Initramfs, tool
-from .kernel import LAB, Unavailable, cache_dir
+from .kernel import LAB, Failed, Unavailable, cache_dir
 from .outside import Agent, expectation
 from .report import Program, Result, bad_lines
 
@@ -48,6 +48,10 @@ class Test:
     def number(self, tag, default):
         word = self.word(tag)
         return default if word is None else int(word)
+
+    def limit(self):
+        """Seconds that it may take, on a kernel that does not watch itself."""
+        return self.number('limit', PROGRAM_LIMIT)
 
     @property
     def modules(self):
@@ -136,10 +140,10 @@ class Run:
         self.slow = SLOW.get(kernel.name, 1)
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '') + (
-            '/drives' if options.drives else '') + ('/alone' if options.alone else '')
-        # Sockets have short names only.
-        sweep()
-        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
+            '/drives' if options.drives else '') + ('/alone' if options.alone else '') + (
+            f'/{options.part}' if options.part else '')
+        self.stopped = False
+        self.folder = None
         self.guests, self.agents, self.hub = [], [], None
         self.lab = Program('the lab', self.machine)
 
@@ -159,11 +163,14 @@ class Run:
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
 
     def prepare(self, build, role):
+        # Sockets have short names only.
+        sweep()
+        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
         modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
         own = ([] if self.options.plain else self.kernel.build(modules)) + self.options.module
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
-            f'{test.name}\t{test.number("limit", PROGRAM_LIMIT) * self.slow}\t{test.words}\n' for test in self.tests))
+            f'{test.name}\t{test.limit() * self.slow}\t{test.words}\n' for test in self.tests))
         if self.count > 1:
             self.hub = Hub(os.path.join(self.folder, 'hub'))
         for index in range(self.count):
@@ -178,6 +185,8 @@ class Run:
 
     def start(self):
         for guest in reversed(self.guests):
+            if self.stopped:
+                raise Failed('the run was stopped')
             guest.start()
             self.agents.append(Agent(guest))
 
@@ -206,6 +215,12 @@ class Run:
         self.lab.seconds = time.monotonic() - start
         self.report.add(self.lab)
 
+    def stop(self):
+        """From another thread: it comes to its end soon."""
+        self.stopped = True
+        for guest in self.guests:
+            guest.stop()
+
     def close(self):
         for guest in self.guests:
             guest.stop()
@@ -213,7 +228,8 @@ class Run:
             agent.stop()
         if self.hub:
             self.hub.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep(self, build):
         """The logs of the last run of each kind, for who wants to read them."""
@@ -226,7 +242,7 @@ class Run:
 
     def show(self, what):
         """What is going on, for who sits at a terminal."""
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and self.options.jobs == 1:
             sys.stderr.write(f'\r\033[K{what}')
             sys.stderr.flush()
 
@@ -254,7 +270,7 @@ class Run:
                     elif word == 'begin':
                         current, lines = pending.pop(0), []
                         self.show(f'{len(self.finished)} of {len(self.tests)} done: {current.name} ...')
-                        limit = time.monotonic() + current.number('limit', PROGRAM_LIMIT) * self.slow + 60
+                        limit = time.monotonic() + current.limit() * self.slow + 60
                     elif word == 'done':
                         _, status, began, done = rest.split()
                         self.finish(current, lines, int(status), float(done) - float(began))
@@ -284,7 +300,7 @@ class Run:
         program = Program(test.name, self.machine)
         program.seconds = seconds
         tap = [line for line in lines if not line.startswith(('# expect-', '# allow-log '))]
-        program.parse(tap, status, test.number('limit', PROGRAM_LIMIT) * self.slow)
+        program.parse(tap, status, test.limit() * self.slow)
         program.lines = lines
         self.finished.append(program)
 
