@@ -208,6 +208,8 @@ class Run:
             self.start()
             self.follow()
             self.show('')
+            if self.stopped:
+                return
             self.scan()
             self.keep(build)
         finally:
