@@ -20,6 +20,8 @@ BOOT_LIMIT = 180
 PROGRAM_LIMIT = 120
 # How much longer all may take on a kernel that watches itself.
 SLOW = {'debug': 5}
+# So few programs are not worth a second machine.
+LEAST = 8
 
 # What the guest loads at once, where the kernel has it as a module. Each takes its time on an emulated processor.
 MODULES = ('virtio_pci', 'virtio_net', 'nvme')
@@ -77,6 +79,17 @@ def read_list(build):
         raise Unavailable(f'{build} has no tests: build the target all-tests of the source tree')
     with open(path) as file:
         return [Test(build, line) for line in file.read().splitlines() if line and not line.startswith('#')]
+
+
+def divide(tests, jobs):
+    """Programs for several machines, so that each has about as much to do, as far as their limits tell. In order."""
+    parts = [[] for _ in range(min(jobs, len(tests)) if len(tests) > LEAST else 1)]
+    work = [0] * len(parts)
+    for test in sorted(tests, key=Test.limit, reverse=True):
+        least = work.index(min(work))
+        parts[least].append(test)
+        work[least] += test.limit()
+    return [[test for test in tests if test in part] for part in parts]
 
 
 def work_dir(build):
