@@ -279,9 +279,10 @@ class Run:
                         (leaks if leaks is not None else lines).append(line)
                         continue
                     word, _, rest = line[5:].partition(' ')
+                    # Each is a sign of life. Unloading, looking for leaks and powering off may each take a while.
+                    limit = time.monotonic() + 60 * self.slow
                     if word == 'ready':
                         self.lab.add('the guest starts', Result.PASS)
-                        limit = time.monotonic() + PROGRAM_LIMIT * self.slow
                     elif word == 'begin':
                         current, lines = pending.pop(0), []
                         self.show(f'{len(self.finished)} of {len(self.tests)} done: {current.name} ...')
@@ -290,7 +291,6 @@ class Run:
                         _, status, began, done = rest.split()
                         self.finish(current, lines, int(status), float(done) - float(began))
                         current, lines = None, []
-                        limit = time.monotonic() + 60 * self.slow
                     elif word == 'broken':
                         self.lab.add(rest, Result.FAIL, lines)
                     elif word == 'unloaded':
@@ -300,8 +300,6 @@ class Run:
                         if rest == 'end':
                             self.lab.add('no memory is leaked', Result.FAIL if leaks else Result.PASS, leaks[:100])
                             leaks = None
-                    elif word == 'end':
-                        limit = time.monotonic() + 60
                 if ended and not whole:
                     break
                 if time.monotonic() > limit and not ended:
