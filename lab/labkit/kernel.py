@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 LAB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NAMES = ('stock', 'debug', '6.12', '6.1')
@@ -65,7 +66,7 @@ class Module:
 
 class Kernel:
     def __init__(self, name):
-        self.name = name
+        self.name, self.built, self.lock = name, {}, threading.Lock()
         if name == 'debug':
             script('build-kernel')
         else:
@@ -90,8 +91,11 @@ class Kernel:
 
     def build(self, folder):
         """The modules of the tree for this kernel, in @folder."""
-        script('build-modules', self.name, folder)
-        return [Module(path) for path in sorted(glob.glob(os.path.join(folder, '*.ko')))]
+        with self.lock:
+            if folder not in self.built:
+                script('build-modules', self.name, folder)
+                self.built[folder] = [Module(path) for path in sorted(glob.glob(os.path.join(folder, '*.ko')))]
+            return self.built[folder]
 
     def check(self, modules):
         """Modules from elsewhere: are they there, and for this kernel?"""

@@ -12,7 +12,12 @@ TOPOLOGIES = ('root-ports', 'switch', 'flat')
 IOMMUS = ('strict', 'lazy', 'pt', 'off')
 BAR_SIZE = 256 << 20
 DRIVE_SIZE = 1 << 30
+# What a drive has written is seen from outside at once, and gone when the machine is: a disk of the host that is busy
+# with something else does not make a drive late.
+NO_FLUSH = 'cache.no-flush=on'
 PR_SET_PDEATHSIG = 1
+# Looked up before there are threads: between fork and exec nothing may wait for one.
+PRCTL = ctypes.CDLL(None).prctl
 
 IOMMU_ARGS = {
     'strict': 'intel_iommu=on iommu.passthrough=0 iommu.strict=1',
@@ -38,7 +43,7 @@ def not_translating(options):
 
 def die_with_parent():
     """Whatever ends this program, no emulator is left behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def has_io_uring(qemu, path):
@@ -89,7 +94,8 @@ class Guest:
                  '-global', 'ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off']
         if options.iommu != 'off':
             args += ['-device', 'intel-iommu,intremap=on']
-        args += ['-blockdev', f'driver=raw,node-name=drive,discard=unmap,file.driver=file,file.filename={self.drive}',
+        args += ['-blockdev', f'driver=raw,node-name=drive,discard=unmap,{NO_FLUSH},file.driver=file,'
+                 f'file.filename={self.drive}',
                  '-object', f'memory-backend-file,id=gpu,mem-path={self.bar},size={BAR_SIZE},share=on']
         args += self.topology()
         if options.drives:
@@ -153,7 +159,7 @@ class Guest:
                          '-device', f'nvme,id={name},serial={name},bus=port-{name}{more}'])
 
         def drive(name, more='', how=''):
-            args.extend(['-drive', f'file={image(name)},format=raw,if=none,id=image-{name}{how}'])
+            args.extend(['-drive', f'file={image(name)},format=raw,if=none,cache=unsafe,id=image-{name}{how}'])
             controller(name, f',drive=image-{name}{more}')
 
         drive('mdts0', ',mdts=0')
@@ -166,15 +172,15 @@ class Guest:
         # What the host has in memory comes without a thread of the emulator being woken for it.
         drive('fast', how=',aio=io_uring' if has_io_uring(tool('qemu-system-x86_64'), image('fast')) else '')
         # One block cannot be read, another not be written.
-        args.extend(['-blockdev', f'driver=file,filename={image("errors")},node-name=file-errors',
-                     '-blockdev', 'driver=raw,file=file-errors,node-name=raw-errors',
+        args.extend(['-blockdev', f'driver=file,filename={image("errors")},node-name=file-errors,{NO_FLUSH}',
+                     '-blockdev', f'driver=raw,file=file-errors,node-name=raw-errors,{NO_FLUSH}',
                      '-blockdev', 'driver=blkdebug,image=raw-errors,node-name=image-errors,'
                      'inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.sector=2048,inject-error.0.errno=5,'
                      'inject-error.1.event=none,inject-error.1.iotype=write,inject-error.1.sector=4096,inject-error.1.errno=5'])
         controller('errors', ',drive=image-errors')
         controller('two', '')
         for nsid, block in ((1, 512), (2, 4096)):
-            args.extend(['-drive', f'file={image(f"two{nsid}")},format=raw,if=none,id=image-two{nsid}',
+            args.extend(['-drive', f'file={image(f"two{nsid}")},format=raw,if=none,cache=unsafe,id=image-two{nsid}',
                          '-device', f'nvme-ns,drive=image-two{nsid},bus=two,nsid={nsid},logical_block_size={block},'
                          f'physical_block_size={block}'])
         return args

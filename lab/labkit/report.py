@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 
 RESULT = re.compile(r'^(not )?ok\b(?:\s+(\d+))?(?:\s*-)?\s*(.*?)\s*(?:#\s*(SKIP)\b\s*(.*))?$', re.IGNORECASE)
 PLAN = re.compile(r'^1\.\.(\d+)(?:\s*#\s*SKIP\b\s*(.*))?', re.IGNORECASE)
@@ -101,7 +102,7 @@ def bad_lines(lines, allowed):
 
 class Report:
     def __init__(self, style):
-        self.style, self.programs, self.number = style, [], 0
+        self.style, self.programs, self.number, self.lock = style, [], 0, threading.Lock()
 
     def say(self, text):
         """A line for those who watch. Not for those who parse."""
@@ -110,10 +111,15 @@ class Report:
         print(text, file=sys.stderr if self.style == 'json' else sys.stdout, flush=True)
 
     def add(self, program):
-        self.programs.append(program)
-        if self.style == 'tap':
-            self.add_tap(program)
-            return
+        """From any thread."""
+        with self.lock:
+            self.programs.append(program)
+            if self.style == 'tap':
+                self.add_tap(program)
+            else:
+                self.add_text(program)
+
+    def add_text(self, program):
         passed, failed, skipped = (program.count(v) for v in (Result.PASS, Result.FAIL, Result.SKIP))
         word = 'FAIL' if failed else 'ok'
         self.say(f'{word:4} {program.machine:24} {program.name:28} {passed:4} passed {failed:3} failed {skipped:3} skipped '

@@ -12,7 +12,7 @@ import time
 from . import machine
 from .hub import Hub
 from .initramfs import Initramfs, tool
-from .kernel import LAB, Unavailable, cache_dir
+from .kernel import LAB, Failed, Unavailable, cache_dir
 from .outside import Agent, expectation
 from .report import Program, Result, bad_lines
 
@@ -20,6 +20,8 @@ BOOT_LIMIT = 180
 PROGRAM_LIMIT = 120
 # How much longer all may take on a kernel that watches itself.
 SLOW = {'debug': 5}
+# So few programs are not worth a second machine.
+LEAST = 8
 
 # What the guest loads at once, where the kernel has it as a module. Each takes its time on an emulated processor.
 MODULES = ('virtio_pci', 'virtio_net', 'nvme')
@@ -49,6 +51,10 @@ class Test:
         word = self.word(tag)
         return default if word is None else int(word)
 
+    def limit(self):
+        """Seconds that it may take, on a kernel that does not watch itself."""
+        return self.number('limit', PROGRAM_LIMIT)
+
     @property
     def modules(self):
         """Modules from elsewhere that it is about."""
@@ -73,6 +79,17 @@ def read_list(build):
         raise Unavailable(f'{build} has no tests: build the target all-tests of the source tree')
     with open(path) as file:
         return [Test(build, line) for line in file.read().splitlines() if line and not line.startswith('#')]
+
+
+def divide(tests, jobs):
+    """Programs for several machines, so that each has about as much to do, as far as their limits tell. In order."""
+    parts = [[] for _ in range(min(jobs, len(tests)) if len(tests) > LEAST else 1)]
+    work = [0] * len(parts)
+    for test in sorted(tests, key=Test.limit, reverse=True):
+        least = work.index(min(work))
+        parts[least].append(test)
+        work[least] += test.limit()
+    return [[test for test in tests if test in part] for part in parts]
 
 
 def work_dir(build):
@@ -138,10 +155,10 @@ class Run:
         self.slow = SLOW.get(kernel.name, 1)
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '') + (
-            '/drives' if options.drives else '') + ('/alone' if options.alone else '')
-        # Sockets have short names only.
-        sweep()
-        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
+            '/drives' if options.drives else '') + ('/alone' if options.alone else '') + (
+            f'/{options.part}' if options.part else '')
+        self.stopped = False
+        self.folder = None
         self.guests, self.agents, self.hub = [], [], None
         self.lab = Program('the lab', self.machine)
 
@@ -161,11 +178,14 @@ class Run:
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
 
     def prepare(self, build, role):
+        # Sockets have short names only.
+        sweep()
+        self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
         modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
         own = ([] if self.options.plain else self.kernel.build(modules)) + self.options.module
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
-            f'{test.name}\t{test.number("limit", PROGRAM_LIMIT) * self.slow}\t{test.words}\n' for test in self.tests))
+            f'{test.name}\t{test.limit() * self.slow}\t{test.words}\n' for test in self.tests))
         if self.count > 1:
             self.hub = Hub(os.path.join(self.folder, 'hub'))
         for index in range(self.count):
@@ -180,6 +200,8 @@ class Run:
 
     def start(self):
         for guest in reversed(self.guests):
+            if self.stopped:
+                raise Failed('the run was stopped')
             guest.start()
             self.agents.append(Agent(guest))
 
@@ -201,12 +223,20 @@ class Run:
             self.start()
             self.follow()
             self.show('')
+            if self.stopped:
+                return
             self.scan()
             self.keep(build)
         finally:
             self.close()
         self.lab.seconds = time.monotonic() - start
         self.report.add(self.lab)
+
+    def stop(self):
+        """From another thread: it comes to its end soon."""
+        self.stopped = True
+        for guest in self.guests:
+            guest.stop()
 
     def close(self):
         for guest in self.guests:
@@ -215,7 +245,8 @@ class Run:
             agent.stop()
         if self.hub:
             self.hub.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep(self, build):
         """The logs of the last run of each kind, for who wants to read them."""
@@ -228,7 +259,7 @@ class Run:
 
     def show(self, what):
         """What is going on, for who sits at a terminal."""
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and self.options.jobs == 1:
             sys.stderr.write(f'\r\033[K{what}')
             sys.stderr.flush()
 
@@ -250,18 +281,18 @@ class Run:
                         (leaks if leaks is not None else lines).append(line)
                         continue
                     word, _, rest = line[5:].partition(' ')
+                    # Each is a sign of life. Unloading, looking for leaks and powering off may each take a while.
+                    limit = time.monotonic() + 60 * self.slow
                     if word == 'ready':
                         self.lab.add('the guest starts', Result.PASS)
-                        limit = time.monotonic() + PROGRAM_LIMIT * self.slow
                     elif word == 'begin':
                         current, lines = pending.pop(0), []
                         self.show(f'{len(self.finished)} of {len(self.tests)} done: {current.name} ...')
-                        limit = time.monotonic() + current.number('limit', PROGRAM_LIMIT) * self.slow + 60
+                        limit = time.monotonic() + current.limit() * self.slow + 60
                     elif word == 'done':
                         _, status, began, done = rest.split()
                         self.finish(current, lines, int(status), float(done) - float(began))
                         current, lines = None, []
-                        limit = time.monotonic() + 60 * self.slow
                     elif word == 'broken':
                         self.lab.add(rest, Result.FAIL, lines)
                     elif word == 'unloaded':
@@ -271,8 +302,6 @@ class Run:
                         if rest == 'end':
                             self.lab.add('no memory is leaked', Result.FAIL if leaks else Result.PASS, leaks[:100])
                             leaks = None
-                    elif word == 'end':
-                        limit = time.monotonic() + 60
                 if ended and not whole:
                     break
                 if time.monotonic() > limit and not ended:
@@ -286,7 +315,7 @@ class Run:
         program = Program(test.name, self.machine)
         program.seconds = seconds
         tap = [line for line in lines if not line.startswith(('# expect-', '# allow-log '))]
-        program.parse(tap, status, test.number('limit', PROGRAM_LIMIT) * self.slow)
+        program.parse(tap, status, test.limit() * self.slow)
         program.lines = lines
         self.finished.append(program)
 

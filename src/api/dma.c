@@ -57,7 +57,8 @@ STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, con
 	API_ALIVE(ctx);
 	rc = read_opts(user, &o);
 	if (!rc)
-		rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+		rc = pci_open_or_say(&ctx->log, name, o.backend,
+				     o.flags & STRAIT_DMA_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0, &pci);
 	return rc ? rc : adopt(ctx, pci, &o, ret);
 }
 

@@ -77,7 +77,8 @@ STRAIT_API int strait_nvme_open(struct strait_context *ctx, const char *name, co
 	API_ALIVE(ctx);
 	rc = read_opts(ctx, user, &o);
 	if (!rc)
-		rc = pci_open_or_say(&ctx->log, name, o.backend, &pci);
+		rc = pci_open_or_say(&ctx->log, name, o.backend,
+				     o.flags & STRAIT_NVME_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0, &pci);
 	return rc ? rc : adopt(ctx, pci, &o, ret);
 }
 

@@ -79,8 +79,18 @@ static void read_driver(const char *name, char *driver, size_t len)
 		str_copy(driver, len, strrchr(link, '/') ? strrchr(link, '/') + 1 : link);
 }
 
-int pci_open(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
-	     struct pci_device **ret)
+/* Memory of devices can be mapped by one of VFIO's two interfaces only, which not every kernel has. */
+static int open_by(const struct backend *b, const struct log_sink *log, const char *name, unsigned int flags, char *why,
+		   size_t why_len, struct pci_device **ret)
+{
+	bool either = !strcmp(b->name, "vfio") && flags & PCI_MAP_UNREVOCABLE;
+	int rc = either ? b->open(log, name, "vfio-type1", why, why_len, ret) : -ENOENT;
+
+	return rc == -ENOENT ? b->open(log, name, b->name, why, why_len, ret) : rc;
+}
+
+static int open_device(const struct log_sink *log, const char *name, const char *backend, unsigned int flags, char *why,
+		       size_t why_len, struct pci_device **ret)
 {
 	char full[PCI_NAME], path[64], driver[64];
 	const struct backend *b;
@@ -99,7 +109,7 @@ int pci_open(const struct log_sink *log, const char *name, const char *backend, 
 	read_driver(full, driver, sizeof(driver));
 	b = find_backend(backend, driver);
 	if (b && !strcmp(b->driver, driver))
-		return b->open(log, full, b->name, why, why_len, ret);
+		return open_by(b, log, full, flags, why, why_len, ret);
 	if (backend && !b) {
 		str_format(why, why_len,
 			   "\"%s\" gives no access to PCI devices: strait, vfio, vfio-type1 and vfio-iommufd do",
@@ -112,10 +122,17 @@ int pci_open(const struct log_sink *log, const char *name, const char *backend, 
 	return -EBUSY;
 }
 
-int pci_open_or_say(const struct log_sink *log, const char *name, const char *backend, struct pci_device **ret)
+int pci_open(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
+	     struct pci_device **ret)
+{
+	return open_device(log, name, backend, 0, why, why_len, ret);
+}
+
+int pci_open_or_say(const struct log_sink *log, const char *name, const char *backend, unsigned int flags,
+		    struct pci_device **ret)
 {
 	char why[256] = "";
-	int rc = pci_open(log, name, backend, why, sizeof(why), ret);
+	int rc = open_device(log, name, backend, flags, why, sizeof(why), ret);
 
 	if (rc)
 		log_error(log, "%s: %s", name, why[0] ? why : strerror(-rc));

@@ -117,8 +117,12 @@ struct pci_ops {
  */
 int pci_open(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
 	     struct pci_device **ret);
-/* The same; what would have to change goes to the log. */
-int pci_open_or_say(const struct log_sink *log, const char *name, const char *backend, struct pci_device **ret);
+/*
+ * The same; what would have to change goes to the log. With PCI_MAP_UNREVOCABLE in @flags "vfio" is the interface that
+ * maps memory of devices, where the kernel has that.
+ */
+int pci_open_or_say(const struct log_sink *log, const char *name, const char *backend, unsigned int flags,
+		    struct pci_device **ret);
 void pci_close(struct pci_device *dev);
 
 int pci_map_region(struct pci_device *dev, struct strait_region *region, uint64_t off, uint64_t len, unsigned int flags,

@@ -56,12 +56,6 @@ struct mode {
 	{ "host-direct", "host", ROUTE(HOST), STRAIT_FILE_DIRECT, 0 }
 /* clang-format on */
 
-/* On an emulated kernel that watches itself: as many kinds of things, fewer of each. */
-static inline bool very_slow(void)
-{
-	return test_slow() > 8;
-}
-
 /* The bytes [off, off + len) of an endless sequence that depends on @seed alone. */
 void pattern(void *buf, uint64_t off, size_t len, uint64_t seed);
 void *pattern_new(uint64_t off, size_t len, uint64_t seed);

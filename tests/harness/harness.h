@@ -90,6 +90,12 @@ const char *test_path(const char *name);
 /* How much slower than usual things may be: HARNESS_SLOW, at least 1. */
 unsigned int test_slow(void);
 
+/* On an emulated kernel that watches itself: as many kinds of things, fewer of each. */
+static inline bool very_slow(void)
+{
+	return test_slow() > 8;
+}
+
 /* Numbers that look random and are the same in every run. */
 uint64_t prng_next(uint64_t *state);
 uint64_t prng_below(uint64_t *state, uint64_t n);

@@ -8,10 +8,15 @@ static const struct way {
 	const char *device;
 	bool interrupts;
 } ways[] = {
-	{ "strait-vgpu", "strait", "vgpu:0", false }, { "strait-vgpu-interrupts", "strait", "vgpu:0", true },
-	{ "strait-host", "strait", "host", false },   { "strait-host-interrupts", "strait", "host", true },
-	{ "vfio-vgpu", "vfio", "vgpu:0", false },     { "vfio-vgpu-interrupts", "vfio", "vgpu:0", true },
-	{ "vfio-host", "vfio", "host", false },	      { "vfio-host-interrupts", "vfio", "host", true },
+	{ "strait-vgpu", "strait", "vgpu:0", false },
+	{ "strait-vgpu-interrupts", "strait", "vgpu:0", true },
+	{ "strait-host", "strait", "host", false },
+	{ "strait-host-interrupts", "strait", "host", true },
+	{ "vfio-vgpu", "vfio", "vgpu:0", false },
+	{ "vfio-vgpu-interrupts", "vfio", "vgpu:0", true },
+	{ "vfio-host", "vfio", "host", false },
+	{ "vfio-host-interrupts", "vfio", "host", true },
+	{ "iommufd-host", "vfio-iommufd", "host", false },
 };
 
 struct card {
@@ -35,23 +40,27 @@ static void card_open(struct card *c, const struct way *v)
 	struct strait_context_opts co = { .size = sizeof(co), .log = show, .log_level = STRAIT_LOG_WARN };
 	struct strait_dma_opts o = { .size = sizeof(o), .backend = v->backend };
 	const char *no = getenv("LAB_NO_TRANSLATION");
+	int rc;
 
 	if (no && *no)
 		SKIP("%s", no);
 	pci_find(EDU_ID, c->name);
-	if (!strcmp(v->backend, "vfio")) {
+	if (!strncmp(v->backend, "vfio", 4)) {
 		if (system("modprobe -a vfio_iommu_type1 vfio_pci 2>/dev/null; test -d /sys/bus/pci/drivers/vfio-pci"))
 			SKIP("this kernel has no VFIO");
 	} else {
 		close(ko_open());
 	}
-	pci_bind(c->name, !strcmp(v->backend, "vfio") ? "vfio-pci" : "strait");
+	pci_bind(c->name, !strncmp(v->backend, "vfio", 4) ? "vfio-pci" : "strait");
 	ASSERT_OK(strait_context_open(&co, &c->ctx));
 	if (strait_device_find(c->ctx, v->device, &c->dev))
 		SKIP("there is no device %s", v->device);
 	o.flags = (v->interrupts ? STRAIT_DMA_INTERRUPTS : 0) |
-		  (strcmp(v->backend, "strait") ? STRAIT_DMA_UNREVOCABLE : 0);
-	ASSERT_OK(strait_dma_open(c->ctx, c->name, &o, &c->dma));
+		  (!strcmp(v->backend, "vfio") ? STRAIT_DMA_UNREVOCABLE : 0);
+	rc = strait_dma_open(c->ctx, c->name, &o, &c->dma);
+	if (rc == -EOPNOTSUPP && !strcmp(v->backend, "vfio-iommufd"))
+		SKIP("this kernel gives no iommufd");
+	ASSERT_OK(rc);
 	ASSERT_OK(strait_region_alloc(c->dev, LEN, &c->a));
 	ASSERT_OK(strait_region_alloc(c->dev, LEN, &c->b));
 	c->pa = drive_cpu(c->a);

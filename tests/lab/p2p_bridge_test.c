@@ -23,12 +23,13 @@ TEST_VARIANTS(reads_and_writes, struct place, places)
 {
 	int ko = open_bridge(), gpu = gpu_open(), file = place_file(v, LEN, SEED, 0);
 	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
-	uint32_t handle = ko_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
 	unsigned char *want = malloc(LEN), *have = malloc(LEN);
+	uint64_t pinned = gpu_counters(gpu).p2p_pinned_bytes;
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
 
 	ASSERT_TRUE(want && have);
-	ASSERT_EQ(gpu_counters(gpu).p2p_pinned_bytes % LEN, 0);
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
+	ASSERT_EQ(gpu_counters(gpu).p2p_pinned_bytes - pinned, LEN);
 	file_pattern(want, 0, LEN, SEED);
 	ASSERT_MEMEQ(m.p, want, LEN);
 	fill(m.p, LEN, 8);
