@@ -201,10 +201,7 @@ static bool guessed(const struct ordered *o, const struct strait_transfer *t)
 	return t->endpoint_offset == o->guess.endpoint_offset && t->length == o->guess.length;
 }
 
-/*
- * The transfer's turn has come, or never will: @t is NULL then. True if that did it. In any case others can go ahead
- * now; before the stream goes on, so their turn comes later.
- */
+/* The transfer's turn has come, or never will: @t is NULL then. True if that did it. */
 static bool ahead_end(struct strait_stream *s, struct ordered *o, const struct strait_transfer *t,
 		      struct strait_result *r)
 {
@@ -219,10 +216,17 @@ static bool ahead_end(struct strait_stream *s, struct ordered *o, const struct s
 		ahead_drop(&o->ahead);
 		s->ahead--;
 	}
-	go_ahead(s);
 	pthread_mutex_unlock(&s->ahead_lock);
 	o->guess.region = NULL;
 	return done;
+}
+
+/* Others can go ahead now. Their turn may come meanwhile: it waits for the lock then. */
+static void ahead_more(struct strait_stream *s)
+{
+	pthread_mutex_lock(&s->ahead_lock);
+	go_ahead(s);
+	pthread_mutex_unlock(&s->ahead_lock);
 }
 
 /* The transfer is over: lets go of what it held. */
@@ -332,6 +336,7 @@ static void ordered_run(struct task *task)
 
 	while (o) {
 		ordered_move(o);
+		ahead_more(s);
 		ordered_end(o);
 		o = look_out(s);
 		landed(s);
