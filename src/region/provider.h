@@ -62,8 +62,8 @@ struct copy_seg {
 /* First member of each provider's stream and event. */
 struct dev_stream {
 	struct strait_device *dev;
-	int32_t status; /* the device's own code of the last error on the stream, 0 if none */
-	bool forgotten; /* the application's, and perhaps destroyed: stream_close must not touch it */
+	_Atomic int32_t status; /* the device's own code of the last error on the stream, 0 if none; by any thread */
+	bool forgotten;		/* the application's, and perhaps destroyed: stream_close must not touch it */
 };
 
 struct dev_event {
