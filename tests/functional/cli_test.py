@@ -889,7 +889,8 @@ def signals_end_it_cleanly():
             while not os.listdir(path) and time.monotonic() < limit:
                 time.sleep(0.01)
             time.sleep(0.1)
-            expect(run.poll() is None, 'it runs')
+            if run.poll() is not None:
+                expect(False, (run.returncode, run.communicate()))
             run.send_signal(number)
             _, err = run.communicate(timeout=10 * SLOW)
             expect(run.returncode == -number and not err, (run.returncode, err))
