@@ -180,11 +180,16 @@ static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, cons
  * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
  * later copies the driver sees to that itself now; for those before there is a moment.
  */
-static void settle_default(struct cuda_space *sp)
+static void settle_copies(struct cuda_space *sp, const struct mem *m)
 {
+	unsigned int sync = 0;
 	int capturing = 0;
 	struct cuda_entry e;
 
+	/* It may not be the first time. */
+	if (!cu.ptr_attribute(&sync, CU_PTR_SYNC_MEMOPS, m->addr) && sync)
+		return;
+	cuda_mem_sync_memops(sp->cd->dev, m, true);
 	if (cuda_enter(sp, &e))
 		return;
 	/* Asking would end a capture. */
@@ -225,10 +230,8 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 		m->caps = (m->caps | STRAIT_REGION_CPU_MAP) & ~STRAIT_REGION_DMABUF;
 	else if (p.managed)
 		m->caps &= ~STRAIT_REGION_DMABUF;
-	if (p.type == CU_MEMORY_DEVICE && !p.managed) {
-		cuda_mem_sync_memops(dev, m, true);
-		settle_default(sp);
-	}
+	if (p.type == CU_MEMORY_DEVICE && !p.managed)
+		settle_copies(sp, m);
 	return 0;
 }
 
