@@ -390,18 +390,23 @@ static void take_device(bool remove)
 	volatile struct strait_status *status = mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_STATUS);
 	char path[128];
 	uint32_t region = import_kind(e.ko, STRAIT_IMPORT_DMABUF, &m);
+	uint64_t begun;
+	bool in_time;
 
 	ASSERT_TRUE(status != MAP_FAILED);
 	ASSERT_EQ(status->gone, 0);
 	ASSERT_OK(try_map(e.ko, region, 0, LEN, &map));
 	raw_load(&e, SEED);
 	fill(m.p, LEN, SEED + 1);
+	begun = now_ms();
 	raw_start(&e, map.bus, EDU_MOST, true);
 	if (remove)
 		snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/remove", e.name);
 	else
 		snprintf(path, sizeof(path), "/sys/bus/pci/drivers/strait/unbind");
 	ASSERT_OK(write_text(path, remove ? "1" : e.name));
+	/* Where the machine stood still meanwhile, the engine may have been sooner. */
+	in_time = now_ms() - begun < ENGINE_MS / 3 * 2;
 	ASSERT_EQ(status->gone, 1);
 	ASSERT_EQ(*(volatile uint32_t *)e.bar, UINT32_MAX);
 	e.bar[0x40000] = 1;
@@ -414,7 +419,7 @@ static void take_device(bool remove)
 	ASSERT_EQ(on_mapping(e.ko, STRAIT_IOC_UNMAP, map.handle), -ENOENT);
 	ASSERT_EQ(try_map(e.ko, region, 0, LEN, &map), -ENODEV);
 	sleep_ms(ENGINE_MS * test_slow());
-	ASSERT_TRUE(filled(m.p, LEN, SEED + 1));
+	ASSERT_TRUE(!in_time || filled(m.p, LEN, SEED + 1));
 	/* It is another's while we still hold what is left of it. */
 	if (remove)
 		ASSERT_OK(write_text("/sys/bus/pci/rescan", "1"));
