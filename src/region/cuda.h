@@ -189,6 +189,8 @@ cu_result cuda_settle(struct cuda_stream *s, cu_result r);
 /* cuda_stream.c. The errno for a result of work on @s, which is remembered as the stream's status. */
 void cuda_stream_no_word(struct cuda_stream *s);
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
+/* The end of a call for the stream, inside cuda_enter(): that of the entry, too. */
+int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
 int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
 int cuda_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr);

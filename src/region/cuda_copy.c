@@ -27,8 +27,7 @@ int cuda_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint6
 	r = cuda_check_capture(s);
 	if (!r)
 		r = cu.copy_in(dst, src, len, s->handle);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 int cuda_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t len)
@@ -42,8 +41,7 @@ int cuda_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t l
 	if (rc)
 		return rc;
 	r = cu.copy_out(dst, src, len, s->handle);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t len)
@@ -57,8 +55,7 @@ int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t l
 	if (rc)
 		return rc;
 	r = cu.fill(dst, value, len, s->handle);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
@@ -120,8 +117,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 		r = copy_by_kernel(s, segs, n);
 	/* Some of it may be on its way. */
 	cuda_settle(s, r);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 /* By way of memory of our own: the system call fails where a load would be a signal. */

@@ -67,8 +67,7 @@ int cuda_event_record(struct dev_event *event, struct dev_stream *stream)
 		return rc;
 	ev->stream = s;
 	r = cuda_settle(s, cu.event_record(ev->handle, s->handle));
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
@@ -110,8 +109,7 @@ static int copy_end(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
 	if (!r)
 		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
 	cuda_settle(s, r);
-	cuda_leave(e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, e, r);
 }
 
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out)

@@ -154,8 +154,7 @@ int cuda_stream_notify(struct dev_stream *stream, strait_stream_fn *fn, void *ar
 	r = cuda_check_capture(s);
 	if (!r)
 		r = notice_put(s, fn, arg);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 void cuda_stream_look(struct dev_stream *stream)

@@ -19,6 +19,12 @@ int cuda_stream_errno(struct cuda_stream *s, cu_result r)
 	return cuda_errno(r);
 }
 
+int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
+{
+	cuda_leave(e);
+	return cuda_stream_errno(s, r);
+}
+
 static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_space *sp)
 {
 	struct cuda_stream *s = calloc(1, sizeof(*s));
@@ -154,9 +160,8 @@ int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
 	if (rc)
 		return rc;
 	r = cu.mem_alloc(&s->scratch, len);
-	cuda_leave(&e);
 	*addr = s->scratch;
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 /* The context of a stream. The default streams are those of the current context, if it is the device's. */
@@ -294,8 +299,7 @@ int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 	r = cuda_check_capture(s);
 	if (!r)
 		r = cuda_call_put(s, fn, arg, false);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
 
 int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
@@ -315,6 +319,5 @@ int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uin
 	r = cuda_check_capture(s);
 	if (!r)
 		r = cu.stream_wait_value(s->handle, dev_addr, value, CU_WAIT_GEQ);
-	cuda_leave(&e);
-	return cuda_stream_errno(s, r);
+	return cuda_stream_leave(s, &e, r);
 }
