@@ -12,30 +12,31 @@ static bool meets(const struct namespace *n, const struct hold *h)
 	return false;
 }
 
-bool hold_try(struct namespace *n, struct hold *h, uint64_t off, uint64_t len)
+static bool take(struct namespace *n, struct hold *h, bool wait)
 {
-	bool free;
+	bool mine;
 
-	*h = (struct hold){ .start = off, .end = off + len };
 	pthread_mutex_lock(&n->lock);
-	free = !meets(n, h);
-	if (free)
+	/* Who has it lets go when its commands have ended, which have deadlines. */
+	while (wait && meets(n, h))
+		pthread_cond_wait(&n->freed, &n->lock);
+	mine = wait || !meets(n, h);
+	if (mine)
 		list_add(&n->holds, &h->node);
 	pthread_mutex_unlock(&n->lock);
-	return free;
+	return mine;
+}
+
+bool hold_try(struct namespace *n, struct hold *h, uint64_t off, uint64_t len)
+{
+	*h = (struct hold){ .start = off, .end = off + len };
+	return take(n, h, false);
 }
 
 void hold_take(struct namespace *n, struct hold *h, uint64_t off, uint64_t len, bool alone)
 {
-	h->start = off;
-	h->end = off + len;
-	h->alone = alone;
-	pthread_mutex_lock(&n->lock);
-	/* Who has it lets go when its commands have ended, which have deadlines. */
-	while (meets(n, h))
-		pthread_cond_wait(&n->freed, &n->lock);
-	list_add(&n->holds, &h->node);
-	pthread_mutex_unlock(&n->lock);
+	*h = (struct hold){ .start = off, .end = off + len, .alone = alone };
+	take(n, h, true);
 }
 
 void hold_drop(struct namespace *n, struct hold *h)
