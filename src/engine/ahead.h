@@ -25,7 +25,7 @@ struct ahead {
 
 /* Starts copying what @t will read, if it can be. */
 bool ahead_begin(struct ahead *a, const struct strait_transfer *t);
-/* Its turn has come. True: done, and counted. Else it is to be done as any other, and nothing has been written. */
+/* Its turn has come. True: done, and counted. Else it is to be done as any other. */
 bool ahead_finish(struct ahead *a, const struct strait_transfer *t, struct strait_result *result);
 /* It is not wanted any more. */
 void ahead_drop(struct ahead *a);

@@ -104,6 +104,12 @@ static void destroy(struct strait_context *ctx)
 	free(ctx);
 }
 
+void engine_expect_lists(struct strait_context *ctx)
+{
+	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
+		ctx->set.devices[i]->ops->expect_lists(ctx->set.devices[i]);
+}
+
 int engine_open(const struct strait_context_opts *user, struct strait_context **ret)
 {
 	struct strait_context_opts o = { .size = sizeof(o) };
@@ -144,8 +150,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 		destroy(ctx);
 		return rc;
 	}
-	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
-		ctx->set.devices[i]->ops->expect_lists(ctx->set.devices[i]);
+	engine_expect_lists(ctx);
 	*ret = ctx;
 	return 0;
 fini_workers:

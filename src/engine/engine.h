@@ -74,6 +74,8 @@ struct lane_stream {
 };
 
 int engine_open(const struct strait_context_opts *opts, struct strait_context **ret);
+/* Gathered transfers are to be expected, see expect_lists. */
+void engine_expect_lists(struct strait_context *ctx);
 void engine_ref(struct strait_context *ctx);
 void engine_unref(struct strait_context *ctx);
 

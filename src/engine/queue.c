@@ -72,8 +72,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	pthread_condattr_destroy(&attr);
 	engine_ref(ctx);
 	q->ctx = ctx;
-	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
-		ctx->set.devices[i]->ops->expect_lists(ctx->set.devices[i]);
+	engine_expect_lists(ctx);
 	*ret = q;
 	return 0;
 }
