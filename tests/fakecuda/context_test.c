@@ -425,7 +425,7 @@ TEST_TIMEOUT(many_cycles_leave_nothing, 120)
 	ASSERT_EQ(descriptors_now(), fds);
 	ASSERT_EQ(threads_now(), threads);
 	if (test_slow() == 1)
-		ASSERT_LE(status_bytes("VmRSS"), rss + cycles * KIB(4) + MIB(1));
+		ASSERT_LE(status_bytes("VmRSS"), rss + cycles * KIB(3) + MIB(1));
 	expect_clean();
 }
 

@@ -94,7 +94,10 @@ static struct window around(uint64_t at, uint64_t len, uint64_t all)
 	return (struct window){ start, min_u64(at + len + AROUND, all) - start };
 }
 
-/* Any offset and length both ways: all of it, and nothing beside it; what is further away now and then. */
+/*
+ * Any offset and length both ways: all of it, and nothing beside it. Where all that is read is looked at byte by byte,
+ * what is further away only now and then.
+ */
 TEST_VARIANTS(any_bytes, struct shape, shapes)
 {
 	static const uint64_t edges[] = { 0, 1, 3, 4, 511, 512, 513, 4095, 4096, 4097, 65536, 131072, 131073, 1048576 };
@@ -130,7 +133,7 @@ TEST_VARIANTS(any_bytes, struct shape, shapes)
 		ASSERT_EQ(res.bytes, len);
 		ASSERT_MEMEQ(u.cpu + in_mem.at, mem + in_mem.at, in_mem.len);
 		ASSERT_MEMEQ(u.disk + on_disk.at, disk + on_disk.at, on_disk.len);
-		if (i % 12 == 11) {
+		if (test_slow() <= 4 || i % 12 == 11) {
 			ASSERT_MEMEQ(u.cpu, mem, REGION);
 			ASSERT_MEMEQ(u.disk, disk, BYTES);
 		}
