@@ -136,6 +136,48 @@ TEST(orders_writes)
 	free(want);
 }
 
+static void until(void *arg)
+{
+	while (!atomic_load((atomic_bool *)arg))
+		sleep_ms(1);
+}
+
+/* What does not change is copied to the device before its turn, but not to its place. */
+TEST(reads_ahead)
+{
+	struct ordered o = { MIB(1), 4096, MIB(1), 1 };
+	char *want = pattern_new(0, MIB(4), 1);
+	struct strait_stream_transfer t;
+	struct strait_context *ctx;
+	struct strait_stream *s;
+	static atomic_bool go;
+
+	CU(cuInit(0));
+	ctx = context_new(NULL);
+	t = transfer_of(&o, STRAIT_READ, 0,
+			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_UNCHANGING),
+			region_new(device_named(ctx, "cuda:0"), MIB(2)));
+	ASSERT_OK(strait_region_fill(t.region, 0, 0x77, MIB(2)));
+	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
+	ASSERT_OK(strait_stream_call(s, until, &go));
+	fake_fail("cuMemcpyHtoDAsync", 0, 0);
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	ASSERT_EQ(fake_calls(), 1);
+	region_expect_byte(t.region, 4096, 0x77, MIB(1));
+	fake_fail("cuMemcpyHtoDAsync", 0, 0);
+	atomic_store(&go, true);
+	ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
+	ASSERT_EQ(fake_calls(), 0);
+	ASSERT_EQ(o.result, MIB(1));
+	region_expect(t.region, 4096, want + MIB(1), MIB(1));
+	strait_stream_close(s);
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	expect_clean();
+	free(want);
+}
+
 TEST(refuses_streams_of_other_devices)
 {
 	struct strait_context *ctx;
