@@ -35,8 +35,11 @@ struct way {
 	const char *name;
 	int (*open)(struct client *c);
 	void (*close)(struct client *c);
+	/* The file that is read and written from here on; @flags are those of open(2). */
+	int (*file)(struct client *c, const char *path, int flags);
 	/* Bytes, or below 0. */
 	ssize_t (*read)(struct client *c, uint64_t off, uint64_t at, size_t len);
+	ssize_t (*write)(struct client *c, uint64_t off, uint64_t at, size_t len);
 	void *(*batch_open)(struct client *c, unsigned int n);
 	int (*batch_run)(struct client *c, void *batch, struct request *r, unsigned int n);
 	void (*batch_close)(void *batch);
@@ -55,6 +58,7 @@ void *cuda_alloc(size_t len);
 void *cuda_stream(void);
 void cuda_synchronize(void *stream);
 int cuda_copy_out(void *to, const void *from, size_t len);
+#define FILLED 0xee
 void cuda_fill(void *at, size_t len);
 
 void *symbol(void *lib, const char *name);

@@ -78,9 +78,9 @@ int cuda_copy_out(void *to, const void *from, size_t len)
 void cuda_fill(void *at, size_t len)
 {
 	if (!cu.ctx) {
-		memset(at, 0xee, len);
+		memset(at, FILLED, len);
 		return;
 	}
-	cu.set((uintptr_t)at, 0xee, len, NULL);
+	cu.set((uintptr_t)at, FILLED, len, NULL);
 	cu.stream_synchronize(NULL);
 }

@@ -19,6 +19,7 @@
 	X(cuFileBufRegister)                                                                                           \
 	X(cuFileBufDeregister)                                                                                         \
 	X(cuFileRead)                                                                                                  \
+	X(cuFileWrite)                                                                                                 \
 	X(cuFileBatchIOSetUp)                                                                                          \
 	X(cuFileBatchIOSubmit)                                                                                         \
 	X(cuFileBatchIOGetStatus)                                                                                      \
@@ -35,9 +36,34 @@ static struct {
 	bool registered;
 } cf;
 
-static int open_way(struct client *c)
+static void close_file(void)
+{
+	if (!cf.fh)
+		return;
+	cf.cuFileHandleDeregister(cf.fh);
+	close(cf.fd);
+	cf.fh = NULL;
+}
+
+static int use_file(struct client *c, const char *path, int flags)
 {
 	CUfileDescr_t d = { .type = CU_FILE_HANDLE_TYPE_OPAQUE_FD };
+	CUfileError_t e;
+
+	close_file();
+	cf.fd = d.handle.fd = open(path, flags);
+	if (cf.fd < 0)
+		return say(path, errno);
+	e = cf.cuFileHandleRegister(&cf.fh, &d);
+	if (!e.err)
+		return 0;
+	close(cf.fd);
+	cf.fh = NULL;
+	return say("cuFileHandleRegister", e.err);
+}
+
+static int open_way(struct client *c)
+{
 	void *lib = dlopen("libcufile.so.0", RTLD_NOW);
 	CUfileError_t (*get_version)(int *);
 	CUfileError_t e;
@@ -59,10 +85,8 @@ static int open_way(struct client *c)
 	e = cf.cuFileDriverOpen();
 	if (e.err)
 		return say("cuFileDriverOpen", e.err);
-	cf.fd = d.handle.fd = open(c->path, O_RDONLY);
-	e = cf.cuFileHandleRegister(&cf.fh, &d);
-	if (e.err)
-		return say("cuFileHandleRegister", e.err);
+	if (use_file(c, c->path, O_RDONLY))
+		return 1;
 	e = cf.cuFileBufRegister(c->memory, c->length, 0);
 	cf.registered = !e.err;
 	if (e.err)
@@ -74,8 +98,7 @@ static void close_way(struct client *c)
 {
 	if (cf.registered)
 		cf.cuFileBufDeregister(c->memory);
-	cf.cuFileHandleDeregister(cf.fh);
-	close(cf.fd);
+	close_file();
 }
 
 static ssize_t read_some(struct client *c, uint64_t off, uint64_t at, size_t len)
@@ -84,6 +107,15 @@ static ssize_t read_some(struct client *c, uint64_t off, uint64_t at, size_t len
 
 	if (n < 0)
 		say("cuFileRead", n == -1 ? errno : (int)-n);
+	return n;
+}
+
+static ssize_t write_some(struct client *c, uint64_t off, uint64_t at, size_t len)
+{
+	ssize_t n = cf.cuFileWrite(cf.fh, c->memory, len, (off_t)off, (off_t)at);
+
+	if (n < 0)
+		say("cuFileWrite", n == -1 ? errno : (int)-n);
 	return n;
 }
 
@@ -152,5 +184,17 @@ static void stream_close(struct client *c, void *native)
 	cf.cuFileStreamDeregister((CUstream)native);
 }
 
-const struct way way_cufile = { "cufile",  open_way,	close_way,   read_some,	  batch_open,
-				batch_run, batch_close, stream_open, stream_read, stream_close };
+const struct way way_cufile = {
+	.name = "cufile",
+	.open = open_way,
+	.close = close_way,
+	.file = use_file,
+	.read = read_some,
+	.write = write_some,
+	.batch_open = batch_open,
+	.batch_run = batch_run,
+	.batch_close = batch_close,
+	.stream_open = stream_open,
+	.stream_read = stream_read,
+	.stream_close = stream_close,
+};

@@ -82,26 +82,26 @@ static void pattern(uint64_t *to, uint64_t off, size_t len)
 	}
 }
 
-static int make_file(const struct client *c)
+static int make_file(const char *path, uint64_t length)
 {
 	uint64_t *buf = malloc(4u * MIB);
 	struct stat st;
 	int fd;
 
-	if (!stat(c->path, &st) && (uint64_t)st.st_size == c->length && buf) {
+	if (!stat(path, &st) && (uint64_t)st.st_size == length && buf) {
 		free(buf);
 		return 0;
 	}
-	fd = open(c->path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-	for (uint64_t off = 0; fd >= 0 && buf && off < c->length; off += 4u * MIB) {
-		size_t n = c->length - off < 4u * MIB ? (size_t)(c->length - off) : 4u * MIB;
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	for (uint64_t off = 0; fd >= 0 && buf && off < length; off += 4u * MIB) {
+		size_t n = length - off < 4u * MIB ? (size_t)(length - off) : 4u * MIB;
 
 		pattern(buf, off, n);
 		if (pwrite(fd, buf, n, (off_t)off) != (ssize_t)n)
-			return say(c->path, errno);
+			return say(path, errno);
 	}
 	if (fd < 0 || !buf || fdatasync(fd))
-		return say(c->path, errno);
+		return say(path, errno);
 	free(buf);
 	close(fd);
 	return 0;
@@ -147,21 +147,24 @@ static void row(const char *name, double value, const char *unit, double cores, 
 	wrong |= !ok && value > 0;
 }
 
+typedef ssize_t move_fn(struct client *c, uint64_t off, uint64_t at, size_t len);
+
 struct part {
 	struct client *c;
+	move_fn *move;
 	uint64_t from, to;
 	size_t block;
 	bool failed;
 };
 
-static void *read_part(void *arg)
+static void *move_part(void *arg)
 {
 	struct part *p = arg;
 
 	cuda_attach();
 	for (uint64_t off = p->from; off < p->to && !p->failed;) {
 		size_t len = p->to - off < p->block ? (size_t)(p->to - off) : p->block;
-		ssize_t n = p->c->way->read(p->c, off, off, len);
+		ssize_t n = p->move(p->c, off, off, len);
 
 		p->failed = n <= 0;
 		off += n > 0 ? (uint64_t)n : 0;
@@ -169,8 +172,12 @@ static void *read_part(void *arg)
 	return NULL;
 }
 
-/* The whole file once: GB/s, 0 if it failed. */
-static double read_all(struct client *c, unsigned int threads, size_t block, double *cores)
+struct sample {
+	double rate, cores;
+};
+
+/* The file's first @length bytes once: 0 if it failed. */
+static struct sample move_all(struct client *c, move_fn *move, uint64_t length, unsigned int threads, size_t block)
 {
 	struct part p[THREADS];
 	pthread_t th[THREADS];
@@ -178,34 +185,98 @@ static double read_all(struct client *c, unsigned int threads, size_t block, dou
 	bool failed = false;
 
 	for (unsigned int i = 0; i < threads; i++) {
-		p[i] = (struct part){ c, c->length / threads * i, c->length / threads * (i + 1), block, false };
-		pthread_create(&th[i], NULL, read_part, &p[i]);
+		p[i] = (struct part){ c, move, length / threads * i, length / threads * (i + 1), block, false };
+		pthread_create(&th[i], NULL, move_part, &p[i]);
 	}
 	for (unsigned int i = 0; i < threads; i++) {
 		pthread_join(th[i], NULL);
 		failed |= p[i].failed;
 	}
 	t = now() - start;
-	*cores = (cpu_seconds() - cpu) / t;
-	return failed ? 0 : (double)c->length / t / 1e9;
+	cpu = (cpu_seconds() - cpu) / t;
+	return failed ? (struct sample){ 0 } : (struct sample){ (double)length / t / 1e9, cpu };
+}
+
+static void keep_best(struct sample *best, struct sample s)
+{
+	if (s.rate > best->rate)
+		*best = s;
 }
 
 static void sequential(struct client *c, const char *name, unsigned int threads)
 {
 	static const size_t blocks[] = { 16u * MIB, 256u * MIB, 1024u * MIB };
-	double best = 0, best_cores = 0;
+	struct sample best = { 0 };
 
 	cuda_fill(c->memory, c->length);
 	for (int i = 0; i < rounds; i++)
-		for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++) {
-			double cores, rate = read_all(c, threads, blocks[b], &cores);
+		for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++)
+			keep_best(&best, move_all(c, c->way->read, c->length, threads, blocks[b]));
+	row(name, best.rate, "GB/s", best.cores, best.rate > 0 && right(c, 0, 0, c->length));
+}
 
-			if (rate > best) {
-				best = rate;
-				best_cores = cores;
+static uint64_t drive_bytes(const struct client *c)
+{
+	return c->length < 2048ull * MIB ? c->length : 2048ull * MIB;
+}
+
+/* Out of the drive: nothing of the file is in the page cache. */
+static void cold(struct client *c, const char *name)
+{
+	uint64_t length = drive_bytes(c);
+	int fd = open(c->path, O_RDONLY);
+	struct sample best = { 0 };
+	bool ok = fd >= 0 && !c->way->file(c, c->path, O_RDONLY | O_DIRECT);
+
+	cuda_fill(c->memory, length);
+	for (int i = 0; i < rounds && ok; i++)
+		for (unsigned int threads = 1; threads <= THREADS; threads *= THREADS)
+			for (size_t block = 16u * MIB; block <= 1024u * MIB; block *= 64) {
+				fdatasync(fd);
+				posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+				keep_best(&best, move_all(c, c->way->read, length, threads, block));
 			}
-		}
-	row(name, best, "GB/s", best_cores, best > 0 && right(c, 0, 0, c->length));
+	row(name, best.rate, "GB/s", best.cores, ok && best.rate > 0 && right(c, 0, 0, length));
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Does the file hold nothing but what the memory was filled with? */
+static bool was_written(const char *path, uint64_t length)
+{
+	unsigned char *buf = malloc(16u * MIB);
+	int fd = open(path, O_RDONLY);
+	bool ok = fd >= 0 && buf;
+
+	for (uint64_t off = 0; ok && off < length; off += 16u * MIB) {
+		size_t n = length - off < 16u * MIB ? (size_t)(length - off) : 16u * MIB;
+
+		ok = pread(fd, buf, n, (off_t)off) == (ssize_t)n && buf[0] == FILLED && !memcmp(buf, buf + 1, n - 1);
+	}
+	if (fd >= 0)
+		close(fd);
+	free(buf);
+	return ok;
+}
+
+/* In place, over a file of its own: the one that is read stays as it is. */
+static void writes(struct client *c, const char *name, bool direct)
+{
+	uint64_t length = drive_bytes(c);
+	struct sample best = { 0 };
+	char path[4096];
+	bool ok;
+
+	snprintf(path, sizeof(path), "%s.written", c->path);
+	unlink(path);
+	ok = !make_file(path, length) && !c->way->file(c, path, O_RDWR | (direct ? O_DIRECT : 0));
+	cuda_fill(c->memory, length);
+	for (int i = 0; i < rounds && ok; i++)
+		for (unsigned int threads = 1; threads <= 4; threads += 3)
+			for (size_t block = 16u * MIB; block <= 1024u * MIB; block *= 64)
+				keep_best(&best, move_all(c, c->way->write, length, threads, block));
+	row(name, best.rate, "GB/s", best.cores, ok && best.rate > 0 && was_written(path, length));
+	unlink(path);
 }
 
 static uint64_t next_offset(uint64_t *seed, uint64_t length, size_t block)
@@ -376,7 +447,7 @@ static void streams(struct client *c, const char *name, bool fixed)
 
 static const struct stage {
 	const char *name, *unit;
-	enum { SEQUENTIAL, LATENCY, BATCHES, STREAMS } what;
+	enum { SEQUENTIAL, LATENCY, BATCHES, STREAMS, COLD, WRITES } what;
 	unsigned int n;
 } stages[] = {
 	{ "sequential cached read, 1 thread", "GB/s", SEQUENTIAL, 1 },
@@ -387,6 +458,9 @@ static const struct stage {
 	{ "batches of 128 random 4 KiB cached, 8 threads", "ops/s", BATCHES, THREADS },
 	{ "64 ReadAsync of 1 MiB on a stream, fixed", "GB/s", STREAMS, true },
 	{ "64 ReadAsync of 1 MiB on a stream", "GB/s", STREAMS, false },
+	{ "sequential cold read, direct", "GB/s", COLD, 0 },
+	{ "sequential write, buffered", "GB/s", WRITES, false },
+	{ "sequential write, direct", "GB/s", WRITES, true },
 };
 
 static const struct stage *current;
@@ -411,8 +485,12 @@ static int measure(struct client *c, unsigned int from, unsigned int limit)
 			latency(c, current->name, current->n);
 		else if (current->what == BATCHES)
 			batches(c, current->name, current->n);
-		else
+		else if (current->what == STREAMS)
 			streams(c, current->name, current->n);
+		else if (current->what == COLD)
+			cold(c, current->name);
+		else
+			writes(c, current->name, current->n);
 		alarm(0);
 	}
 	return wrong ? 3 : 0;
@@ -456,7 +534,7 @@ int main(int argc, char **argv)
 	c.cuda = !host && !cuda_start();
 	if (!host && !c.cuda)
 		fprintf(stderr, "client: no GPU here: host memory\n");
-	if (make_file(&c))
+	if (make_file(c.path, c.length))
 		return 1;
 	c.memory = cuda_alloc(c.length);
 	if (!c.memory)

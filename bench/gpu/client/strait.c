@@ -20,6 +20,7 @@
 	X(strait_region_info)                                                                                          \
 	X(strait_region_close)                                                                                         \
 	X(strait_read)                                                                                                 \
+	X(strait_write)                                                                                                \
 	X(strait_queue_open)                                                                                           \
 	X(strait_queue_submit)                                                                                         \
 	X(strait_queue_wait)                                                                                           \
@@ -37,6 +38,18 @@ static struct {
 	struct strait_stream *stream;
 } st;
 
+static int use_file(struct client *c, const char *path, int flags)
+{
+	uint32_t how = flags & O_DIRECT ? STRAIT_FILE_DIRECT : 0;
+	int rc;
+
+	if (st.ep)
+		st.strait_endpoint_close(st.ep);
+	st.ep = NULL;
+	rc = st.strait_file_open(st.ctx, path, flags & ~O_DIRECT, 0, how, &st.ep);
+	return rc ? say(path, -rc) : 0;
+}
+
 static int open_way(struct client *c)
 {
 	void *lib = dlopen("libstrait.so.0", RTLD_NOW);
@@ -50,8 +63,8 @@ static int open_way(struct client *c)
 	CALLS(LOOK_UP)
 	snprintf(c->version, sizeof(c->version), "libstrait %s", st.strait_version());
 	rc = st.strait_context_open(NULL, &st.ctx);
-	if (!rc)
-		rc = st.strait_file_open(st.ctx, c->path, O_RDONLY, 0, 0, &st.ep);
+	if (!rc && use_file(c, c->path, O_RDONLY))
+		return 1;
 	if (!rc)
 		rc = st.strait_region_import(st.ctx, NULL, c->memory, c->length, &st.region);
 	return rc ? say("strait", -rc) : 0;
@@ -60,13 +73,19 @@ static int open_way(struct client *c)
 static void close_way(struct client *c)
 {
 	st.strait_region_close(st.region);
-	st.strait_endpoint_close(st.ep);
+	if (st.ep)
+		st.strait_endpoint_close(st.ep);
 	st.strait_context_close(st.ctx);
 }
 
 static ssize_t read_some(struct client *c, uint64_t off, uint64_t at, size_t len)
 {
 	return st.strait_read(st.ep, off, st.region, at, len);
+}
+
+static ssize_t write_some(struct client *c, uint64_t off, uint64_t at, size_t len)
+{
+	return st.strait_write(st.ep, off, st.region, at, len);
 }
 
 static void *batch_open(struct client *c, unsigned int n)
@@ -135,5 +154,17 @@ static void stream_close(struct client *c, void *native)
 	st.strait_stream_close(st.stream);
 }
 
-const struct way way_strait = { "strait",  open_way,	close_way,   read_some,	  batch_open,
-				batch_run, batch_close, stream_open, stream_read, stream_close };
+const struct way way_strait = {
+	.name = "strait",
+	.open = open_way,
+	.close = close_way,
+	.file = use_file,
+	.read = read_some,
+	.write = write_some,
+	.batch_open = batch_open,
+	.batch_run = batch_run,
+	.batch_close = batch_close,
+	.stream_open = stream_open,
+	.stream_read = stream_read,
+	.stream_close = stream_close,
+};
