@@ -122,6 +122,8 @@ static void cuda_close(struct provider *p)
 		cuda_watch_fini(&cd->watch);
 		if (cd->windows)
 			cuda_space_put(cd->windows);
+		if (cd->spare)
+			cu.ctx_destroy(cd->spare);
 		if (cd->primary)
 			cuda_space_put(cd->primary);
 		pthread_mutex_destroy(&cd->lock);

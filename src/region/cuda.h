@@ -87,6 +87,7 @@ struct cuda_device {
 	struct list spaces;
 	struct cuda_space *primary; /* NULL until needed; kept from then on */
 	struct cuda_space *windows; /* likewise */
+	cu_context spare;	    /* made for the windows' space, which could not be made */
 	struct cuda_watch watch;
 };
 

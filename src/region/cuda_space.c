@@ -249,21 +249,29 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 /* With the device's lock held. */
 static int make_windows(struct cuda_device *cd)
 {
-	cu_context ctx, popped;
+	cu_context popped;
 	cu_result r;
 	int rc;
 
 	if (!cu.ctx_create || !cu.ctx_destroy)
 		return -EOPNOTSUPP;
-	r = cu.ctx_create(&ctx, 0, cd->ordinal);
-	if (r)
-		return cuda_errno(r);
-	cu.ctx_pop(&popped); /* making it made it current */
-	rc = space_new(cd, ctx, false, &cd->windows);
-	if (rc)
-		cu.ctx_destroy(ctx);
-	else
+	if (!cd->spare) {
+		r = cu.ctx_create(&cd->spare, 0, cd->ordinal);
+		if (r) {
+			cd->spare = NULL;
+			return cuda_errno(r);
+		}
+		cu.ctx_pop(&popped); /* making it made it current */
+	}
+	/*
+	 * If this fails the context stays, for the next time: to destroy one waits for all streams of the device,
+	 * and one of them may wait for what is being done here.
+	 */
+	rc = space_new(cd, cd->spare, false, &cd->windows);
+	if (!rc) {
 		cd->windows->own = true;
+		cd->spare = NULL;
+	}
 	return rc;
 }
 

@@ -377,6 +377,8 @@ cu_result cuCtxDestroy_v2(cu_context ctx)
 		pthread_mutex_unlock(&fake_lock);
 		return CU_INVALID_CONTEXT;
 	}
+	/* As the real one does. */
+	streams_wait(NULL, ctx->device);
 	context_gone(ctx);
 	usage.contexts--;
 	pthread_mutex_unlock(&fake_lock);

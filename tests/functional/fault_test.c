@@ -90,12 +90,22 @@ struct rig {
 	unsigned char *old, *new, *buf;
 };
 
+/* The driver takes long to open a GPU that nobody has open, and a rig is opened for every fault. */
+static void keep_device_open(void)
+{
+	static struct strait_region *kept;
+
+	if (!kept && on_cuda())
+		kept = region_new(device_named(context_new(NULL), "emu:0"), KIB(64));
+}
+
 static void rig_open(struct rig *g, const struct mode *m)
 {
 	struct strait_context_opts opts = {
 		.size = sizeof(opts), .chunk_bytes = CHUNK, .pool_bytes = 4 * CHUNK, .threads = 2, .queue_depth = 4
 	};
 
+	keep_device_open();
 	g->ctx = context_new(&opts);
 	g->dev = device_named(g->ctx, m->device);
 	g->r = region_new(g->dev, LONG_LEN);
