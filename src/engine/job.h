@@ -118,6 +118,9 @@ bool job_mixes(const struct job *job);
 void job_claim_register(struct lane *l);
 void job_release_register(struct lane *l);
 
+/* Do all bytes of a write go through the page cache? */
+bool job_write_buffered(const struct job *job);
+
 void lane_read(struct lane *l);
 void lane_write(struct lane *l);
 

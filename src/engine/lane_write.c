@@ -6,7 +6,13 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define COPIES_AHEAD 8 /* windows brought from the device while the file is written */
+#define COPIES_AHEAD 8		/* windows brought from the device while the file is written */
+#define COPIES_AHEAD_BUFFERED 2 /* the same where the CPU copies them on, and had better find them in its cache */
+
+bool job_write_buffered(const struct job *job)
+{
+	return job->ep->facts.can_buffered && !job->walign;
+}
 
 static bool still_good(struct job *job, uint64_t off)
 {
@@ -124,12 +130,13 @@ static void reap_copy(struct lane *l)
 void lane_write(struct lane *l)
 {
 	struct job *job = l->job;
+	unsigned int ahead = job_write_buffered(job) ? COPIES_AHEAD_BUFFERED : COPIES_AHEAD;
 	struct window *w;
 	int rc;
 
 	for (;;) {
 		job_poll(job);
-		if (l->n_copies < COPIES_AHEAD && l->n_io < job->ctx->queue_depth) {
+		if (l->n_copies < ahead && l->n_io < job->ctx->queue_depth) {
 			w = lane_take_window(l);
 			if (w && job->host) {
 				write_window(l, w);

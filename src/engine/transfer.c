@@ -9,6 +9,7 @@
 #include "os/os.h"
 
 #define DIRECT_BYTES MIB(1)
+#define BUFFERED_WRITE_BYTES MIB(2) /* two of them stay in the CPU's cache */
 #define OVERLAP_WINDOWS 8
 #define OVERLAP_BYTES KIB(128) /* smaller windows cost more than they overlap */
 #define ALL_ROUTES ((1u << STRAIT_ROUTE_COUNT) - 1)
@@ -170,6 +171,8 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 		job->block = min_u64(job->block, DIRECT_BYTES);
 	if (t->op == STRAIT_WRITE && t->endpoint->facts.force_direct)
 		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, 4096);
+	if (t->op == STRAIT_WRITE && job_write_buffered(job))
+		job->block = min_u64(job->block, BUFFERED_WRITE_BYTES);
 	if (!job->host) {
 		result->status = pool_enter(job->pool, &job->user);
 		if (result->status)
