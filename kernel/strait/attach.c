@@ -447,6 +447,7 @@ static int strait_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	at->pdev = pci_dev_get(pdev);
 	init_rwsem(&at->state);
 	init_rwsem(&at->bars);
+	init_waitqueue_head(&at->reset_over);
 	spin_lock_init(&at->master_lock);
 	mutex_init(&at->irq_lock);
 	xa_init_flags(&at->maps, XA_FLAGS_ALLOC1);
@@ -477,21 +478,19 @@ static void strait_remove(struct pci_dev *pdev)
 	strait_attach_put(at);
 }
 
-/* Whoever asked for the reset: nobody touches registers meanwhile. Between the two the lock stays taken. */
+/* Whoever asked for the reset: nobody touches registers meanwhile. */
 static void strait_reset_prepare(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
-	down_write(&at->bars);
-	if (at->file)
-		unmap_mapping_range(&at->file->mapping, 0, (loff_t)STRAIT_MMAP_STATUS, 1);
+	strait_bars_reset(at, at->file);
 }
 
 static void strait_reset_done(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
-	up_write(&at->bars);
+	strait_bars_reset_over(at);
 	/* A mapping may have been taken back while the device did not listen. */
 	spin_lock(&at->master_lock);
 	if (at->open && !at->master)

@@ -23,7 +23,8 @@
  *	dma_resv of a dma-buf, and what a bridge's driver holds when it calls back
  *	strait_attach.irq_lock	the interrupts
  *	strait_map.lock		dying
- *	strait_attach.bars	read: entering pages of BARs; write: while there are none
+ *	strait_attach.bars	read: entering pages of BARs; write: saying that they are not to be. Not held in a
+ *				reset, for which the core takes locks that are outer to the mmap_lock
  *	strait_attach.master_lock, strait_backing.maps_lock
  */
 
@@ -31,6 +32,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/eventfd.h>
 #include <linux/rwsem.h>
+#include <linux/wait.h>
 
 #include "core.h"
 
@@ -47,6 +49,8 @@ struct strait_attach {
 	struct strait_file *file;	/* whose it is, NULL: nobody's */
 	struct rw_semaphore bars;
 	bool bars_off;			/* pages of BARs are not to be entered any more */
+	bool bars_reset;		/* nor now, as the device is being reset */
+	wait_queue_head_t reset_over;
 	u64 irq_offset, irq_length;	/* the pages with the interrupt table, in */
 	int irq_bar;			/* -1: there are none */
 	spinlock_t master_lock;		/* the next three */
@@ -103,6 +107,9 @@ u64 strait_bar_length(struct pci_dev *pdev, int bar);
 void strait_bars_find_irqs(struct strait_attach *at);
 /* From now on registers read as ones. */
 void strait_bars_off(struct strait_attach *at, struct strait_file *f);
+/* Nobody touches registers between the two. @f: whose the device is, if it is anybody's. */
+void strait_bars_reset(struct strait_attach *at, struct strait_file *f);
+void strait_bars_reset_over(struct strait_attach *at);
 
 /* attach_irq.c. strait_irqs_begin() never fails: a device may have none that work. */
 void strait_irqs_begin(struct strait_attach *at);

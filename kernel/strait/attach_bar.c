@@ -7,6 +7,7 @@
 #define OFFSET_SHIFT 40
 #define STATUS_INDEX (STRAIT_MMAP_STATUS >> OFFSET_SHIFT)
 #define MSIX_ENTRY 16
+#define RESET_WAIT_MS 10
 
 /* A page with registers of two devices is no one's. */
 u64 strait_bar_length(struct pci_dev *pdev, int bar)
@@ -38,12 +39,34 @@ void strait_bars_find_irqs(struct strait_attach *at)
 	at->irq_length = round_up(end, PAGE_SIZE) - at->irq_offset;
 }
 
+static void zap(struct strait_file *f)
+{
+	unmap_mapping_range(&f->mapping, 0, (loff_t)STRAIT_MMAP_STATUS, 1);
+}
+
 void strait_bars_off(struct strait_attach *at, struct strait_file *f)
 {
 	down_write(&at->bars);
 	at->bars_off = true;
 	up_write(&at->bars);
-	unmap_mapping_range(&f->mapping, 0, (loff_t)STRAIT_MMAP_STATUS, 1);
+	zap(f);
+}
+
+void strait_bars_reset(struct strait_attach *at, struct strait_file *f)
+{
+	down_write(&at->bars);
+	WRITE_ONCE(at->bars_reset, true);
+	up_write(&at->bars);
+	if (f)
+		zap(f);
+}
+
+void strait_bars_reset_over(struct strait_attach *at)
+{
+	down_write(&at->bars);
+	WRITE_ONCE(at->bars_reset, false);
+	up_write(&at->bars);
+	wake_up_all(&at->reset_over);
 }
 
 /* Drops the hold on @page. */
@@ -81,12 +104,15 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 	int bar = at_byte >> OFFSET_SHIFT;
 	u64 offset = at_byte & (BIT_ULL(OFFSET_SHIFT) - 1);
 	unsigned long pfn;
-	vm_fault_t ret;
+	vm_fault_t ret = VM_FAULT_NOPAGE;
+	bool again = false;
 
 	down_read(&at->bars);
 	pfn = PHYS_PFN(pci_resource_start(at->pdev, bar) + offset);
 	if (at->bars_off)
 		ret = fault_dummy(vmf, 0xff);
+	else if (at->bars_reset)
+		again = true;
 	else if (holds_irqs(at, bar, offset))
 		ret = fault_dummy(vmf, 0);
 	else if (pfn_valid(pfn))
@@ -94,6 +120,9 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 	else
 		ret = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK, pfn);
 	up_read(&at->bars);
+	/* Not for as long as the reset takes: what that waits for may wait for our mmap_lock. */
+	if (again)
+		wait_event_timeout(at->reset_over, !READ_ONCE(at->bars_reset), msecs_to_jiffies(RESET_WAIT_MS));
 	return ret;
 }
 

@@ -3,6 +3,7 @@
 #include "edu.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 
 #define LEN KIB(256)
@@ -281,6 +282,56 @@ TEST(a_drive)
 	close(ko);
 	pci_bind(name, NULL);
 	ASSERT_STREQ(pci_driver(name), "nvme");
+	for (int i = 0; i < 1000 && access("/dev/nvme0n1", F_OK); i++)
+		sleep_ms(10);
+	ASSERT_EQ(access("/dev/nvme0n1", F_OK), 0);
+}
+
+struct looker {
+	struct pci_device *dev;
+	uint32_t value; /* of a register that does not change */
+	atomic_bool stop, wrong;
+	atomic_uint looks;
+};
+
+static void *look(void *arg)
+{
+	struct looker *l = arg;
+
+	while (!atomic_load(&l->stop)) {
+		if (pci_read32(l->dev, 0, 8) != l->value)
+			atomic_store(&l->wrong, true);
+		atomic_fetch_add(&l->looks, 1);
+	}
+	return NULL;
+}
+
+/* Who looks at a register meanwhile waits until the reset is over, and sees nothing of it. */
+TEST(looked_at_while_it_is_reset)
+{
+	struct looker l = { 0 };
+	char name[PCI_NAME], why[512];
+	pthread_t thread;
+
+	close(ko_open());
+	pci_find(0x00101b36, name);
+	pci_bind(name, "strait");
+	ASSERT_OK(pci_open(&no_log, name, NULL, why, sizeof(why), &l.dev));
+	l.value = pci_read32(l.dev, 0, 8);
+	ASSERT_EQ(pthread_create(&thread, NULL, look, &l), 0);
+	for (int i = 0; i < 5; i++) {
+		unsigned int looks;
+
+		ASSERT_OK(l.dev->ops->reset(l.dev));
+		looks = atomic_load(&l.looks);
+		while (atomic_load(&l.looks) < looks + 10)
+			sleep_ms(1);
+	}
+	atomic_store(&l.stop, true);
+	ASSERT_EQ(pthread_join(thread, NULL), 0);
+	ASSERT_FALSE(atomic_load(&l.wrong));
+	pci_close(l.dev);
+	pci_bind(name, NULL);
 	for (int i = 0; i < 1000 && access("/dev/nvme0n1", F_OK); i++)
 		sleep_ms(10);
 	ASSERT_EQ(access("/dev/nvme0n1", F_OK), 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "p2p.h"
 
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -130,6 +131,28 @@ bool ko_fail_left(void)
 
 	ASSERT_OK(read_text(DEBUG "fail_nth", text, sizeof(text)));
 	return atoi(text) > 0;
+}
+
+static void *wait_until_gone(void *arg)
+{
+	struct ko_gone *g = arg;
+
+	while (!g->status->gone)
+		sched_yield();
+	g->at_ms = now_ms();
+	return NULL;
+}
+
+void ko_gone_watch(struct ko_gone *g, const volatile struct strait_status *status)
+{
+	g->status = status;
+	ASSERT_EQ(pthread_create(&g->thread, NULL, wait_until_gone, g), 0);
+}
+
+uint64_t ko_gone_at(struct ko_gone *g)
+{
+	ASSERT_EQ(pthread_join(g->thread, NULL), 0);
+	return g->at_ms;
 }
 
 void place_unmount(void)

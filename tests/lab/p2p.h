@@ -4,6 +4,8 @@
 
 /* /dev/strait for tests that talk to the module, and places on the drive. Everything here ends the test when it fails. */
 
+#include <pthread.h>
+
 #include "uapi/strait.h"
 #include "vgpu.h"
 
@@ -41,6 +43,16 @@ void ko_expect_counter(const char *name, uint64_t value);
 /* As fail_nth() and fail_left(), of this module. */
 void ko_fail_nth(unsigned int n);
 bool ko_fail_left(void);
+
+/* When a device was said to be gone, in now_ms() time: who takes it away is told later. */
+struct ko_gone {
+	const volatile struct strait_status *status;
+	uint64_t at_ms;
+	pthread_t thread;
+};
+
+void ko_gone_watch(struct ko_gone *g, const volatile struct strait_status *status);
+uint64_t ko_gone_at(struct ko_gone *g);
 
 /* Mount a place, and open a file of @len bytes there that is on the drive and not in the page cache. */
 int place_file(const struct place *place, uint64_t len, uint64_t seed, int flags);
