@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- *	bench-cufile-client [--strait] [--host] [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
+ *	bench-cufile-client [--strait | --cost] [--host] [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
  *
  * FILE is made if it is not there or not that long, and kept. A line for each measurement, "name|value|unit|cores|
  * state", on stdout: bench/gpu/cufile-run makes a table of them. Bytes are compared with what the file must hold;
  * WRONG in the last column, and exit status 3, if they are not that. A measurement that does not end within the limit
  * is HUNG, and with it the program, by exit status 4: "--from N" begins with the one after it.
+ *
+ * --cost: what the cuFile interface costs beside Strait's own, the two in turns many times, as the median of what they
+ * differ by: percent of the rate, or microseconds.
  */
 #include "client.h"
 
@@ -463,6 +466,79 @@ static const struct stage {
 	{ "sequential write, direct", "GB/s", WRITES, true },
 };
 
+/* One pass of a stage by one way: GB/s or microseconds, 0 if it failed. */
+static double pass(struct client *c, const struct stage *s, int drop)
+{
+	enum { OPS = 200 };
+	static uint64_t seed = 7;
+	double start = now();
+	bool ok = true;
+
+	if (s->what == LATENCY) {
+		for (int i = 0; ok && i < OPS; i++)
+			ok = c->way->read(c, next_offset(&seed, c->length, s->n), 0, s->n) == (ssize_t)s->n;
+		return ok ? (now() - start) / OPS * 1e6 : 0;
+	}
+	if (s->what == SEQUENTIAL)
+		return move_all(c, c->way->read, c->length, s->n, 256u * MIB).rate;
+	if (s->what == WRITES)
+		return move_all(c, c->way->write, drive_bytes(c), 1, 256u * MIB).rate;
+	fdatasync(drop);
+	posix_fadvise(drop, 0, 0, POSIX_FADV_DONTNEED);
+	return move_all(c, c->way->read, drive_bytes(c), 1, 256u * MIB).rate;
+}
+
+static void cost_of(struct client *c, struct client *own, const struct stage *s)
+{
+	enum { PAIRS = 11, SMALL_PAIRS = 101 };
+	bool direct = s->what == COLD || (s->what == WRITES && s->n);
+	int pairs = s->what == LATENCY ? SMALL_PAIRS : PAIRS, drop = open(c->path, O_RDONLY);
+	double diff[SMALL_PAIRS];
+	char path[4096];
+	bool ok;
+
+	snprintf(path, sizeof(path), "%s%s", c->path, s->what == WRITES ? ".written" : "");
+	ok = drop >= 0 && !make_file(path, s->what == WRITES ? drive_bytes(c) : c->length);
+	for (int k = 0; k < 2 && ok; k++) {
+		struct client *one = k ? own : c;
+
+		ok = !one->way->file(one, path, (s->what == WRITES ? O_RDWR : O_RDONLY) | (direct ? O_DIRECT : 0));
+	}
+	for (int i = 0; i < pairs && ok; i++) {
+		double value[2];
+
+		/* Who came first comes second the next time. */
+		for (int k = 0; k < 2; k++) {
+			int which = (i + k) % 2;
+
+			value[which] = pass(which ? own : c, s, drop);
+			ok = ok && value[which] > 0;
+		}
+		diff[i] = s->what == LATENCY ? value[0] - value[1] : 100 * (value[1] / value[0] - 1);
+	}
+	if (ok)
+		qsort(diff, (size_t)pairs, sizeof(diff[0]), by_value);
+	row(s->name, ok ? diff[pairs / 2] : 0, s->what == LATENCY ? "us" : "%", 0, ok);
+	if (s->what == WRITES)
+		unlink(path);
+	if (drop >= 0)
+		close(drop);
+}
+
+static int costs(struct client *c)
+{
+	struct client own = *c;
+
+	own.way = &way_strait;
+	if (own.way->open(&own))
+		return 1;
+	for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
+		if (stages[i].what != BATCHES && stages[i].what != STREAMS)
+			cost_of(c, &own, &stages[i]);
+	own.way->close(&own);
+	return 0;
+}
+
 static const struct stage *current;
 
 static void hung(int sig)
@@ -500,12 +576,14 @@ int main(int argc, char **argv)
 {
 	struct client c = { .way = &way_cufile, .length = 8192ull * MIB };
 	unsigned int from = 0, limit = 60;
-	bool host = false;
+	bool host = false, cost = false;
 	int at = 1, rc;
 
 	for (; at < argc && argv[at][0] == '-'; at++) {
 		if (!strcmp(argv[at], "--strait"))
 			c.way = &way_strait;
+		else if (!strcmp(argv[at], "--cost"))
+			cost = true;
 		else if (!strcmp(argv[at], "--host"))
 			host = true;
 		else if (!strcmp(argv[at], "--rounds") && at + 1 < argc)
@@ -520,8 +598,9 @@ int main(int argc, char **argv)
 			at = argc;
 	}
 	if (at >= argc || rounds < 1) {
-		fprintf(stderr, "usage: bench-cufile-client [--strait] [--host] [--rounds N] [--seconds S] [--from N] "
-				"[--limit S] FILE [SIZE_MIB]\n");
+		fprintf(stderr,
+			"usage: bench-cufile-client [--strait | --cost] [--host] [--rounds N] [--seconds S] [--from N] "
+			"[--limit S] FILE [SIZE_MIB]\n");
 		return 2;
 	}
 	c.path = argv[at];
@@ -544,7 +623,7 @@ int main(int argc, char **argv)
 	if (rc)
 		return 1;
 	printf("library|0|%s|0|ok\n", c.version);
-	rc = measure(&c, from, limit);
+	rc = cost ? costs(&c) : measure(&c, from, limit);
 	c.way->close(&c);
 	return rc;
 }
