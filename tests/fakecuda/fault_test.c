@@ -6,6 +6,8 @@
 #include "fakecuda/common.h"
 #include "region/cuda.h"
 
+#define LONG KIB(300) /* more than is moved in one piece */
+
 struct rig {
 	struct strait_context *ctx;
 	struct strait_device *dev;
@@ -62,17 +64,17 @@ static void read_one(struct rig *g, uint32_t routes, uint64_t len)
 
 static void do_staged(struct rig *g)
 {
-	read_one(g, ROUTE(STAGED), MIB(1));
+	read_one(g, ROUTE(STAGED), LONG);
 }
 
 static void do_pagecache(struct rig *g)
 {
-	read_one(g, ROUTE(PAGECACHE), MIB(1));
+	read_one(g, ROUTE(PAGECACHE), LONG);
 }
 
 static void do_any(struct rig *g)
 {
-	read_one(g, 0, MIB(1));
+	read_one(g, 0, LONG);
 }
 
 static void do_small(struct rig *g)
@@ -84,7 +86,7 @@ static void do_write(struct rig *g)
 {
 	struct strait_result res;
 
-	res = move(STRAIT_WRITE, 0, g->ep, 5, g->r, 0, MIB(1));
+	res = move(STRAIT_WRITE, 0, g->ep, 5, g->r, 0, LONG);
 	note(g, res.status);
 	res = move(STRAIT_WRITE, 0, g->ep, 5, g->r, 0, 900);
 	note(g, res.status);
@@ -95,10 +97,10 @@ static void do_region(struct rig *g)
 	uint32_t crc = 0;
 	uint64_t where;
 
-	note(g, strait_region_fill(g->r, 0, 0, KIB(512)));
-	note(g, strait_region_copy_in(g->r, 0, g->want, MIB(1)));
-	note(g, strait_region_crc32c(g->r, 1, MIB(1), &crc));
-	note(g, strait_region_compare(g->r, 0, g->r, KIB(512), KIB(512), &where));
+	note(g, strait_region_fill(g->r, 0, 0, KIB(128)));
+	note(g, strait_region_copy_in(g->r, 0, g->want, LONG));
+	note(g, strait_region_crc32c(g->r, 1, LONG, &crc));
+	note(g, strait_region_compare(g->r, 0, g->r, KIB(128), KIB(128), &where));
 }
 
 static void do_queue(struct rig *g)
@@ -140,20 +142,20 @@ static void do_import(struct rig *g)
 	struct strait_result res;
 	int rc;
 
-	rc = strait_region_import(g->ctx, NULL, (void *)(uintptr_t)g->ptr, MIB(1), &r);
+	rc = strait_region_import(g->ctx, NULL, (void *)(uintptr_t)g->ptr, LONG, &r);
 	note(g, rc);
 	if (rc)
 		return;
-	res = move(STRAIT_READ, 0, g->ep, 0, r, 0, MIB(1));
+	res = move(STRAIT_READ, 0, g->ep, 0, r, 0, LONG);
 	note(g, res.status);
 	if (!res.status)
-		check(g, r, 0, 0, MIB(1));
+		check(g, r, 0, 0, LONG);
 	strait_region_close(r);
 }
 
 static void do_stream(struct rig *g)
 {
-	static const uint64_t off = 7, at = 9, len = MIB(1);
+	static const uint64_t off = 7, at = 9, len = LONG;
 	int64_t result = 1;
 	struct strait_stream_transfer t = { .size = sizeof(t),
 					    .op = STRAIT_READ,
@@ -211,7 +213,7 @@ static const struct result_kind {
 static bool one_life(struct rig *g, const struct scenario *v, unsigned int nth, cu_result r, bool from_start)
 {
 	struct strait_context_opts opts = {
-		.size = sizeof(opts), .chunk_bytes = KIB(256), .pool_bytes = MIB(1), .threads = 2
+		.size = sizeof(opts), .chunk_bytes = KIB(64), .pool_bytes = KIB(256), .threads = 2
 	};
 
 	g->failed = g->hit = false;
@@ -224,7 +226,7 @@ static bool one_life(struct rig *g, const struct scenario *v, unsigned int nth, 
 	if (strait_device_find(g->ctx, "cuda:0", &g->dev)) {
 		g->failed = true;
 	} else {
-		int rc = strait_region_alloc(g->dev, MIB(2), &g->r);
+		int rc = strait_region_alloc(g->dev, KIB(512), &g->r);
 
 		note(g, rc);
 		if (!rc) {
@@ -244,7 +246,7 @@ static bool one_life(struct rig *g, const struct scenario *v, unsigned int nth, 
 static void fail_all(const struct scenario *v, bool from_start)
 {
 	struct fake_usage before;
-	struct rig g = { .path = make_file("data", MIB(2), 1), .want = pattern_new(0, MIB(2), 1) };
+	struct rig g = { .path = make_file("data", KIB(512), 1), .want = pattern_new(0, KIB(512), 1) };
 	/* Slower builds take turns: each of the errors at other calls. */
 	unsigned int hits = 0, step = test_slow() > 4 ? 4 : test_slow() > 1 ? 2 : 1;
 	cu_context mine, now;
@@ -252,7 +254,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 	cuda_doubt_ns = 0;
 	CU(cuInit(0));
 	CU(cuCtxCreate_v2(&mine, 0, 0));
-	CU(cuMemAlloc_v2(&g.ptr, MIB(1)));
+	CU(cuMemAlloc_v2(&g.ptr, LONG));
 	before = fake_usage();
 	for (size_t k = 0; k < ARRAY_SIZE(results); k++) {
 		/* Polling makes the number of calls differ: the end is where several in a row are not reached. */
