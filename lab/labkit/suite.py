@@ -63,7 +63,7 @@ class Test:
     def wanted(self, options):
         if 'long' in self.tags and not options.long:
             return False
-        if options.tag and options.tag not in self.tags:
+        if options.tag and options.tag not in self.tags and not (options.long and options.tag + '-long' in self.tags):
             return False
         if not self.modules <= {module.name for module in options.module}:
             return False

@@ -353,10 +353,18 @@ static bool overlaps(const char *ptr, size_t len)
 	return false;
 }
 
-/* Pinning writable pages writes to them, or faults as that would. */
+/*
+ * Pinning writable pages writes to them, or faults as that would. Of many the first and the last ones are enough, if
+ * there are any all the way.
+ */
 static bool can_pin(char *ptr, size_t len, bool read_only)
 {
-	return !madvise(ptr, len, read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+	size_t part = min_u64(len, MIB(1));
+
+	if (read_only)
+		return !madvise(ptr, len, MADV_POPULATE_READ);
+	return !msync(ptr, len, MS_ASYNC) && !madvise(ptr, part, MADV_POPULATE_WRITE) &&
+	       !madvise(ptr + len - part, part, MADV_POPULATE_WRITE);
 }
 
 cu_result cuMemHostRegister_v2(void *ptr, size_t len, unsigned int flags)
