@@ -210,6 +210,12 @@ void emulated_only(void)
 		SKIP("tells the emulated device what to do; this is %s", other_device());
 }
 
+void host_memory_once(const struct mode *m)
+{
+	if (other_device() && !strcmp(m->device, "host"))
+		SKIP("the host's own memory is tested beside the emulated device; this is %s", other_device());
+}
+
 bool on_cuda(void)
 {
 	return !strncmp(device_under_test(), "cuda", 4);

@@ -78,6 +78,8 @@ struct strait_context *context_for(const struct mode *m);
  * device's own interface are skipped then.
  */
 const char *device_under_test(void);
+/* Skips a test on host memory where another device is under test. */
+void host_memory_once(const struct mode *m);
 void emulated_only(void);
 /* A GPU's driver is under the test: what it does with processes, threads and files is not ours to say. */
 bool on_cuda(void);

@@ -33,6 +33,7 @@ struct rig {
 
 static void rig_open(struct rig *g, const struct mode *m, uint64_t len, int oflags)
 {
+	host_memory_once(m);
 	g->path = strdup(make_file("data", len, 7));
 	g->len = len;
 	g->model = pattern_new(0, len, 7);
