@@ -15,5 +15,9 @@ static const struct variant {
 
 TEST_VARIANTS_TIMEOUT(many_threads, struct variant, variants, 120)
 {
-	stress_run(&v->s);
+	struct stress s = v->s;
+
+	if (test_slow() > 4)
+		s.rounds = s.rounds / 2;
+	stress_run(&s);
 }
