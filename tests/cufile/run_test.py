@@ -240,11 +240,11 @@ def client_of_the_benchmark(path):
     """The program that is measured on a GPU: it looks at the bytes, and here that is all that counts."""
     client = os.path.join(BUILD, 'bench', 'bench-cufile-client')
     file = os.path.join(os.path.dirname(path), 'data')
-    for way in ([], ['--strait']):
+    for way, n in (([], 14), (['--strait'], 14), (['--cost'], 8)):
         done = subprocess.run([client, '--host', '--rounds', '1', '--seconds', '0.05', *way, file, '64'],
                               capture_output=True, text=True, env=dict(environment(), LD_LIBRARY_PATH=BUILD))
         rows = [line.split('|') for line in done.stdout.splitlines()]
-        assert done.returncode == 0 and len(rows) == 11, done
+        assert done.returncode == 0 and len(rows) == n, done
         assert all(row[4] == 'ok' for row in rows if 'ReadAsync' not in row[0] or not way), done.stdout
 
 
