@@ -122,7 +122,7 @@ TEST(refuses_all_or_nothing)
 	ASSERT_CU_ERR(cuFileBatchIOSetUp(&none, 257), CU_FILE_INVALID_VALUE);
 	ASSERT_CU(cuFileBatchIOSetUp(&batch, 3));
 	for (unsigned int i = 0; i < 4; i++)
-		p[i] = entry(fh, CUFILE_READ, &b, 0, 0, 100, i);
+		p[i] = entry(fh, CUFILE_READ, &b, i * 100, 0, 100, i);
 	ASSERT_CU_ERR(cuFileBatchIOSubmit(batch, 4, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	p[2].fh = &b;
 	ASSERT_CU_ERR(cuFileBatchIOSubmit(batch, 3, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
