@@ -51,6 +51,11 @@ bool job_mixes(const struct job *job)
 	       !job->ep->facts.force_direct && job->ep->facts.can_buffered;
 }
 
+bool job_write_buffered(const struct job *job)
+{
+	return job->ep->facts.can_buffered && !job->walign;
+}
+
 bool job_starts_cached(const struct job *job)
 {
 	uint64_t len = min_u64(job->block, job->stop - job->start), bytes;

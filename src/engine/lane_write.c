@@ -9,11 +9,6 @@
 #define COPIES_AHEAD 8		/* windows brought from the device while the file is written */
 #define COPIES_AHEAD_BUFFERED 2 /* the same where the CPU copies them on, and had better find them in its cache */
 
-bool job_write_buffered(const struct job *job)
-{
-	return job->ep->facts.can_buffered && !job->walign;
-}
-
 static bool still_good(struct job *job, uint64_t off)
 {
 	bool good;
