@@ -223,6 +223,12 @@ static uint64_t drive_bytes(const struct client *c)
 	return c->length < 2048ull * MIB ? c->length : 2048ull * MIB;
 }
 
+static void drop_cache(int fd)
+{
+	fdatasync(fd);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 /* Out of the drive: nothing of the file is in the page cache. */
 static void cold(struct client *c, const char *name)
 {
@@ -235,8 +241,7 @@ static void cold(struct client *c, const char *name)
 	for (int i = 0; i < rounds && ok; i++)
 		for (unsigned int threads = 1; threads <= THREADS; threads *= THREADS)
 			for (size_t block = 16u * MIB; block <= 1024u * MIB; block *= 64) {
-				fdatasync(fd);
-				posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+				drop_cache(fd);
 				keep_best(&best, move_all(c, c->way->read, length, threads, block));
 			}
 	row(name, best.rate, "GB/s", best.cores, ok && best.rate > 0 && right(c, 0, 0, length));
@@ -364,7 +369,7 @@ static void *run_batches(void *arg)
 
 static void batches(struct client *c, const char *name, unsigned int threads)
 {
-	double best = 0, best_cores = 0;
+	struct sample best = { 0 };
 	bool ok = true;
 
 	cuda_fill(c->memory, (size_t)threads * BATCH * 4096);
@@ -392,20 +397,17 @@ static void batches(struct client *c, const char *name, unsigned int threads)
 			for (unsigned int r = 0; ok && r < BATCH; r++)
 				ok = right(c, b[k].last[r].off, b[k].last[r].at, 4096);
 		}
-		if ((double)done / t > best) {
-			best = (double)done / t;
-			best_cores = cpu;
-		}
+		keep_best(&best, (struct sample){ (double)done / t, cpu });
 		pthread_barrier_destroy(&together);
 		free(b);
 	}
-	row(name, best, "ops/s", best_cores, ok);
+	row(name, best.rate, "ops/s", best.cores, ok);
 }
 
 /* The file from front to end, again and again, in requests of 1 MiB of which 64 wait on the stream. */
 static void streams(struct client *c, const char *name, bool fixed)
 {
-	double best = 0, best_cores = 0;
+	struct sample best = { 0 };
 	struct request r[OUTSTANDING];
 	void *native = cuda_stream();
 	bool ok = native || !c->cuda;
@@ -437,14 +439,12 @@ static void streams(struct client *c, const char *name, bool fixed)
 			done += (uint64_t)OUTSTANDING * MIB;
 		}
 		t = now() - start;
-		if (ok && (double)done / t / 1e9 > best) {
-			best = (double)done / t / 1e9;
-			best_cores = (cpu_seconds() - cpu) / t;
-		}
+		if (ok)
+			keep_best(&best, (struct sample){ (double)done / t / 1e9, (cpu_seconds() - cpu) / t });
 		for (unsigned int k = 0; ok && k < OUTSTANDING; k++)
 			ok = right(c, r[k].off, r[k].at, MIB);
 	}
-	row(name, best, "GB/s", best_cores, ok);
+	row(name, best.rate, "GB/s", best.cores, ok);
 	c->way->stream_close(c, native);
 }
 
@@ -483,8 +483,7 @@ static double pass(struct client *c, const struct stage *s, int drop)
 		return move_all(c, c->way->read, c->length, s->n, 256u * MIB).rate;
 	if (s->what == WRITES)
 		return move_all(c, c->way->write, drive_bytes(c), 1, 256u * MIB).rate;
-	fdatasync(drop);
-	posix_fadvise(drop, 0, 0, POSIX_FADV_DONTNEED);
+	drop_cache(drop);
 	return move_all(c, c->way->read, drive_bytes(c), 1, 256u * MIB).rate;
 }
 
