@@ -50,17 +50,12 @@ static void finish_direct(struct lane *l, struct window *w, ssize_t n)
 	uint64_t done;
 
 	if (n < 0) {
-		if (!job->ep->facts.can_buffered) {
+		if (!job->ep->facts.can_buffered || (n != -EINVAL && n != -EOPNOTSUPP)) {
 			w->err = (int)n;
 			return;
 		}
-		/* Refused, or -EAGAIN from a ring on a descriptor that may not wait: ask again the plain way. */
-		if (n == -EINVAL || n == -EOPNOTSUPP) {
-			atomic_store_explicit(&job->no_direct, true, memory_order_relaxed);
-		} else if (n != -EAGAIN) {
-			w->err = (int)n;
-			return;
-		}
+		/* Refused: not a second time. */
+		atomic_store_explicit(&job->no_direct, true, memory_order_relaxed);
 		read_buffered(l, w, 0);
 		return;
 	}
@@ -305,6 +300,13 @@ static void window_ready(struct lane *l, struct window *w)
 	}
 }
 
+static ssize_t read_direct(struct lane *l, struct window *w)
+{
+	struct strait_endpoint *ep = l->job->ep;
+
+	return ep->ops->read(ep, WAY_DIRECT, lane_buffer(l, w), w->io_len, w->io_off);
+}
+
 static void take_io(struct lane *l, int64_t timeout_ns)
 {
 	void *tag;
@@ -313,7 +315,7 @@ static void take_io(struct lane *l, int64_t timeout_ns)
 	if (!os_ring_take(l->ring, timeout_ns, &tag, &res))
 		return;
 	l->n_io--;
-	finish_direct(l, tag, res);
+	finish_direct(l, tag, res == -EAGAIN ? read_direct(l, tag) : res);
 	window_ready(l, tag);
 }
 
@@ -393,7 +395,7 @@ static void start_direct(struct lane *l, struct window *w)
 	}
 	/* No io_uring: threads keep the drive busy. */
 	job_want_helper(l->job);
-	finish_direct(l, w, ep->ops->read(ep, WAY_DIRECT, lane_buffer(l, w), w->io_len, w->io_off));
+	finish_direct(l, w, read_direct(l, w));
 	window_ready(l, w);
 }
 

@@ -122,5 +122,8 @@ int os_ring_take(struct os_ring *ring, int64_t timeout_ns, void **tag, ssize_t *
 	io_uring_cqe_seen(&ring->uring, cqe);
 	if (os_inject && os_inject(OS_RING_RESULT, &injected))
 		*res = (ssize_t)injected;
+	/* Nobody here cancels: signals kept the kernel from starting a thread for it. */
+	if (*res == -ECANCELED)
+		*res = -EAGAIN;
 	return 1;
 }

@@ -34,7 +34,8 @@ int os_ring_submit(struct os_ring *ring);
 
 /*
  * Take one result: 1 with @tag and @res (bytes or negative errno), 0 when none came within
- * @timeout_ns. Waits only for requests that os_ring_submit() handed over.
+ * @timeout_ns. Waits only for requests that os_ring_submit() handed over. -EAGAIN in @res: nothing was done, the
+ * same by a plain call will do.
  */
 int os_ring_take(struct os_ring *ring, int64_t timeout_ns, void **tag, ssize_t *res);
 

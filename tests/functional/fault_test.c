@@ -372,6 +372,44 @@ TEST_VARIANTS(from_some_call_on, struct fault, all_faults)
 	free(g.buf);
 }
 
+/* Where signals keep the kernel from starting a thread it gives a request up: nobody is to notice. */
+TEST(given_up_by_the_kernel)
+{
+	unsigned int calls = 0;
+	struct rig g;
+
+	make_file("file", OFF + LONG_LEN, 1);
+	g.old = pattern_new(0, OFF + LONG_LEN, 1);
+	g.new = pattern_new(0, LONG_LEN, 2);
+	g.buf = malloc(LONG_LEN);
+	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+		rig_open(&g, &modes[i]);
+		for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
+			for (enum how how = BY_CALL; how < HOWS; how++) {
+				struct strait_result res = { 0 };
+
+				prepare(&g, op, true);
+				inject(OS_RING_RESULT, 1, UINT32_MAX, -ECANCELED);
+				ASSERT_TRUE(attempt(&g, op, how, LONG_LEN, &res));
+				inject_off();
+				calls += inject_calls();
+				ASSERT_EQ(res.status, 0);
+				ASSERT_EQ(res.bytes, LONG_LEN);
+				if (op == STRAIT_READ)
+					check_read(&g, LONG_LEN, &res, true);
+				else
+					check_write(&g, LONG_LEN, &res);
+			}
+		}
+		write_at(g.path, g.old, OFF + LONG_LEN, 0);
+		rig_close(&g);
+	}
+	ASSERT_GT(calls, 0);
+	free(g.old);
+	free(g.new);
+	free(g.buf);
+}
+
 /* Part over what is there, part behind it: a failure in the first part leaves the length as it was. */
 TEST(an_extending_write_stops_where_it_failed)
 {
