@@ -7,6 +7,7 @@
 #include "os/os.h"
 
 #define PAGE 4096u
+#define IN_VAIN 32 /* part of a window that is read otherwise until it is tried again */
 
 int window_register(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len, void **map,
 		    struct host_reg *reg)
@@ -167,6 +168,26 @@ struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strai
 	pthread_mutex_unlock(&k->lock);
 	free_windows(&out);
 	return w;
+}
+
+bool keep_worth(struct keeper *k, uint64_t need, uint64_t bytes)
+{
+	bool worth;
+
+	pthread_mutex_lock(&k->lock);
+	k->missed += bytes;
+	worth = k->missed >= (k->bytes + need > k->budget ? need : k->patience);
+	if (worth)
+		k->missed = 0;
+	pthread_mutex_unlock(&k->lock);
+	return worth;
+}
+
+void keep_tried(struct keeper *k, uint64_t need, bool got)
+{
+	pthread_mutex_lock(&k->lock);
+	k->patience = got ? 0 : need / IN_VAIN;
+	pthread_mutex_unlock(&k->lock);
 }
 
 void keep_put(struct keeper *k, struct kept *w)

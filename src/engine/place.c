@@ -15,18 +15,29 @@ bool place_allowed(const struct strait_transfer *t, uint64_t *len)
 }
 
 /* Registering a window brings all of it into memory: not worth it where that is not so already. */
-static bool window_cached(const struct keep_place *p)
+static bool window_cached(const struct keep_place *p, uint64_t start, uint64_t len)
 {
-	uint64_t start = align_down(p->off, p->dev->tuning.window_bytes), bytes;
-	uint64_t len = min_u64(p->dev->tuning.window_bytes, p->ep_len - start);
+	uint64_t bytes;
 
 	return !p->ep->ops->cached(p->ep, start, len, &bytes) && bytes >= len / 8 * 7;
 }
 
+static void make_window(struct keeper *k, struct keep_place *p)
+{
+	uint64_t start = align_down(p->off, p->dev->tuning.window_bytes);
+	uint64_t len = min_u64(p->dev->tuning.window_bytes, p->ep_len - start);
+
+	if (!keep_worth(k, len, p->len))
+		return;
+	if (window_cached(p, start, len))
+		p->kept = keep_get(k, p->ep, p->dev, p->off, p->ep_len);
+	keep_tried(k, len, p->kept);
+}
+
 bool place_find(struct keeper *k, struct keep_place *p)
 {
-	if (!p->kept && window_cached(p))
-		p->kept = keep_get(k, p->ep, p->dev, p->off, p->ep_len);
+	if (!p->kept)
+		make_window(k, p);
 	if (p->kept && p->off + p->len > p->kept->off + p->kept->len) {
 		/* It reaches into the next window. */
 		keep_put(k, p->kept);

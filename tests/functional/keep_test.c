@@ -195,6 +195,78 @@ TEST(within_the_budget)
 	end();
 }
 
+/* All of it is read in small pieces, here and there: windows do not drive each other out for each of them. */
+TEST(small_reads_of_more_than_the_budget)
+{
+	enum { N = 3, ROUNDS = 2000 };
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	struct strait_endpoint *ep;
+	struct strait_queue *q;
+	uint64_t state = 1, in_place = 0, bytes = 0;
+
+	not_on_cuda("its windows are longer than the budget");
+	begin(MIB(17));
+	q = queue_new(ctx, 0);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (uint64_t i = 0; i < N; i++)
+			t[i] = (struct strait_transfer){ .endpoint = ep,
+							 .region = r,
+							 .endpoint_offset = prng_below(&state, LEN - 4096),
+							 .region_offset = i * 4096,
+							 .length = 4096,
+							 .user_data = i };
+		ASSERT_OK(strait_queue_submit(q, t, N));
+		ASSERT_EQ(strait_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
+		for (int i = 0; i < N; i++) {
+			const struct strait_transfer *of = &t[res[i].user_data];
+
+			ASSERT_EQ(res[i].status, 0);
+			ASSERT_EQ(res[i].bytes, 4096);
+			region_expect(r, of->region_offset, want + of->endpoint_offset, 4096);
+			in_place += res[i].routes == ROUTE(PAGECACHE);
+			bytes += 4096;
+		}
+	}
+	/* Two windows of 8 MiB fit, and one more may be made for each 8 MiB that had to be read otherwise. */
+	ASSERT_LE(stats_of(ctx).registrations, 3 + bytes / MIB(8));
+	ASSERT_GT(in_place, ROUNDS * N / 4);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	end();
+}
+
+/* What is not in memory is not asked about with every read. */
+TEST(small_reads_of_a_file_not_in_memory)
+{
+	struct strait_transfer t = { .length = 4096 };
+	struct strait_result res;
+	struct strait_queue *q;
+	uint64_t state = 1;
+
+	not_on_cuda("its windows are longer than the file");
+	begin(0);
+	if (!evict(path, 0, 0))
+		SKIP("pages cannot be evicted here");
+	q = queue_new(ctx, 0);
+	t.endpoint = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	t.region = r;
+	inject(OS_CACHESTAT, UINT32_MAX, 0, 0);
+	for (int i = 0; i < 200; i++) {
+		t.endpoint_offset = prng_below(&state, LEN / 4096) * 4096;
+		ASSERT_OK(strait_queue_submit(q, &t, 1));
+		ASSERT_EQ(strait_queue_wait(q, 1, 1, STRAIT_FOREVER, &res), 1);
+		ASSERT_EQ(res.bytes, 4096);
+		region_expect(r, 0, want + t.endpoint_offset, 4096);
+	}
+	ASSERT_LE(inject_calls(), 200 / 16);
+	inject_off();
+	strait_queue_close(q);
+	strait_endpoint_close(t.endpoint);
+	end();
+}
+
 TEST(a_budget_too_small_for_any)
 {
 	struct strait_endpoint *ep;
