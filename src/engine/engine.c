@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "base/util.h"
 #include "engine/ahead.h"
 
@@ -42,7 +43,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 		  ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
 	de->pool.stat_bytes = &ctx->stats.pool_bytes;
 	de->pool.stat_waits = &ctx->stats.pool_waits;
-	pthread_mutex_init(&de->lock, NULL);
+	mutex_init_brief(&de->lock);
 	list_init(&de->streams);
 	list_init(&de->words);
 	list_init(&de->retired);

@@ -75,7 +75,7 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 		p->off = t->endpoint_offset;
 		p->ep_len = len;
 		p->len = p->ep ? min_u64(t->length, len - p->off) : 0;
-		p->kept = NULL;
+		p->kept = p->held = NULL;
 		any |= p->ep != NULL;
 		/* It may be the second time. */
 		g->item[i].skip = 0;
@@ -226,7 +226,6 @@ static void copy_singly(struct strait_context *ctx, struct gather *g, struct chu
 			continue;
 		rc = copy_and_wait(ls->stream, &seg, 1);
 		if (rc == -EFAULT && g->place[i].kept) {
-			keep_put(&ctx->keeper, g->place[i].kept);
 			g->place[i].kept = NULL;
 			it->n = small_read(ctx, t->endpoint, (char *)c->ptr + it->slot, t->endpoint_offset, t->length,
 					   &it->skip);

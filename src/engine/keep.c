@@ -3,11 +3,14 @@
 
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "base/util.h"
 #include "os/os.h"
 
 #define PAGE 4096u
-#define IN_VAIN 32 /* part of a window that is read otherwise until it is tried again */
+#define NEAR_BITS 6
+#define NEAR (1u << NEAR_BITS) /* windows of a batch that are remembered while it is looked through */
+#define IN_VAIN 32	       /* part of a window that is read otherwise until it is tried again */
 
 int window_register(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len, void **map,
 		    struct host_reg *reg)
@@ -28,13 +31,17 @@ void window_unregister(struct strait_device *dev, void *map, uint64_t len, struc
 	os_unmap(map, len);
 }
 
+static uint64_t hash(uint64_t key)
+{
+	return key * 0x9e3779b97f4a7c15u;
+}
+
 static struct list *bucket_of(struct keeper *k, const struct strait_endpoint *ep, const struct strait_device *dev,
 			      uint64_t off)
 {
 	uint64_t h = ((uint64_t)(uintptr_t)ep >> 5) ^ ((uint64_t)(uintptr_t)dev >> 7) ^ (off >> 12);
 
-	h *= 0x9e3779b97f4a7c15u;
-	return &k->buckets[h >> 54];
+	return &k->buckets[hash(h) >> 54];
 }
 
 /* All of these are called with the lock held. */
@@ -234,18 +241,30 @@ void keep_unpark(struct keeper *k, struct kept *w)
 
 void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
 {
+	struct kept *near[NEAR] = { NULL }; /* windows that one of the places holds already */
 	uint64_t hits = 0;
 
 	pthread_mutex_lock(&k->lock);
 	for (unsigned int i = 0; i < n; i++) {
-		uint64_t start = p[i].ep ? align_down(p[i].off, p[i].dev->tuning.window_bytes) : 0;
-		struct kept *w = p[i].ep ? find(k, p[i].ep, p[i].dev, start) : NULL;
+		struct kept **slot, *w;
+		uint64_t start;
 
-		p[i].kept = w && p[i].off + p[i].len <= w->off + w->len ? w : NULL;
-		if (!p[i].kept)
+		p[i].kept = p[i].held = NULL;
+		if (!p[i].ep)
 			continue;
-		w->users++;
+		start = align_down(p[i].off, p[i].dev->tuning.window_bytes);
+		slot = &near[hash(start) >> (64 - NEAR_BITS)];
+		w = *slot;
+		if (!w || w->ep != p[i].ep || w->dev != p[i].dev || w->off != start)
+			w = find(k, p[i].ep, p[i].dev, start);
+		if (!w || p[i].off + p[i].len > w->off + w->len)
+			continue;
+		p[i].kept = w;
 		hits++;
+		if (w == *slot)
+			continue;
+		p[i].held = *slot = w;
+		w->users++;
 	}
 	pthread_mutex_unlock(&k->lock);
 	stat_add(&k->stats->registration_hits, hits);
@@ -256,17 +275,17 @@ void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n)
 	/* Windows that went out of use meanwhile are rare and let go one by one. */
 	pthread_mutex_lock(&k->lock);
 	for (unsigned int i = 0; i < n; i++) {
-		struct kept *w = p[i].kept;
+		struct kept *w = p[i].held;
 
 		if (w && (w->users > 1 || w->listed)) {
 			w->users--;
-			p[i].kept = NULL;
+			p[i].held = NULL;
 		}
 	}
 	pthread_mutex_unlock(&k->lock);
 	for (unsigned int i = 0; i < n; i++)
-		if (p[i].kept)
-			keep_put(k, p[i].kept);
+		if (p[i].held)
+			keep_put(k, p[i].held);
 }
 
 /* Takes all windows of an endpoint out of use; those nobody uses go to @out. Called with the lock held. */
@@ -394,7 +413,7 @@ int keeper_init(struct keeper *k, uint64_t budget, struct stats *stats, const st
 	k->budget = budget;
 	k->stats = stats;
 	k->log = log;
-	pthread_mutex_init(&k->lock, NULL);
+	mutex_init_brief(&k->lock);
 	pthread_cond_init(&k->changed, NULL);
 	return 0;
 }

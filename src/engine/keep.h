@@ -68,7 +68,8 @@ void keep_tried(struct keeper *k, uint64_t need, bool got);
 
 /*
  * The same for many places at once, under one lock: fills in the windows that are registered already.
- * Whether the file may change is for the caller to have asked. Undone by keep_put_many(), which skips NULL.
+ * Whether the file may change is for the caller to have asked. Undone by keep_put_many() for all of them together,
+ * as several may stand on one's hold of a window.
  */
 struct keep_place {
 	struct strait_endpoint *ep; /* NULL: not this one */
@@ -76,6 +77,7 @@ struct keep_place {
 	uint64_t off, len; /* must lie in one window */
 	uint64_t ep_len;
 	struct kept *kept;
+	struct kept *held; /* the same, if it is this one that holds it, perhaps for others as well */
 };
 void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n);
 void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n);

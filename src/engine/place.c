@@ -30,7 +30,7 @@ static void make_window(struct keeper *k, struct keep_place *p)
 	if (!keep_worth(k, len, p->len))
 		return;
 	if (window_cached(p, start, len))
-		p->kept = keep_get(k, p->ep, p->dev, p->off, p->ep_len);
+		p->kept = p->held = keep_get(k, p->ep, p->dev, p->off, p->ep_len);
 	keep_tried(k, len, p->kept);
 }
 
@@ -40,8 +40,8 @@ bool place_find(struct keeper *k, struct keep_place *p)
 		make_window(k, p);
 	if (p->kept && p->off + p->len > p->kept->off + p->kept->len) {
 		/* It reaches into the next window. */
-		keep_put(k, p->kept);
-		p->kept = NULL;
+		keep_put(k, p->held);
+		p->kept = p->held = NULL;
 	}
 	return p->kept;
 }
