@@ -350,11 +350,15 @@ bool gather_start(struct gather *g)
 		return false;
 	}
 	g->rc = dev->ops->copy_list(g->started->stream, g->seg, g->n);
-	/* While the device works: it will be as hoped for. */
+	return true;
+}
+
+/* While the device works: it will be as hoped for. */
+void gather_started(struct gather *g)
+{
 	results_clear(g);
 	fill_results(g, g->started, g->rc);
 	sum_up(g);
-	return true;
 }
 
 bool gather_finish(struct gather *g, int64_t timeout_ns)

@@ -38,10 +38,11 @@ bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait
 void gather_run(struct gather *g);
 
 /*
- * Starts them, if all are read in place, which takes no time; gather_finish() is to be called then until it says that
- * it is done: its results are there as after gather_run().
+ * Starts them, if all are read in place, which takes no time. Then gather_started() is to be called, when the requests
+ * are where they stay, and gather_finish() until it says that it is done: the results are there as after gather_run().
  */
 bool gather_start(struct gather *g);
+void gather_started(struct gather *g);
 bool gather_finish(struct gather *g, int64_t timeout_ns);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/mutex.h"
 #include "base/util.h"
 #include "os/os.h"
 
@@ -28,6 +29,7 @@ static struct pump *pump_new(struct strait_queue *q)
 		return NULL;
 	p->queue = q;
 	p->task.run = pump_run;
+	list_init(&p->left);
 	return p;
 }
 
@@ -62,10 +64,11 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	list_init(&q->pending);
 	list_init(&q->done);
 	list_init(&q->batches);
+	list_init(&q->left);
 	list_init(&q->movers);
 	for (unsigned int i = 0; i < q->n_entries; i++)
 		list_add_tail(&q->free, &q->entries[i].node);
-	pthread_mutex_init(&q->lock, NULL);
+	mutex_init_brief(&q->lock);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&q->done_cond, &attr);
@@ -165,10 +168,22 @@ static void pump_once(struct strait_queue *q, struct pump *p)
 	q->busy -= large;
 }
 
+/* A batch that was left under way: wait for it. Called with the lock held, which is not held meanwhile. */
+static void finish_left(struct strait_queue *q)
+{
+	struct pump *p = list_first(&q->left, struct pump, left);
+
+	list_del(&p->left);
+	pthread_mutex_unlock(&q->lock);
+	gather_finish(&p->gather, STRAIT_FOREVER);
+	batch_done(q, p, p->n);
+	p->taken = false;
+}
+
 /* Called with the lock held, as are the next four but pump_run(). */
 static void pump_leave(struct strait_queue *q, struct pump *p)
 {
-	p->posted = false;
+	p->taken = false;
 	q->pumps--;
 	pthread_cond_broadcast(&q->done_cond);
 }
@@ -178,17 +193,13 @@ static void pump_run(struct task *task)
 	struct pump *p = container_of(task, struct pump, task);
 	struct strait_queue *q = p->queue;
 
-	if (p->left) {
-		if (p->started)
-			gather_finish(&p->gather, STRAIT_FOREVER);
-		else
-			gather_run(&p->gather);
-		batch_done(q, p, p->left);
-		p->left = 0;
-	} else {
-		pthread_mutex_lock(&q->lock);
-	}
-	while (!list_empty(&q->pending) || queue_next_move(q)) {
+	pthread_mutex_lock(&q->lock);
+	while (!list_empty(&q->left) || !list_empty(&q->pending) || queue_next_move(q)) {
+		if (!list_empty(&q->left)) {
+			q->busy++;
+			finish_left(q);
+			q->busy--;
+		}
 		if (queue_next_move(q))
 			queue_pump_moves(q, p, queue_next_move(q));
 		if (!list_empty(&q->pending))
@@ -198,19 +209,19 @@ static void pump_run(struct task *task)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* One of the first @n pumps that is idle, or NULL. */
-static struct pump *take_pump(struct strait_queue *q, unsigned int n)
+/* An idle pump, or NULL. The first is for tasks only: there must always be one to see to what others leave. */
+static struct pump *take_pump(struct strait_queue *q, bool task)
 {
-	for (unsigned int i = 0; i < n && i < WORKERS_MAX; i++) {
+	for (unsigned int i = !task; i < q->ctx->workers.max + !task && i < ARRAY_SIZE(q->pump); i++) {
 		struct pump *p = q->pump[i];
 
-		if (p && p->posted)
+		if (p && p->taken)
 			continue;
 		if (!p)
 			p = q->pump[i] = pump_new(q);
 		if (!p)
 			return NULL;
-		p->posted = true;
+		p->taken = true;
 		return p;
 	}
 	return NULL;
@@ -220,22 +231,24 @@ static struct pump *take_pump(struct strait_queue *q, unsigned int n)
 static struct pump *find_pump(struct strait_queue *q)
 {
 	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + q->per_pump - 1) / q->per_pump +
-			    (q->n[ENTRY_PEER] && !q->peering) + (queue_next_move(q) != NULL);
-	struct pump *p = q->pumps - q->busy < want ? take_pump(q, q->ctx->workers.max) : NULL;
+			    (q->n[ENTRY_PEER] && !q->peering) + (queue_next_move(q) != NULL) + !list_empty(&q->left);
+	struct pump *p = q->pumps - q->busy < want ? take_pump(q, true) : NULL;
 
 	q->pumps += p != NULL;
 	return p;
 }
 
-/* Who waits for small transfers that nobody has begun with does them: that is sooner than to wake a thread. */
+/* Who waits for small transfers that nobody else sees to does that himself: it is sooner than to wake a thread. */
 static void help(struct strait_queue *q, unsigned int min)
 {
 	struct pump *p = NULL;
 
+	while (q->n_done < min && !list_empty(&q->left))
+		finish_left(q);
 	while (q->n_done < min && !list_empty(&q->pending) &&
 	       list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL) {
 		if (!p) {
-			p = take_pump(q, q->ctx->workers.max + 1);
+			p = take_pump(q, false);
 			if (!p)
 				return;
 			q->helpers++;
@@ -243,7 +256,7 @@ static void help(struct strait_queue *q, unsigned int min)
 		pump_once(q, p);
 	}
 	if (p) {
-		p->posted = false;
+		p->taken = false;
 		q->helpers--;
 	}
 }
@@ -300,52 +313,96 @@ static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
 	return k->gathers && gather_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;
 }
 
-/*
- * Small transfers that are read in place, by who submits them: that takes less time than to wake a thread. What the
- * device does not do at once is left to one all the same, as the caller may have to do something for it to get on.
- */
-static void start_here(struct strait_queue *q)
+/* The first of @t that go together are started, if they are read in place; how many that is, into @p. */
+static unsigned int start_some(struct pump *p, struct list *batch, const struct strait_transfer *t, unsigned int n)
 {
-	struct pump *p = NULL;
-	unsigned int n;
+	p->n = p->gather.n = 0;
+	p->gather.used = 0;
+	list_for_each(it, batch) {
+		struct entry *e = list_entry(it, struct entry, node);
 
-	pthread_mutex_lock(&q->lock);
-	if (q->pumps == q->busy && !list_empty(&q->pending) &&
-	    list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL)
-		p = take_pump(q, q->ctx->workers.max + 1);
-	if (!p) {
-		pthread_mutex_unlock(&q->lock);
-		return;
+		if (p->n == n || !gather_add(&p->gather, &t[p->n], &e->r))
+			break;
+		p->batch[p->n++] = e;
 	}
-	q->helpers++;
-	n = take_batch(q, p);
-	pthread_mutex_unlock(&q->lock);
-	p->started = gather_start(&p->gather);
-	if (p->started && gather_finish(&p->gather, START_NS)) {
-		batch_done(q, p, n);
-		q->helpers--;
-		p->posted = false;
-		pthread_mutex_unlock(&q->lock);
-		return;
+	return p->n && gather_start(&p->gather) ? p->n : 0;
+}
+
+/* They are under way: now is the time to note down what they are. */
+static void note_started(struct strait_queue *q, struct pump *p)
+{
+	for (unsigned int i = 0; i < p->n; i++) {
+		struct entry *e = p->batch[i];
+
+		e->t = *p->gather.item[i].t;
+		p->gather.item[i].t = &e->t;
+		e->kind = ENTRY_SMALL;
+		atomic_store_explicit(&e->cancel, false, memory_order_relaxed);
 	}
-	p->left = n;
 	pthread_mutex_lock(&q->lock);
-	q->helpers--;
-	q->pumps++;
+	for (unsigned int i = 0; i < p->n; i++)
+		p->batch[i]->state = ENTRY_RUNNING;
 	pthread_mutex_unlock(&q->lock);
-	if (workers_post(&q->ctx->workers, &p->task))
-		pump_run(&p->task);
+	gather_started(&p->gather);
 }
 
 /*
- * Copies the requests into their entries; how many there are of each kind. @place: they can be read where they are,
- * which takes the CPU no time.
+ * Small transfers that are read in place are started by who submits them: that takes less time than to wake a thread.
+ * The device does several batches at once; what it has not done soon is left to who waits, or to a thread, as the caller
+ * may have to do something for it to get on. Takes what it has started off @batch: how many.
  */
-static void fill_entries(struct list *batch, const struct strait_transfer *t, unsigned int n[ENTRY_KINDS], bool *place)
+static unsigned int start_here(struct strait_queue *q, struct list *batch, const struct strait_transfer *t,
+			       unsigned int n)
+{
+	struct list under_way = LIST_INIT(under_way);
+	unsigned int done = 0, some = 1;
+	uint64_t end;
+
+	while (some && done < n) {
+		struct pump *p;
+
+		pthread_mutex_lock(&q->lock);
+		p = take_pump(q, false);
+		pthread_mutex_unlock(&q->lock);
+		if (!p)
+			break;
+		some = start_some(p, batch, t + done, n - done);
+		for (unsigned int i = 0; i < some; i++)
+			list_del(&p->batch[i]->node);
+		done += some;
+		if (some) {
+			list_add_tail(&under_way, &p->left);
+			note_started(q, p);
+		} else {
+			pthread_mutex_lock(&q->lock);
+			p->taken = false;
+			pthread_mutex_unlock(&q->lock);
+		}
+	}
+	end = os_now_ns() + START_NS;
+	list_for_each_safe(it, tmp, &under_way) {
+		struct pump *p = list_entry(it, struct pump, left);
+		uint64_t now = os_now_ns();
+		bool over = gather_finish(&p->gather, now < end ? (int64_t)(end - now) : 0);
+
+		list_del(&p->left);
+		if (over) {
+			batch_done(q, p, p->n);
+			p->taken = false;
+		} else {
+			pthread_mutex_lock(&q->lock);
+			list_add_tail(&q->left, &p->left);
+		}
+		pthread_mutex_unlock(&q->lock);
+	}
+	return done;
+}
+
+/* Copies the requests into their entries; how many there are of each kind. */
+static void fill_entries(struct list *batch, const struct strait_transfer *t, unsigned int n[ENTRY_KINDS])
 {
 	struct kinds k = { 0 };
 
-	*place = t->op == STRAIT_READ && t->endpoint->ops->unchanged(t->endpoint);
 	list_for_each(it, batch) {
 		struct entry *e = list_entry(it, struct entry, node);
 
@@ -355,6 +412,19 @@ static void fill_entries(struct list *batch, const struct strait_transfer *t, un
 		n[e->kind]++;
 		t++;
 	}
+}
+
+/* Can they all be read where they are, which takes the CPU no time? */
+static bool all_in_place(const struct strait_transfer *t, unsigned int n)
+{
+	struct kinds k = { 0 };
+
+	if (t->op != STRAIT_READ || !t->endpoint->ops->unchanged(t->endpoint))
+		return false;
+	for (unsigned int i = 0; i < n; i++)
+		if (kind_of(&k, &t[i]) != ENTRY_SMALL)
+			return false;
+	return true;
 }
 
 int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsigned int n)
@@ -382,8 +452,14 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		return rc;
 
 	rc = transfer_begin_all(q->ctx, t, n);
-	if (!rc && n)
-		fill_entries(&batch, t, kinds, &place);
+	if (!rc && n) {
+		unsigned int started = 0;
+
+		place = all_in_place(t, n);
+		if (place)
+			started = start_here(q, &batch, t, n);
+		fill_entries(&batch, t + started, kinds);
+	}
 
 	pthread_mutex_lock(&q->lock);
 	list_for_each_safe(it, tmp, &batch) {
@@ -407,8 +483,6 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 	pthread_mutex_unlock(&q->lock);
 	if (wake)
 		os_event_signal(q->wake);
-	if (!rc && place && kinds[ENTRY_SMALL] == n)
-		start_here(q);
 	if (!rc)
 		queue_start_pumps(q);
 	return rc;
@@ -438,7 +512,7 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		results[n++] = e->r;
 		list_del(&e->node);
 		e->state = ENTRY_FREE;
-		list_add_tail(&q->free, &e->node);
+		list_add(&q->free, &e->node); /* next to be taken, while it is in the cache */
 		q->n_done--;
 		q->n_free++;
 	}
@@ -511,7 +585,7 @@ void queue_close(struct strait_queue *q)
 	while (q->pumps || q->n_done + q->n_free < q->n_entries)
 		pthread_cond_wait(&q->done_cond, &q->lock);
 	pthread_mutex_unlock(&q->lock);
-	for (unsigned int i = 0; i < WORKERS_MAX; i++)
+	for (unsigned int i = 0; i < ARRAY_SIZE(q->pump); i++)
 		free(q->pump[i]);
 	if (q->wake >= 0)
 		os_close(q->wake);

@@ -25,13 +25,13 @@ struct entry {
 	struct p2p_item peer;
 };
 
-/* A task that takes transfers off the queue until none is left. */
+/* A task that takes transfers off the queue until none is left. Also who has no task needs one to run transfers. */
 struct pump {
 	struct task task;
 	struct strait_queue *queue;
-	bool posted;
-	bool started;	   /* its batch is under way */
-	unsigned int left; /* of a batch that another thread has begun with */
+	bool taken;
+	struct list left; /* strait_queue.left, with a batch that is under way */
+	unsigned int n;	  /* how many that is */
 	struct gather gather;
 	struct entry *batch[GATHER_MAX];
 	struct p2p_ring ring;
@@ -48,18 +48,19 @@ struct strait_queue {
 	unsigned int n_entries;
 	struct list free, pending, done;
 	struct list batches; /* those pending that an endpoint moves in batches */
+	struct list left;    /* pumps whose batch is under way, and that nobody waits for */
 	unsigned int n_free, n_done;
 	unsigned int n[ENTRY_KINDS]; /* pending */
 	unsigned int per_pump;	     /* small transfers that one pump takes at least, if there are as many */
-	unsigned int pumps;	     /* posted or running */
-	unsigned int busy;	     /* of those with a large transfer in hand, or a ring, which may take long */
-	unsigned int helpers;	     /* waiters that do the work of one */
+	unsigned int pumps;	     /* whose task is posted or running */
+	unsigned int busy;    /* of those with a large transfer, a ring or what others left, which may take long */
+	unsigned int helpers; /* waiters that do the work of one */
 	unsigned int waiters;
 	bool peering;	    /* a pump has a ring, and can be woken to put more on it */
 	int wake;	    /* to do so; -1 until it is needed */
 	struct list movers; /* pumps with a batch, which can be woken to start more */
 	bool closing;
-	struct pump *pump[WORKERS_MAX];
+	struct pump *pump[WORKERS_MAX + 1];
 };
 
 /* queue.c; the lock is held but in the last. */

@@ -198,18 +198,19 @@ TEST(within_the_budget)
 /* All of it is read in small pieces, here and there: windows do not drive each other out for each of them. */
 TEST(small_reads_of_more_than_the_budget)
 {
-	enum { N = 3, ROUNDS = 2000 };
+	enum { N = 3 };
 	struct strait_transfer t[N];
 	struct strait_result res[N];
 	struct strait_endpoint *ep;
 	struct strait_queue *q;
 	uint64_t state = 1, in_place = 0, bytes = 0;
+	unsigned int rounds = 2000 / test_slow();
 
 	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
-	for (int round = 0; round < ROUNDS; round++) {
+	for (unsigned int round = 0; round < rounds; round++) {
 		for (uint64_t i = 0; i < N; i++)
 			t[i] = (struct strait_transfer){ .endpoint = ep,
 							 .region = r,
@@ -231,7 +232,7 @@ TEST(small_reads_of_more_than_the_budget)
 	}
 	/* Two windows of 8 MiB fit, and one more may be made for each 8 MiB that had to be read otherwise. */
 	ASSERT_LE(stats_of(ctx).registrations, 3 + bytes / MIB(8));
-	ASSERT_GT(in_place, ROUNDS * N / 4);
+	ASSERT_GT(in_place, rounds * N / 4);
 	strait_queue_close(q);
 	strait_endpoint_close(ep);
 	end();

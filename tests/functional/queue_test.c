@@ -431,6 +431,53 @@ TEST(one_broken_promise_among_many)
 	rig_close(&g);
 }
 
+/* What is read in place and takes the device long: who submits goes on, and whoever comes first sees to the rest. */
+TEST(left_under_way)
+{
+	enum { N = 700 };
+	static const uint32_t threads[] = { 1, 4 };
+	struct strait_emu_model slow = { .size = sizeof(slow), .latency_ns = 50000 };
+	static struct strait_transfer t[N];
+	static struct strait_result res[N];
+	struct rig g;
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(threads); i++) {
+		rig_open(&g, threads[i], 1024);
+		strait_endpoint_close(g.ep);
+		g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, STRAIT_FILE_UNCHANGING);
+		for (uint64_t k = 0; k < N; k++)
+			t[k] = request(&g, STRAIT_READ, k * 5000, 4096 - k, k);
+		/* The windows are registered. */
+		ASSERT_OK(strait_queue_submit(g.q, t, N));
+		ASSERT_EQ(strait_queue_wait(g.q, N, N, STRAIT_FOREVER, res), N);
+		ASSERT_OK(strait_emu_set_model(g.dev, &slow));
+		for (int round = 0; round < 3; round++) {
+			int64_t patience = round ? STRAIT_FOREVER : 100000;
+			unsigned int n = 0;
+
+			ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));
+			ASSERT_OK(strait_queue_submit(g.q, t, N));
+			while (n < N)
+				n += (unsigned int)strait_queue_wait(g.q, 1, N - n, patience, res + n);
+			for (unsigned int k = 0; k < N; k++) {
+				const struct strait_transfer *of = &t[res[k].user_data];
+
+				ASSERT_EQ(res[k].status, 0);
+				ASSERT_EQ(res[k].bytes, of->length);
+				ASSERT_EQ(res[k].routes, ROUTE(PAGECACHE));
+				region_expect(g.r, of->region_offset, g.want + of->endpoint_offset, of->length);
+			}
+		}
+		/* Nobody comes. */
+		ASSERT_OK(strait_queue_submit(g.q, t, N));
+		if (i) {
+			strait_region_close(g.r);
+			g.r = region_new(g.dev, LEN);
+		}
+		rig_close(&g);
+	}
+}
+
 struct worker {
 	struct rig *g;
 	atomic_uint *done, *next;
@@ -459,23 +506,29 @@ static void *submit_and_fetch(void *arg)
 
 TEST(many_threads_on_one_queue)
 {
-	atomic_uint done = 0, next = 0;
-	struct rig g;
-	struct worker w = { &g, &done, &next };
-	pthread_t t[8];
-	struct strait_result res[16];
-	int n;
+	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING };
 
-	rig_open(&g, 0, 16);
-	for (int i = 0; i < 8; i++)
-		thread_start(&t[i], submit_and_fetch, &w);
-	for (int i = 0; i < 8; i++)
-		thread_join(t[i]);
-	while ((n = (int)ASSERT_OK(strait_queue_wait(g.q, 16, 16, STRAIT_FOREVER, res))))
-		done += (unsigned int)n;
-	ASSERT_EQ(done, 8 * 200);
-	ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));
-	ASSERT_EQ(strait_read(g.ep, 0, g.r, 0, LEN), (ssize_t)LEN);
-	region_expect(g.r, 0, g.want, LEN);
-	rig_close(&g);
+	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {
+		atomic_uint done = 0, next = 0;
+		struct rig g;
+		struct worker w = { &g, &done, &next };
+		pthread_t t[8];
+		struct strait_result res[16];
+		int n;
+
+		rig_open(&g, 0, 16);
+		strait_endpoint_close(g.ep);
+		g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, flags[k]);
+		for (int i = 0; i < 8; i++)
+			thread_start(&t[i], submit_and_fetch, &w);
+		for (int i = 0; i < 8; i++)
+			thread_join(t[i]);
+		while ((n = (int)ASSERT_OK(strait_queue_wait(g.q, 16, 16, STRAIT_FOREVER, res))))
+			done += (unsigned int)n;
+		ASSERT_EQ(done, 8 * 200);
+		ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));
+		ASSERT_EQ(strait_read(g.ep, 0, g.r, 0, LEN), (ssize_t)LEN);
+		region_expect(g.r, 0, g.want, LEN);
+		rig_close(&g);
+	}
 }
