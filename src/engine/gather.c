@@ -54,8 +54,8 @@ bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait
 	return true;
 }
 
-/* Finds, or makes, the registered windows of those items that can be read in place. */
-static void find_places(struct strait_context *ctx, struct gather *g)
+/* Finds the registered windows of those items that can be read in place. @make: or makes them, which takes long. */
+static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 {
 	const struct strait_transfer *last = NULL;
 	uint64_t len = 0;
@@ -89,7 +89,7 @@ static void find_places(struct strait_context *ctx, struct gather *g)
 		struct keep_place *p = &g->place[i];
 
 		/* One that was found holds it all. */
-		if (p->ep && (p->kept || place_find(&ctx->keeper, p))) {
+		if (p->ep && (p->kept || (make && place_find(&ctx->keeper, p)))) {
 			g->item[i].skip = p->off - p->kept->off;
 			g->item[i].n = (ssize_t)p->len;
 		}
@@ -264,7 +264,7 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 	unsigned int segs = 0, misses = 0;
 	int rc;
 
-	find_places(ctx, g);
+	find_places(ctx, g, true);
 	for (unsigned int i = 0; i < g->n; i++) {
 		if (g->place[i].kept)
 			continue;
@@ -339,7 +339,7 @@ bool gather_start(struct gather *g)
 
 	if (first->op != STRAIT_READ)
 		return false;
-	find_places(ctx, g);
+	find_places(ctx, g, false);
 	for (unsigned int i = 0; i < g->n && all; i++) {
 		all = g->place[i].kept;
 		if (all)

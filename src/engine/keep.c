@@ -183,9 +183,11 @@ bool keep_worth(struct keeper *k, uint64_t need, uint64_t bytes)
 
 	pthread_mutex_lock(&k->lock);
 	k->missed += bytes;
-	worth = k->missed >= (k->bytes + need > k->budget ? need : k->patience);
-	if (worth)
+	worth = !k->trying && k->missed >= (k->bytes + need > k->budget ? need : k->patience);
+	if (worth) {
 		k->missed = 0;
+		k->trying = true;
+	}
 	pthread_mutex_unlock(&k->lock);
 	return worth;
 }
@@ -193,6 +195,7 @@ bool keep_worth(struct keeper *k, uint64_t need, uint64_t bytes)
 void keep_tried(struct keeper *k, uint64_t need, bool got)
 {
 	pthread_mutex_lock(&k->lock);
+	k->trying = false;
 	k->patience = got ? 0 : need / IN_VAIN;
 	pthread_mutex_unlock(&k->lock);
 }

@@ -24,8 +24,9 @@ struct keeper {
 	struct list lru; /* least recently used first */
 	uint64_t budget;
 	uint64_t bytes;
-	uint64_t missed;    /* bytes read otherwise since a window was last tried to be made for such */
-	uint64_t patience;  /* as many must there be until the next try */
+	uint64_t missed;   /* bytes read otherwise since a window was last tried to be made for such */
+	uint64_t patience; /* as many must there be until the next try */
+	bool trying;
 	struct list leases; /* struct strait_endpoint.lease_node */
 	unsigned long thread;
 	int tid; /* of the thread that watches leases, 0 until it runs */
@@ -60,8 +61,9 @@ void keep_put(struct keeper *k, struct kept *w);
 
 /*
  * A window of @need bytes takes as long to be registered as to be read: is it worth that, when @bytes of it are wanted
- * and it is not there? Not so often that one window drives out another for each few bytes, nor that each asks in vain.
- * Where it is, keep_tried() is told whether there was one.
+ * and it is not there? Not so often that one window drives out another for each few bytes, nor that each asks in vain,
+ * nor while somebody else is at it: who has only a few bytes to read has read them sooner. Where it is, keep_tried() is
+ * told whether there was one.
  */
 bool keep_worth(struct keeper *k, uint64_t need, uint64_t bytes);
 void keep_tried(struct keeper *k, uint64_t need, bool got);

@@ -49,7 +49,6 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return -ENOMEM;
-	q->per_pump = SMALL_PER_PUMP;
 	q->n_entries = q->n_free = o.entries ? o.entries : DEFAULT_ENTRIES;
 	q->entries = calloc(q->n_entries, sizeof(*q->entries));
 	q->pump[0] = pump_new(q); /* what was submitted must find one, even if there is no memory for more */
@@ -101,8 +100,8 @@ static unsigned int take_batch(struct strait_queue *q, struct pump *p)
 	struct entry *e = list_first(&q->pending, struct entry, node);
 	unsigned int n = 0, pumps = q->pumps - q->busy + q->helpers, share = (q->n[ENTRY_SMALL] + pumps - 1) / pumps;
 
-	if (share < q->per_pump)
-		share = q->per_pump;
+	if (share < SMALL_PER_PUMP)
+		share = SMALL_PER_PUMP;
 	p->gather.n = 0;
 	p->gather.used = 0;
 	if (e->kind != ENTRY_SMALL) {
@@ -230,7 +229,7 @@ static struct pump *take_pump(struct strait_queue *q, bool task)
 /* A pump for work that no other one is there for, or NULL. */
 static struct pump *find_pump(struct strait_queue *q)
 {
-	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + q->per_pump - 1) / q->per_pump +
+	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + SMALL_PER_PUMP - 1) / SMALL_PER_PUMP +
 			    (q->n[ENTRY_PEER] && !q->peering) + (queue_next_move(q) != NULL) + !list_empty(&q->left);
 	struct pump *p = q->pumps - q->busy < want ? take_pump(q, true) : NULL;
 
@@ -431,7 +430,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 {
 	struct list batch = LIST_INIT(batch);
 	unsigned int kinds[ENTRY_KINDS] = { 0 };
-	bool place = false, wake = false;
+	bool wake = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&q->lock);
@@ -455,8 +454,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 	if (!rc && n) {
 		unsigned int started = 0;
 
-		place = all_in_place(t, n);
-		if (place)
+		if (all_in_place(t, n))
 			started = start_here(q, &batch, t, n);
 		fill_entries(&batch, t + started, kinds);
 	}
@@ -473,7 +471,6 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		q->n_free += n;
 		pthread_cond_broadcast(&q->done_cond); /* they looked as if in flight */
 	} else {
-		q->per_pump = place ? GATHER_MAX : SMALL_PER_PUMP;
 		for (int i = 0; i < ENTRY_KINDS; i++)
 			q->n[i] += kinds[i];
 		wake = kinds[ENTRY_PEER] && q->peering;

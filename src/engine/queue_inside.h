@@ -51,7 +51,6 @@ struct strait_queue {
 	struct list left;    /* pumps whose batch is under way, and that nobody waits for */
 	unsigned int n_free, n_done;
 	unsigned int n[ENTRY_KINDS]; /* pending */
-	unsigned int per_pump;	     /* small transfers that one pump takes at least, if there are as many */
 	unsigned int pumps;	     /* whose task is posted or running */
 	unsigned int busy;    /* of those with a large transfer, a ring or what others left, which may take long */
 	unsigned int helpers; /* waiters that do the work of one */
