@@ -12,7 +12,7 @@
 #define START_NS 60000 /* how long who submits waits for what he has started */
 #define MAX_ENTRIES (1u << 20)
 #define SMALL_PER_PUMP 32 /* small transfers worth waking another thread for, if it has to copy them */
-#define HELP_NS 10000000  /* who waits for less gets no work to do meanwhile */
+#define NEVER (UINT64_MAX / 4)
 
 struct strait_context *queue_context(const struct strait_queue *q)
 {
@@ -167,16 +167,26 @@ static void pump_once(struct strait_queue *q, struct pump *p)
 	q->busy -= large;
 }
 
-/* A batch that was left under way: wait for it. Called with the lock held, which is not held meanwhile. */
-static void finish_left(struct strait_queue *q)
+/*
+ * A batch that was left under way: wait for it. False if it was not done by @end, and is left again. Called with the lock
+ * held, which is not held meanwhile.
+ */
+static bool finish_left(struct strait_queue *q, uint64_t end)
 {
 	struct pump *p = list_first(&q->left, struct pump, left);
+	uint64_t now = end == NEVER ? 0 : os_now_ns();
+	int64_t timeout = end == NEVER ? STRAIT_FOREVER : now < end ? (int64_t)(end - now) : 0;
 
 	list_del(&p->left);
 	pthread_mutex_unlock(&q->lock);
-	gather_finish(&p->gather, STRAIT_FOREVER);
+	if (!gather_finish(&p->gather, timeout)) {
+		pthread_mutex_lock(&q->lock);
+		list_add(&q->left, &p->left);
+		return false;
+	}
 	batch_done(q, p, p->n);
 	p->taken = false;
+	return true;
 }
 
 /* Called with the lock held, as are the next four but pump_run(). */
@@ -196,7 +206,7 @@ static void pump_run(struct task *task)
 	while (!list_empty(&q->left) || !list_empty(&q->pending) || queue_next_move(q)) {
 		if (!list_empty(&q->left)) {
 			q->busy++;
-			finish_left(q);
+			finish_left(q, NEVER);
 			q->busy--;
 		}
 		if (queue_next_move(q))
@@ -237,19 +247,23 @@ static struct pump *find_pump(struct strait_queue *q)
 	return p;
 }
 
-/* Who waits for small transfers that nobody else sees to does that himself: it is sooner than to wake a thread. */
-static void help(struct strait_queue *q, unsigned int min)
+/*
+ * Who waits for small transfers that nobody else sees to does that himself: it is sooner than to wake a thread. What is
+ * once begun with may take any time. False if it is up, and somebody else has to see to what is left.
+ */
+static bool help(struct strait_queue *q, unsigned int min, uint64_t end)
 {
 	struct pump *p = NULL;
 
 	while (q->n_done < min && !list_empty(&q->left))
-		finish_left(q);
-	while (q->n_done < min && !list_empty(&q->pending) &&
+		if (!finish_left(q, end))
+			return false;
+	while (end == NEVER && q->n_done < min && !list_empty(&q->pending) &&
 	       list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL) {
 		if (!p) {
 			p = take_pump(q, false);
 			if (!p)
-				return;
+				return true;
 			q->helpers++;
 		}
 		pump_once(q, p);
@@ -258,6 +272,7 @@ static void help(struct strait_queue *q, unsigned int min)
 		p->taken = false;
 		q->helpers--;
 	}
+	return true;
 }
 
 void queue_start_pumps(struct strait_queue *q)
@@ -488,17 +503,18 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64_t timeout_ns,
 	       struct strait_result *results)
 {
-	uint64_t end = timeout_ns >= STRAIT_FOREVER / 2 ? UINT64_MAX / 4 : os_now_ns() + (uint64_t)timeout_ns;
+	uint64_t end = timeout_ns >= STRAIT_FOREVER / 2 ? NEVER : os_now_ns() + (uint64_t)timeout_ns;
 	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
 	unsigned int n = 0;
+	bool seen_to = true;
 	int rc = 0;
 
 	if (min > max || timeout_ns < 0)
 		return -EINVAL;
 	pthread_mutex_lock(&q->lock);
 	q->waiters++;
-	if (timeout_ns >= HELP_NS)
-		help(q, min);
+	if (timeout_ns)
+		seen_to = help(q, min, end);
 	/* All in flight is what can still come. */
 	while (!rc && timeout_ns && q->n_done < min && q->n_done < q->n_entries - q->n_free)
 		rc = pthread_cond_timedwait(&q->done_cond, &q->lock, &ts);
@@ -514,6 +530,8 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		q->n_free++;
 	}
 	pthread_mutex_unlock(&q->lock);
+	if (!seen_to)
+		queue_start_pumps(q);
 	return (int)n;
 }
 

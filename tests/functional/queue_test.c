@@ -386,7 +386,8 @@ static bool cut_before_copy(enum os_call call, int64_t *ret)
 /* A promise that is broken for one file is no other transfer's failure. */
 TEST(one_broken_promise_among_many)
 {
-	struct strait_result res[40];
+	enum { N = 32 }; /* one thread takes as many at once */
+	struct strait_result res[N];
 	struct strait_endpoint *broken, *good;
 	unsigned char *want;
 	struct rig g;
@@ -398,19 +399,19 @@ TEST(one_broken_promise_among_many)
 	snprintf(cut_path, sizeof(cut_path), "%s", test_path("broken"));
 	want = pattern_new(0, KIB(256), 3);
 	for (int round = 0; round < 2; round++) {
-		struct strait_transfer t[40];
+		struct strait_transfer t[N];
 
-		for (uint64_t i = 0; i < 40; i++) {
+		for (uint64_t i = 0; i < N; i++) {
 			t[i] = request(&g, STRAIT_READ, i * 4096, 4096, i);
 			t[i].endpoint = i % 4 == 0 ? broken : i % 4 == 1 ? good : g.ep;
 		}
-		ASSERT_OK(strait_region_fill(g.r, 0, 0x55, 40 * 4096));
+		ASSERT_OK(strait_region_fill(g.r, 0, 0x55, N * 4096));
 		atomic_store(&cut_armed, round == 1);
 		os_inject = cut_before_copy;
-		ASSERT_OK(strait_queue_submit(g.q, t, 40));
-		ASSERT_EQ(strait_queue_wait(g.q, 40, 40, STRAIT_FOREVER, res), 40);
+		ASSERT_OK(strait_queue_submit(g.q, t, N));
+		ASSERT_EQ(strait_queue_wait(g.q, N, N, STRAIT_FOREVER, res), N);
 		ASSERT_FALSE(atomic_load(&cut_armed));
-		for (int i = 0; i < 40; i++) {
+		for (int i = 0; i < N; i++) {
 			uint64_t k = res[i].user_data;
 
 			ASSERT_EQ(res[i].status, 0);
@@ -476,6 +477,54 @@ TEST(left_under_way)
 		}
 		rig_close(&g);
 	}
+}
+
+/* Who waits for a time only is not held up by what he could do meanwhile. */
+static const struct stuck {
+	const char *name;
+	uint32_t flags;
+	enum os_call call;
+} stuck[] = {
+	{ "device", STRAIT_FILE_UNCHANGING, OS_VM_READ },
+	{ "file", 0, OS_PREAD },
+};
+
+TEST_VARIANTS(time_is_up, struct stuck, stuck)
+{
+	enum { N = 300 };
+	struct strait_emu_model model = { .size = sizeof(model), .latency_ns = 100 }; /* or it copies at once */
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	unsigned int n = 0;
+	struct rig g;
+
+	rig_open(&g, 2, 1024);
+	ASSERT_OK(strait_emu_set_model(g.dev, &model));
+	strait_endpoint_close(g.ep);
+	g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, v->flags);
+	for (uint64_t k = 0; k < N; k++)
+		t[k] = request(&g, STRAIT_READ, k * 5000, 4096, k);
+	for (int round = 0; round < 2; round++) {
+		ASSERT_OK(strait_queue_submit(g.q, t, N));
+		ASSERT_EQ(strait_queue_wait(g.q, N, N, STRAIT_FOREVER, res), N);
+	}
+	shut_gate(v->call);
+	ASSERT_OK(strait_queue_submit(g.q, t, N));
+	ASSERT_EQ(strait_queue_wait(g.q, 1, N, 30000000, res), 0);
+	wait_at_gate(1);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, N, 1000, res), 0);
+	atomic_store(&gate_shut, false);
+	/* Somebody else does it. */
+	while (n < N) {
+		n += (unsigned int)strait_queue_wait(g.q, 0, N - n, 0, res + n);
+		sleep_ms(1);
+	}
+	os_inject = NULL;
+	for (unsigned int k = 0; k < N; k++) {
+		ASSERT_EQ(res[k].status, 0);
+		ASSERT_EQ(res[k].bytes, 4096);
+	}
+	rig_close(&g);
 }
 
 struct worker {
