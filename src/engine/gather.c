@@ -330,23 +330,58 @@ static void results_clear(struct gather *g)
 	}
 }
 
-bool gather_start(struct gather *g)
+/* A chunk, if one can be had at once. */
+static bool take_chunk(struct gather *g, struct pool *pool)
+{
+	if (pool_enter(pool, &g->user))
+		return false;
+	g->chunk = pool_try(pool, &g->user);
+	if (!g->chunk)
+		pool_leave(pool, &g->user);
+	return g->chunk;
+}
+
+static void drop_chunk(struct gather *g, struct pool *pool)
+{
+	if (!g->chunk)
+		return;
+	pool_put(pool, &g->user, g->chunk);
+	pool_leave(pool, &g->user);
+	g->chunk = NULL;
+}
+
+/* An item that is in no window, all of it, if that is in memory. */
+static bool read_now(struct gather *g, struct gather_item *it, struct pool *pool)
+{
+	const struct strait_transfer *t = it->t;
+	struct strait_endpoint *ep = t->endpoint;
+
+	if (ep->facts.force_direct || !ep->facts.can_buffered || !(g->chunk || take_chunk(g, pool)))
+		return false;
+	it->n = ep->ops->read_cached(ep, (char *)g->chunk->ptr + it->slot, t->length, t->endpoint_offset);
+	return it->n == (ssize_t)t->length;
+}
+
+bool gather_start(struct gather *g, bool read)
 {
 	const struct strait_transfer *first = g->item[0].t;
 	struct strait_device *dev = first->region->dev;
 	struct strait_context *ctx = first->endpoint->owner;
+	struct pool *pool = &device_engine(dev)->pool;
 	bool all = true;
 
+	g->chunk = NULL;
 	if (first->op != STRAIT_READ)
 		return false;
 	find_places(ctx, g, false);
 	for (unsigned int i = 0; i < g->n && all; i++) {
-		all = g->place[i].kept;
+		all = g->place[i].kept || (read && read_now(g, &g->item[i], pool));
 		if (all)
-			g->seg[i] = item_seg(g, i, NULL);
+			g->seg[i] = item_seg(g, i, g->chunk);
 	}
 	if (!all || engine_stream_get(dev, &first->region->mem, false, &g->started)) {
 		keep_put_many(&ctx->keeper, g->place, g->n);
+		drop_chunk(g, pool);
 		return false;
 	}
 	g->rc = dev->ops->copy_list(g->started->stream, g->seg, g->n);
@@ -372,6 +407,7 @@ bool gather_finish(struct gather *g, int64_t timeout_ns)
 		rc = dev->ops->stream_wait(g->started->stream, timeout_ns);
 	if (rc == -ETIMEDOUT)
 		return false;
+	drop_chunk(g, &device_engine(dev)->pool);
 	if (rc == -EFAULT) {
 		/* A promise that was not kept. */
 		engine_stream_put(dev, g->started, true);

@@ -23,7 +23,10 @@ struct gather {
 	struct gather_item item[GATHER_MAX];
 	struct copy_seg seg[GATHER_MAX];
 	struct keep_place place[GATHER_MAX]; /* of items whose bytes are read in place */
+	/* Of those that were started: */
 	struct lane_stream *started;
+	struct chunk *chunk; /* NULL: all are read in place */
+	struct pool_user user;
 	int rc; /* of starting */
 	struct stats_batch sum;
 };
@@ -38,10 +41,11 @@ bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait
 void gather_run(struct gather *g);
 
 /*
- * Starts them, if all are read in place, which takes no time. Then gather_started() is to be called, when the requests
- * are where they stay, and gather_finish() until it says that it is done: the results are there as after gather_run().
+ * Starts them, if all are read in place, which takes no time, or with @read if what is not can be read without waiting.
+ * Then gather_started() is to be called, when the requests are where they stay, and gather_finish() until it says that
+ * it is done: the results are there as after gather_run().
  */
-bool gather_start(struct gather *g);
+bool gather_start(struct gather *g, bool read);
 void gather_started(struct gather *g);
 bool gather_finish(struct gather *g, int64_t timeout_ns);
 

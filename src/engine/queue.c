@@ -247,32 +247,58 @@ static struct pump *find_pump(struct strait_queue *q)
 	return p;
 }
 
+/* Some small transfers are put under way, or left as they are if that cannot be done without waiting for the file. */
+static bool begin_small(struct strait_queue *q, struct pump *p)
+{
+	p->n = take_batch(q, p);
+	pthread_mutex_unlock(&q->lock);
+	if (gather_start(&p->gather, true)) {
+		gather_started(&p->gather);
+		pthread_mutex_lock(&q->lock);
+		list_add_tail(&q->left, &p->left);
+		return true;
+	}
+	pthread_mutex_lock(&q->lock);
+	for (unsigned int i = p->n; i-- > 0;) {
+		struct entry *e = p->batch[i];
+
+		list_add(&q->pending, &e->node);
+		e->state = ENTRY_PENDING;
+		q->n[e->kind]++;
+	}
+	p->taken = false;
+	return false;
+}
+
 /*
- * Who waits for small transfers that nobody else sees to does that himself: it is sooner than to wake a thread. What is
- * once begun with may take any time. False if it is up, and somebody else has to see to what is left.
+ * Who waits for small transfers that nobody else sees to does that himself: it is sooner than to wake a thread. Who waits
+ * for a time only does nothing that may take longer. False if somebody else has to see to what is left.
  */
 static bool help(struct strait_queue *q, unsigned int min, uint64_t end)
 {
-	struct pump *p = NULL;
+	bool rest = true;
 
-	while (q->n_done < min && !list_empty(&q->left))
-		if (!finish_left(q, end))
-			return false;
-	while (end == NEVER && q->n_done < min && !list_empty(&q->pending) &&
-	       list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL) {
-		if (!p) {
-			p = take_pump(q, false);
-			if (!p)
-				return true;
-			q->helpers++;
+	while (rest && q->n_done < min) {
+		struct pump *p = NULL;
+
+		if (!list_empty(&q->left)) {
+			rest = finish_left(q, end);
+			continue;
 		}
-		pump_once(q, p);
-	}
-	if (p) {
-		p->taken = false;
+		if (!list_empty(&q->pending) && list_first(&q->pending, struct entry, node)->kind == ENTRY_SMALL)
+			p = take_pump(q, false);
+		if (!p)
+			break;
+		q->helpers++;
+		if (end == NEVER) {
+			pump_once(q, p);
+			p->taken = false;
+		} else {
+			rest = begin_small(q, p);
+		}
 		q->helpers--;
 	}
-	return true;
+	return rest;
 }
 
 void queue_start_pumps(struct strait_queue *q)
@@ -339,7 +365,7 @@ static unsigned int start_some(struct pump *p, struct list *batch, const struct 
 			break;
 		p->batch[p->n++] = e;
 	}
-	return p->n && gather_start(&p->gather) ? p->n : 0;
+	return p->n && gather_start(&p->gather, false) ? p->n : 0;
 }
 
 /* They are under way: now is the time to note down what they are. */
