@@ -20,10 +20,23 @@ bool gather_fits(const struct strait_transfer *t)
 {
 	uint64_t room = device_engine(t->region->dev)->pool.chunk_bytes;
 
-	/* Mostly it is clear at first sight. */
 	return t->length && transfer_is_small(t) &&
-	       (t->length + 2ull * t->endpoint->facts.dio_align + 64 <= room ||
-		align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64) <= room);
+	       align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64) <= room;
+}
+
+uint64_t gather_sure(const struct strait_transfer *t)
+{
+	uint64_t room = device_engine(t->region->dev)->pool.chunk_bytes;
+	uint64_t rounding = 2ull * t->endpoint->facts.dio_align + 64;
+
+	return room > rounding ? min_u64(room - rounding, t->region->dev->tuning.small_bytes) : 0;
+}
+
+/* One stream serves one address space. */
+static bool go_together(const struct strait_transfer *a, const struct strait_transfer *b)
+{
+	return a->op == b->op && (a->region == b->region ||
+				  (a->region->dev == b->region->dev && a->region->mem.space == b->region->mem.space));
 }
 
 bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result)
@@ -33,23 +46,10 @@ bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait
 	/* Direct I/O wants its memory aligned as well. */
 	uint64_t align = t->endpoint->facts.can_direct ? t->endpoint->facts.dio_mem_align : 64;
 	uint64_t slot = align_up(g->used, max_u64(align, 64));
-	struct gather_item *it;
 
-	if (g->n == GATHER_MAX || slot + span > pool->chunk_bytes)
+	if (g->n == GATHER_MAX || slot + span > pool->chunk_bytes || (g->n && !go_together(g->item[0].t, t)))
 		return false;
-	if (g->n) {
-		const struct strait_transfer *first = g->item[0].t;
-
-		/* One stream serves one address space. */
-		if (first->op != t->op || first->region->dev != t->region->dev ||
-		    first->region->mem.space != t->region->mem.space)
-			return false;
-	}
-	it = &g->item[g->n++];
-	memset(it, 0, sizeof(*it));
-	it->t = t;
-	it->result = result;
-	it->slot = slot;
+	g->item[g->n++] = (struct gather_item){ .t = t, .result = result, .slot = slot };
 	g->used = slot + span;
 	return true;
 }
@@ -75,15 +75,17 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 		p->off = t->endpoint_offset;
 		p->ep_len = len;
 		p->len = p->ep ? min_u64(t->length, len - p->off) : 0;
-		p->kept = p->held = NULL;
 		any |= p->ep != NULL;
 		/* It may be the second time. */
 		g->item[i].skip = 0;
 		g->item[i].n = 0;
 		g->item[i].miss = false;
 	}
-	if (!any)
+	if (!any) {
+		for (unsigned int i = 0; i < g->n; i++)
+			g->place[i].kept = g->place[i].held = NULL;
 		return;
+	}
 	keep_find_many(&ctx->keeper, g->place, g->n);
 	for (unsigned int i = 0; i < g->n; i++) {
 		struct keep_place *p = &g->place[i];

@@ -33,8 +33,9 @@ struct gather {
 
 /* May requests of its kind, if they are small, travel with others? */
 bool gather_takes(const struct strait_transfer *t);
-/* Is it short enough for that? */
+/* Is it short enough for that? If it is no longer than gather_sure(), which is the same for all of its kind, it is. */
 bool gather_fits(const struct strait_transfer *t);
+uint64_t gather_sure(const struct strait_transfer *t);
 /* Adds a request that does, if it goes with those already there. */
 bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result);
 /* Runs them all, counts them and fills their results. */

@@ -329,7 +329,8 @@ void queue_start_pumps(struct strait_queue *q)
 /* How requests of one kind between the same two travel: mostly the answer is the one for the request before. */
 struct kinds {
 	const struct strait_transfer *last;
-	bool gathers, peers;
+	bool gathers, peers, flies;
+	uint64_t sure; /* how long one may be to be sure to be gathered */
 };
 
 static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
@@ -340,9 +341,13 @@ static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
 	    last->routes != t->routes) {
 		k->peers = p2p_commands(t);
 		k->gathers = gather_takes(t);
+		k->flies = t->endpoint->facts.flight_bytes;
+		k->sure = k->gathers && !k->peers && !k->flies ? gather_sure(t) : 0;
 	}
 	k->last = t;
-	if (t->endpoint->facts.flight_bytes)
+	if (t->length && t->length <= k->sure)
+		return ENTRY_SMALL;
+	if (k->flies)
 		return p2p_batch_takes(t) ? ENTRY_BATCH : ENTRY_LARGE;
 	if (k->peers) {
 		if (p2p_ring_takes(t))

@@ -4,13 +4,6 @@
 
 #include "base/util.h"
 
-uint64_t small_span(const struct strait_endpoint *ep, uint64_t off, uint64_t len)
-{
-	uint64_t align = ep->facts.can_direct ? ep->facts.dio_align : 1;
-
-	return align_up(off + len, align) - align_down(off, align);
-}
-
 static ssize_t read_full(struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len, uint64_t done)
 {
 	while (done < len) {

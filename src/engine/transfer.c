@@ -50,13 +50,25 @@ static unsigned int run_length(const struct strait_transfer *t, unsigned int n)
 	return i;
 }
 
+/* Mostly they differ in nothing but the places. */
+static bool alike(const struct strait_transfer *a, const struct strait_transfer *b)
+{
+	return a->op == b->op && a->routes == b->routes && a->flags == b->flags && a->reserved == b->reserved &&
+	       range_fits_off_t(b->endpoint_offset, b->length);
+}
+
 static int begin_run(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n)
 {
-	int rc = 0;
+	int rc = transfer_check(ctx, t);
+	uint64_t room;
 
+	if (rc)
+		return rc;
+	room = t->region->mem.len;
 	for (unsigned int i = 0; !rc && i < n; i++) {
-		rc = transfer_check(ctx, &t[i]);
-		if (!rc && !range_inside(t[i].region_offset, t[i].length, t[i].region->mem.len))
+		if (!alike(t, &t[i]))
+			rc = transfer_check(ctx, &t[i]);
+		if (!rc && !range_inside(t[i].region_offset, t[i].length, room))
 			rc = -EINVAL;
 	}
 	if (!rc)

@@ -45,7 +45,12 @@ int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct
  */
 ssize_t small_read(struct strait_context *ctx, struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len,
 		   uint64_t *skip);
-uint64_t small_span(const struct strait_endpoint *ep, uint64_t off, uint64_t len);
+static inline uint64_t small_span(const struct strait_endpoint *ep, uint64_t off, uint64_t len)
+{
+	uint64_t align = ep->facts.can_direct ? ep->facts.dio_align : 1;
+
+	return align_up(off + len, align) - align_down(off, align);
+}
 /* Writes all of it; returns bytes written, and the error in @err if that is not all. */
 uint64_t small_write(struct strait_context *ctx, struct strait_endpoint *ep, const void *buf, uint64_t off,
 		     uint64_t len, int *err);

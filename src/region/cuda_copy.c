@@ -71,17 +71,19 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 /* The list travels in the kernel's parameters: as many launches as that takes. */
 static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
 {
-	struct cuda_copy_args args = { .n = 0 };
+	struct cuda_copy_args args;
 	cu_result r = CU_OK;
 
+	args.n = args.pieces = 0; /* the list is long, and only its beginning is used */
 	for (unsigned int i = 0; i < n && !r; i++) {
-		for (uint64_t done = 0; done < segs[i].len && !r;) {
-			uint32_t len = (uint32_t)min_u64(segs[i].len - done, SEG_BYTES);
+		struct copy_seg seg = segs[i];
 
-			args.seg[args.n++] =
-				(struct cuda_copy_arg){ segs[i].dst + done, segs[i].src + done, len, args.pieces };
+		while (seg.len && !r) {
+			uint32_t len = (uint32_t)min_u64(seg.len, SEG_BYTES);
+
+			args.seg[args.n++] = (struct cuda_copy_arg){ seg.dst, seg.src, len, args.pieces };
 			args.pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
-			done += len;
+			seg = (struct copy_seg){ seg.dst + len, seg.src + len, seg.len - len };
 			if (args.n == CUDA_COPY_SEGS) {
 				r = cuda_launch(s, CUDA_COPY_LIST, args.pieces, &args);
 				args.n = args.pieces = 0;
