@@ -537,15 +537,17 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 	uint64_t end = timeout_ns >= STRAIT_FOREVER / 2 ? NEVER : os_now_ns() + (uint64_t)timeout_ns;
 	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
 	unsigned int n = 0;
-	bool seen_to = true;
 	int rc = 0;
 
 	if (min > max || timeout_ns < 0)
 		return -EINVAL;
 	pthread_mutex_lock(&q->lock);
 	q->waiters++;
-	if (timeout_ns)
-		seen_to = help(q, min, end);
+	if (timeout_ns && !help(q, min, end)) {
+		pthread_mutex_unlock(&q->lock);
+		queue_start_pumps(q);
+		pthread_mutex_lock(&q->lock);
+	}
 	/* All in flight is what can still come. */
 	while (!rc && timeout_ns && q->n_done < min && q->n_done < q->n_entries - q->n_free)
 		rc = pthread_cond_timedwait(&q->done_cond, &q->lock, &ts);
@@ -561,8 +563,6 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		q->n_free++;
 	}
 	pthread_mutex_unlock(&q->lock);
-	if (!seen_to)
-		queue_start_pumps(q);
 	return (int)n;
 }
 

@@ -539,6 +539,38 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 	rig_close(&g);
 }
 
+static pthread_t waiter;
+
+/* Nothing is in memory for who waits, who finds that out after all threads have looked for work. */
+static bool not_for_the_waiter(enum os_call call, int64_t *ret)
+{
+	if (call != OS_PREAD || !pthread_equal(pthread_self(), waiter))
+		return false;
+	sleep_ms(5);
+	*ret = -EAGAIN;
+	return true;
+}
+
+/* What he cannot do himself is done by somebody else, and not when the time is up. */
+TEST(given_back_by_the_waiter)
+{
+	struct strait_result res[3];
+	struct rig g;
+
+	rig_open(&g, 1, 16);
+	waiter = pthread_self();
+	os_inject = not_for_the_waiter;
+	for (int round = 0; round < 10; round++) {
+		for (uint64_t i = 0; i < 3; i++)
+			submit(&g, STRAIT_READ, i * 5000, 4096, i);
+		ASSERT_EQ(strait_queue_wait(g.q, 3, 3, 20000000000, res), 3);
+		for (int i = 0; i < 3; i++)
+			ASSERT_EQ(res[i].bytes, 4096);
+	}
+	os_inject = NULL;
+	rig_close(&g);
+}
+
 struct worker {
 	struct rig *g;
 	atomic_uint *done, *next;
