@@ -11,6 +11,7 @@
 #define NEAR_BITS 6
 #define NEAR (1u << NEAR_BITS) /* windows of a batch that are remembered while it is looked through */
 #define IN_VAIN 32	       /* part of a window that is read otherwise until it is tried again */
+#define SOME 16		       /* part of a window that who reads on and on has read before it is worth it */
 
 int window_register(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len, void **map,
 		    struct host_reg *reg)
@@ -36,12 +37,15 @@ static uint64_t hash(uint64_t key)
 	return key * 0x9e3779b97f4a7c15u;
 }
 
+static uint64_t key(const struct strait_endpoint *ep, const struct strait_device *dev, uint64_t off)
+{
+	return ((uint64_t)(uintptr_t)ep >> 5) ^ ((uint64_t)(uintptr_t)dev >> 7) ^ (off >> 12);
+}
+
 static struct list *bucket_of(struct keeper *k, const struct strait_endpoint *ep, const struct strait_device *dev,
 			      uint64_t off)
 {
-	uint64_t h = ((uint64_t)(uintptr_t)ep >> 5) ^ ((uint64_t)(uintptr_t)dev >> 7) ^ (off >> 12);
-
-	return &k->buckets[hash(h) >> 54];
+	return &k->buckets[hash(key(ep, dev, off)) >> 54];
 }
 
 /* All of these are called with the lock held. */
@@ -177,15 +181,25 @@ struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strai
 	return w;
 }
 
-bool keep_worth(struct keeper *k, uint64_t need, uint64_t bytes)
+bool keep_worth(struct keeper *k, const struct keep_place *p, uint64_t need)
 {
+	uint64_t window = key(p->ep, p->dev, align_down(p->off, p->dev->tuning.window_bytes));
+	struct keep_wish *wish = &k->wish[hash(window) >> (64 - KEEP_WISH_BITS)];
 	bool worth;
 
 	pthread_mutex_lock(&k->lock);
-	k->missed += bytes;
-	worth = !k->trying && k->missed >= (k->bytes + need > k->budget ? need : k->patience);
+	if (wish->window != window || p->off + need / SOME < wish->off || p->off > wish->off + need / SOME)
+		*wish = (struct keep_wish){ .window = window };
+	wish->off = p->off;
+	wish->bytes += p->len;
+	k->missed += p->len;
+	if (k->bytes + need <= k->budget)
+		worth = k->missed >= k->patience;
+	else
+		worth = wish->bytes >= need / SOME || k->missed >= need;
+	worth = worth && !k->trying;
 	if (worth) {
-		k->missed = 0;
+		wish->bytes = k->missed = 0;
 		k->trying = true;
 	}
 	pthread_mutex_unlock(&k->lock);

@@ -16,6 +16,15 @@
 #include "region/provider.h"
 
 #define KEEP_BUCKETS 1024
+#define KEEP_WISH_BITS 4
+#define KEEP_WISHES (1u << KEEP_WISH_BITS)
+
+/* A window that is not there, and how many bytes of it were read otherwise, one near the other. */
+struct keep_wish {
+	uint64_t window;
+	uint64_t off; /* of the last */
+	uint64_t bytes;
+};
 
 struct keeper {
 	pthread_mutex_t lock;
@@ -24,6 +33,7 @@ struct keeper {
 	struct list lru; /* least recently used first */
 	uint64_t budget;
 	uint64_t bytes;
+	struct keep_wish wish[KEEP_WISHES];
 	uint64_t missed;   /* bytes read otherwise since a window was last tried to be made for such */
 	uint64_t patience; /* as many must there be until the next try */
 	bool trying;
@@ -59,20 +69,7 @@ struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strai
 		      uint64_t ep_len);
 void keep_put(struct keeper *k, struct kept *w);
 
-/*
- * A window of @need bytes takes as long to be registered as to be read: is it worth that, when @bytes of it are wanted
- * and it is not there? Not so often that one window drives out another for each few bytes, nor that each asks in vain,
- * nor while somebody else is at it: who has only a few bytes to read has read them sooner. Where it is, keep_tried() is
- * told whether there was one.
- */
-bool keep_worth(struct keeper *k, uint64_t need, uint64_t bytes);
-void keep_tried(struct keeper *k, uint64_t need, bool got);
-
-/*
- * The same for many places at once, under one lock: fills in the windows that are registered already.
- * Whether the file may change is for the caller to have asked. Undone by keep_put_many() for all of them together,
- * as several may stand on one's hold of a window.
- */
+/* A place in a file, and the window that holds it. */
 struct keep_place {
 	struct strait_endpoint *ep; /* NULL: not this one */
 	struct strait_device *dev;
@@ -81,6 +78,21 @@ struct keep_place {
 	struct kept *kept;
 	struct kept *held; /* the same, if it is this one that holds it, perhaps for others as well */
 };
+
+/*
+ * A window takes as long to be registered as to be read: is it worth that for one of @need bytes that holds the place
+ * and is not there? Where there is no room it is for who reads on and on, or if much was wanted of any: one does not
+ * drive out another for each few bytes. Nor is it asked in vain each time, nor while somebody else is at it: who has only
+ * a few bytes to read has read them sooner. Where it is, keep_tried() is told whether there was one.
+ */
+bool keep_worth(struct keeper *k, const struct keep_place *p, uint64_t need);
+void keep_tried(struct keeper *k, uint64_t need, bool got);
+
+/*
+ * For many places at once, under one lock: fills in the windows that are registered already.
+ * Whether the file may change is for the caller to have asked. Undone by keep_put_many() for all of them together,
+ * as several may stand on one's hold of a window.
+ */
 void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n);
 void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n);
 

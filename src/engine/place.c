@@ -27,7 +27,7 @@ static void make_window(struct keeper *k, struct keep_place *p)
 	uint64_t start = align_down(p->off, p->dev->tuning.window_bytes);
 	uint64_t len = min_u64(p->dev->tuning.window_bytes, p->ep_len - start);
 
-	if (!keep_worth(k, len, p->len))
+	if (!keep_worth(k, p, len))
 		return;
 	if (window_cached(p, start, len))
 		p->kept = p->held = keep_get(k, p->ep, p->dev, p->off, p->ep_len);

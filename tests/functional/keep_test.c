@@ -238,6 +238,41 @@ TEST(small_reads_of_more_than_the_budget)
 	end();
 }
 
+/* The same from front to end: the window that is being read is worth another's place. */
+TEST(small_reads_in_a_row_of_more_than_the_budget)
+{
+	enum { N = 16 };
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	struct strait_endpoint *ep;
+	struct strait_queue *q;
+	uint64_t in_place = 0, all = 0;
+
+	not_on_cuda("its windows are longer than the budget");
+	begin(MIB(17));
+	q = queue_new(ctx, 0);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	for (int round = 0; round < 2; round++) {
+		for (uint64_t off = 0; off + N * KIB(16) <= LEN; off += N * KIB(16)) {
+			for (uint64_t i = 0; i < N; i++)
+				t[i] = (struct strait_transfer){ .endpoint = ep,
+								 .region = r,
+								 .endpoint_offset = off + i * KIB(16),
+								 .region_offset = i * KIB(16),
+								 .length = KIB(16) };
+			ASSERT_OK(strait_queue_submit(q, t, N));
+			ASSERT_EQ(strait_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
+			region_expect(r, 0, want + off, N * KIB(16));
+			for (int i = 0; i < N; i++, all++)
+				in_place += res[i].routes == ROUTE(PAGECACHE);
+		}
+	}
+	ASSERT_GT(in_place, all / 4 * 3);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	end();
+}
+
 /* What is not in memory is not asked about with every read. */
 TEST(small_reads_of_a_file_not_in_memory)
 {
