@@ -13,7 +13,7 @@
 
 struct sample plain_copy_limit(struct bench *b)
 {
-	size_t len = 1u << 30;
+	size_t len = b->length < 1u << 30 ? b->length : 1u << 30;
 	struct sample best = { 0 };
 	void *src = cuda_pinned(len);
 
