@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
 

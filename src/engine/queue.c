@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/mutex.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
 

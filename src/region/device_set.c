@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "region/cuda.h"
 #include "region/emu.h"
 #include "region/host.h"
 #include "region/region.h"
-#include "region/rwlock.h"
 #include "region/vgpu.h"
 
 /* All providers, best first: that is the order of the devices in a context. */

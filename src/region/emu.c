@@ -4,9 +4,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
-#include "region/rwlock.h"
 
 /* A number from the environment, @fallback if it is not set or not one of [0, max]. */
 static uint64_t env_number(const struct log_sink *log, const char *name, uint64_t max, uint64_t fallback)

@@ -2,9 +2,9 @@
 /* Host memory that has been registered with an engine. */
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "os/os.h"
 #include "region/emu_engine.h"
-#include "region/rwlock.h"
 
 struct hostreg {
 	struct range_node node;

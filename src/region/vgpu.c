@@ -6,9 +6,9 @@
 
 #include <strait/region.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
-#include "region/rwlock.h"
 #include "uapi/strait.h"
 
 int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg)

@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef REGION_RWLOCK_H
-#define REGION_RWLOCK_H
+#ifndef BASE_LOCK_H
+#define BASE_LOCK_H
+
+/* Locks that are not of the default kind. */
 
 #include <pthread.h>
+
+/* A lock that is held for moments only: who has to wait for it looks again for a while before it sleeps. */
+static inline void mutex_init_brief(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+	pthread_mutex_init(lock, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
 
 /*
  * A lock for an index that is read with every copy and changed now and then. By default readers that
