@@ -75,17 +75,15 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 		p->off = t->endpoint_offset;
 		p->ep_len = len;
 		p->len = p->ep ? min_u64(t->length, len - p->off) : 0;
+		p->kept = p->held = NULL;
 		any |= p->ep != NULL;
 		/* It may be the second time. */
 		g->item[i].skip = 0;
 		g->item[i].n = 0;
 		g->item[i].miss = false;
 	}
-	if (!any) {
-		for (unsigned int i = 0; i < g->n; i++)
-			g->place[i].kept = g->place[i].held = NULL;
+	if (!any)
 		return;
-	}
 	keep_find_many(&ctx->keeper, g->place, g->n);
 	for (unsigned int i = 0; i < g->n; i++) {
 		struct keep_place *p = &g->place[i];
@@ -98,21 +96,27 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 	}
 }
 
-/* Read what is in memory; the rest is left for the ring. */
-static void read_cached(struct strait_context *ctx, struct gather_item *it, char *chunk)
+/* Read what is in memory: -EAGAIN if nothing is, or that does not count. */
+static ssize_t read_in_memory(const struct gather_item *it, char *chunk)
 {
 	const struct strait_transfer *t = it->t;
 	struct strait_endpoint *ep = t->endpoint;
 
-	if (ep->facts.force_direct || !ep->facts.can_buffered) {
-		it->miss = true;
-		return;
-	}
-	it->n = ep->ops->read_cached(ep, chunk + it->slot, t->length, t->endpoint_offset);
+	if (ep->facts.force_direct || !ep->facts.can_buffered)
+		return -EAGAIN;
+	return ep->ops->read_cached(ep, chunk + it->slot, t->length, t->endpoint_offset);
+}
+
+/* The same; the rest is left for the ring. */
+static void read_cached(struct strait_context *ctx, struct gather_item *it, char *chunk)
+{
+	const struct strait_transfer *t = it->t;
+
+	it->n = read_in_memory(it, chunk);
 	if (it->n == -EAGAIN)
 		it->miss = true;
 	else if (it->n != (ssize_t)t->length)
-		it->n = small_read(ctx, ep, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
+		it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
 }
 
 /* Start one request on the ring: the place of @it in the array travels with it. */
@@ -355,13 +359,10 @@ static void drop_chunk(struct gather *g, struct pool *pool)
 /* An item that is in no window, all of it, if that is in memory. */
 static bool read_now(struct gather *g, struct gather_item *it, struct pool *pool)
 {
-	const struct strait_transfer *t = it->t;
-	struct strait_endpoint *ep = t->endpoint;
-
-	if (ep->facts.force_direct || !ep->facts.can_buffered || !(g->chunk || take_chunk(g, pool)))
+	if (!g->chunk && !take_chunk(g, pool))
 		return false;
-	it->n = ep->ops->read_cached(ep, (char *)g->chunk->ptr + it->slot, t->length, t->endpoint_offset);
-	return it->n == (ssize_t)t->length;
+	it->n = read_in_memory(it, g->chunk->ptr);
+	return it->n == (ssize_t)it->t->length;
 }
 
 bool gather_start(struct gather *g, bool read)

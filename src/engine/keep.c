@@ -266,7 +266,6 @@ void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
 		struct kept **slot, *w;
 		uint64_t start;
 
-		p[i].kept = p[i].held = NULL;
 		if (!p[i].ep)
 			continue;
 		start = align_down(p[i].off, p[i].dev->tuning.window_bytes);

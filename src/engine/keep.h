@@ -75,7 +75,7 @@ struct keep_place {
 	struct strait_device *dev;
 	uint64_t off, len; /* must lie in one window */
 	uint64_t ep_len;
-	struct kept *kept;
+	struct kept *kept; /* NULL until it is found */
 	struct kept *held; /* the same, if it is this one that holds it, perhaps for others as well */
 };
 

@@ -247,15 +247,23 @@ static struct pump *find_pump(struct strait_queue *q)
 	return p;
 }
 
+/* The batch of @p has been started: whoever comes first waits for it. Takes the lock. */
+static void put_under_way(struct strait_queue *q, struct pump *p)
+{
+	gather_started(&p->gather);
+	pthread_mutex_lock(&q->lock);
+	for (unsigned int i = 0; i < p->n; i++)
+		p->batch[i]->state = ENTRY_RUNNING;
+	list_add_tail(&q->left, &p->left);
+}
+
 /* Some small transfers are put under way, or left as they are if that cannot be done without waiting for the file. */
 static bool begin_small(struct strait_queue *q, struct pump *p)
 {
 	p->n = take_batch(q, p);
 	pthread_mutex_unlock(&q->lock);
 	if (gather_start(&p->gather, true)) {
-		gather_started(&p->gather);
-		pthread_mutex_lock(&q->lock);
-		list_add_tail(&q->left, &p->left);
+		put_under_way(q, p);
 		return true;
 	}
 	pthread_mutex_lock(&q->lock);
@@ -329,7 +337,7 @@ void queue_start_pumps(struct strait_queue *q)
 /* How requests of one kind between the same two travel: mostly the answer is the one for the request before. */
 struct kinds {
 	const struct strait_transfer *last;
-	bool gathers, peers, flies;
+	bool gathers, peers;
 	uint64_t sure; /* how long one may be to be sure to be gathered */
 };
 
@@ -341,13 +349,12 @@ static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
 	    last->routes != t->routes) {
 		k->peers = p2p_commands(t);
 		k->gathers = gather_takes(t);
-		k->flies = t->endpoint->facts.flight_bytes;
-		k->sure = k->gathers && !k->peers && !k->flies ? gather_sure(t) : 0;
+		k->sure = k->gathers && !k->peers && !t->endpoint->facts.flight_bytes ? gather_sure(t) : 0;
 	}
 	k->last = t;
 	if (t->length && t->length <= k->sure)
 		return ENTRY_SMALL;
-	if (k->flies)
+	if (t->endpoint->facts.flight_bytes)
 		return p2p_batch_takes(t) ? ENTRY_BATCH : ENTRY_LARGE;
 	if (k->peers) {
 		if (p2p_ring_takes(t))
@@ -373,22 +380,18 @@ static unsigned int start_some(struct pump *p, struct list *batch, const struct 
 	return p->n && gather_start(&p->gather, false) ? p->n : 0;
 }
 
-/* They are under way: now is the time to note down what they are. */
-static void note_started(struct strait_queue *q, struct pump *p)
+/* The device is at work: now is the time to note down what they are. */
+static void note_started(struct pump *p)
 {
 	for (unsigned int i = 0; i < p->n; i++) {
 		struct entry *e = p->batch[i];
 
+		list_del(&e->node);
 		e->t = *p->gather.item[i].t;
 		p->gather.item[i].t = &e->t;
 		e->kind = ENTRY_SMALL;
 		atomic_store_explicit(&e->cancel, false, memory_order_relaxed);
 	}
-	pthread_mutex_lock(&q->lock);
-	for (unsigned int i = 0; i < p->n; i++)
-		p->batch[i]->state = ENTRY_RUNNING;
-	pthread_mutex_unlock(&q->lock);
-	gather_started(&p->gather);
 }
 
 /*
@@ -399,47 +402,30 @@ static void note_started(struct strait_queue *q, struct pump *p)
 static unsigned int start_here(struct strait_queue *q, struct list *batch, const struct strait_transfer *t,
 			       unsigned int n)
 {
-	struct list under_way = LIST_INIT(under_way);
 	unsigned int done = 0, some = 1;
 	uint64_t end;
 
+	pthread_mutex_lock(&q->lock);
 	while (some && done < n) {
-		struct pump *p;
+		struct pump *p = take_pump(q, false);
 
-		pthread_mutex_lock(&q->lock);
-		p = take_pump(q, false);
-		pthread_mutex_unlock(&q->lock);
 		if (!p)
 			break;
+		pthread_mutex_unlock(&q->lock);
 		some = start_some(p, batch, t + done, n - done);
-		for (unsigned int i = 0; i < some; i++)
-			list_del(&p->batch[i]->node);
 		done += some;
 		if (some) {
-			list_add_tail(&under_way, &p->left);
-			note_started(q, p);
+			note_started(p);
+			put_under_way(q, p);
 		} else {
 			pthread_mutex_lock(&q->lock);
 			p->taken = false;
-			pthread_mutex_unlock(&q->lock);
 		}
 	}
 	end = os_now_ns() + START_NS;
-	list_for_each_safe(it, tmp, &under_way) {
-		struct pump *p = list_entry(it, struct pump, left);
-		uint64_t now = os_now_ns();
-		bool over = gather_finish(&p->gather, now < end ? (int64_t)(end - now) : 0);
-
-		list_del(&p->left);
-		if (over) {
-			batch_done(q, p, p->n);
-			p->taken = false;
-		} else {
-			pthread_mutex_lock(&q->lock);
-			list_add_tail(&q->left, &p->left);
-		}
-		pthread_mutex_unlock(&q->lock);
-	}
+	while (done && !list_empty(&q->left) && finish_left(q, end))
+		;
+	pthread_mutex_unlock(&q->lock);
 	return done;
 }
 

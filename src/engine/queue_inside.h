@@ -48,7 +48,7 @@ struct strait_queue {
 	unsigned int n_entries;
 	struct list free, pending, done;
 	struct list batches; /* those pending that an endpoint moves in batches */
-	struct list left;    /* pumps whose batch is under way, and that nobody waits for */
+	struct list left;    /* pumps whose batch is under way, for whoever waits for it */
 	unsigned int n_free, n_done;
 	unsigned int n[ENTRY_KINDS]; /* pending */
 	unsigned int pumps;	     /* whose task is posted or running */
