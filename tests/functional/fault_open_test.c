@@ -134,7 +134,6 @@ TEST_VARIANTS(opening_with_a_lease, struct fault, faults)
 		int rc;
 
 		ep = NULL;
-
 		inject(v->call, ++nth, 0, v->rets[0]);
 		rc = strait_file_open(ctx, path, O_RDONLY, 0, STRAIT_FILE_LEASE, &ep);
 		inject_off();

@@ -127,6 +127,20 @@ static void rig_close(struct rig *g)
 	strait_context_close(g->ctx);
 }
 
+static void bytes_new(struct rig *g)
+{
+	g->old = pattern_new(0, OFF + LONG_LEN, 1);
+	g->new = pattern_new(0, LONG_LEN, 2);
+	g->buf = malloc(LONG_LEN);
+}
+
+static void bytes_free(struct rig *g)
+{
+	free(g->old);
+	free(g->new);
+	free(g->buf);
+}
+
 /* One transfer by any of the three interfaces. False if it could not even be started. */
 static bool attempt(struct rig *g, uint32_t op, enum how how, uint64_t len, struct strait_result *res)
 {
@@ -236,12 +250,12 @@ static void prepare(struct rig *g, uint32_t op, bool cold)
 	}
 }
 
-/* Nothing is broken for good: with the fault gone all is as it should be. */
-static void works_again(struct rig *g, uint32_t op, enum how how, uint64_t len)
+/* All is as it should be. */
+static void works(struct rig *g, uint32_t op, enum how how, uint64_t len, bool cold)
 {
 	struct strait_result res = { 0 };
 
-	prepare(g, op, false);
+	prepare(g, op, cold);
 	ASSERT_TRUE(attempt(g, op, how, len, &res));
 	ASSERT_EQ(res.status, 0);
 	ASSERT_EQ(res.bytes, len);
@@ -251,6 +265,12 @@ static void works_again(struct rig *g, uint32_t op, enum how how, uint64_t len)
 		check_write(g, len, &res);
 }
 
+/* Nothing is broken for good. */
+static void works_again(struct rig *g, uint32_t op, enum how how, uint64_t len)
+{
+	works(g, op, how, len, false);
+}
+
 /* How often the call was made in all. */
 static unsigned int every_place(const struct mode *m, const struct fault *f, int64_t ret, uint32_t op, enum how how,
 				uint64_t len, bool fresh)
@@ -258,9 +278,7 @@ static unsigned int every_place(const struct mode *m, const struct fault *f, int
 	unsigned int calls, sum = 0, nth = 0;
 	struct rig g;
 
-	g.old = pattern_new(0, OFF + LONG_LEN, 1);
-	g.new = pattern_new(0, LONG_LEN, 2);
-	g.buf = malloc(LONG_LEN);
+	bytes_new(&g);
 	rig_open(&g, m);
 	/* Until the call in question is not reached any more. */
 	do {
@@ -281,9 +299,7 @@ static unsigned int every_place(const struct mode *m, const struct fault *f, int
 	} while (calls >= nth);
 	works_again(&g, op, how, len);
 	rig_close(&g);
-	free(g.old);
-	free(g.new);
-	free(g.buf);
+	bytes_free(&g);
 	return sum;
 }
 
@@ -344,9 +360,7 @@ TEST_VARIANTS(from_some_call_on, struct fault, all_faults)
 	struct rig g;
 
 	make_file("file", OFF + LONG_LEN, 1);
-	g.old = pattern_new(0, OFF + LONG_LEN, 1);
-	g.new = pattern_new(0, LONG_LEN, 2);
-	g.buf = malloc(LONG_LEN);
+	bytes_new(&g);
 	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
 		for (unsigned int nth = 1; nth < 8; nth += 3) {
 			for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
@@ -367,9 +381,7 @@ TEST_VARIANTS(from_some_call_on, struct fault, all_faults)
 			}
 		}
 	}
-	free(g.old);
-	free(g.new);
-	free(g.buf);
+	bytes_free(&g);
 }
 
 /* Where signals keep the kernel from starting a thread it gives a request up: nobody is to notice. */
@@ -379,35 +391,22 @@ TEST(given_up_by_the_kernel)
 	struct rig g;
 
 	make_file("file", OFF + LONG_LEN, 1);
-	g.old = pattern_new(0, OFF + LONG_LEN, 1);
-	g.new = pattern_new(0, LONG_LEN, 2);
-	g.buf = malloc(LONG_LEN);
+	bytes_new(&g);
 	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
 		rig_open(&g, &modes[i]);
 		for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
 			for (enum how how = BY_CALL; how < HOWS; how++) {
-				struct strait_result res = { 0 };
-
-				prepare(&g, op, true);
 				inject(OS_RING_RESULT, 1, UINT32_MAX, -ECANCELED);
-				ASSERT_TRUE(attempt(&g, op, how, LONG_LEN, &res));
+				works(&g, op, how, LONG_LEN, true);
 				inject_off();
 				calls += inject_calls();
-				ASSERT_EQ(res.status, 0);
-				ASSERT_EQ(res.bytes, LONG_LEN);
-				if (op == STRAIT_READ)
-					check_read(&g, LONG_LEN, &res, true);
-				else
-					check_write(&g, LONG_LEN, &res);
 			}
 		}
 		write_at(g.path, g.old, OFF + LONG_LEN, 0);
 		rig_close(&g);
 	}
 	ASSERT_GT(calls, 0);
-	free(g.old);
-	free(g.new);
-	free(g.buf);
+	bytes_free(&g);
 }
 
 /* Part over what is there, part behind it: a failure in the first part leaves the length as it was. */
@@ -460,9 +459,7 @@ TEST_VARIANTS(copy_errors, struct mode, copy_modes)
 	struct rig g;
 
 	make_file("file", OFF + LONG_LEN, 1);
-	g.old = pattern_new(0, OFF + LONG_LEN, 1);
-	g.new = pattern_new(0, LONG_LEN, 2);
-	g.buf = malloc(LONG_LEN);
+	bytes_new(&g);
 	for (int k = 0; k < 2; k++) {
 		for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
 			bool failed = true;
@@ -500,7 +497,5 @@ TEST_VARIANTS(copy_errors, struct mode, copy_modes)
 			rig_close(&g);
 		}
 	}
-	free(g.old);
-	free(g.new);
-	free(g.buf);
+	bytes_free(&g);
 }

@@ -195,44 +195,54 @@ TEST(within_the_budget)
 	end();
 }
 
+/* Reads @n pieces of @len bytes, one beside the other into the region: how many were read in place. */
+static unsigned int read_pieces_of(struct strait_queue *q, struct strait_endpoint *ep, const uint64_t *off,
+				   unsigned int n, uint64_t len)
+{
+	struct strait_transfer t[16] = { 0 };
+	struct strait_result res[16];
+	unsigned int in_place = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		t[i] = (struct strait_transfer){ .endpoint = ep,
+						 .region = r,
+						 .endpoint_offset = off[i],
+						 .region_offset = i * len,
+						 .length = len,
+						 .user_data = i };
+	ASSERT_OK(strait_queue_submit(q, t, n));
+	ASSERT_EQ(strait_queue_wait(q, n, n, STRAIT_FOREVER, res), (int)n);
+	for (unsigned int i = 0; i < n; i++) {
+		ASSERT_EQ(res[i].status, 0);
+		ASSERT_EQ(res[i].bytes, len);
+		region_expect(r, res[i].user_data * len, want + off[res[i].user_data], len);
+		in_place += res[i].routes == ROUTE(PAGECACHE);
+	}
+	return in_place;
+}
+
 /* All of it is read in small pieces, here and there: windows do not drive each other out for each of them. */
 TEST(small_reads_of_more_than_the_budget)
 {
-	enum { N = 3 };
-	struct strait_transfer t[N];
-	struct strait_result res[N];
+	unsigned int rounds = 2000 / test_slow(), in_place = 0;
 	struct strait_endpoint *ep;
 	struct strait_queue *q;
-	uint64_t state = 1, in_place = 0, bytes = 0;
-	unsigned int rounds = 2000 / test_slow();
+	uint64_t state = 1;
 
 	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	for (unsigned int round = 0; round < rounds; round++) {
-		for (uint64_t i = 0; i < N; i++)
-			t[i] = (struct strait_transfer){ .endpoint = ep,
-							 .region = r,
-							 .endpoint_offset = prng_below(&state, LEN - 4096),
-							 .region_offset = i * 4096,
-							 .length = 4096,
-							 .user_data = i };
-		ASSERT_OK(strait_queue_submit(q, t, N));
-		ASSERT_EQ(strait_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
-		for (int i = 0; i < N; i++) {
-			const struct strait_transfer *of = &t[res[i].user_data];
+		uint64_t off[3];
 
-			ASSERT_EQ(res[i].status, 0);
-			ASSERT_EQ(res[i].bytes, 4096);
-			region_expect(r, of->region_offset, want + of->endpoint_offset, 4096);
-			in_place += res[i].routes == ROUTE(PAGECACHE);
-			bytes += 4096;
-		}
+		for (int i = 0; i < 3; i++)
+			off[i] = prng_below(&state, LEN - 4096);
+		in_place += read_pieces_of(q, ep, off, 3, 4096);
 	}
 	/* Two windows of 8 MiB fit, and one more may be made for each 8 MiB that had to be read otherwise. */
-	ASSERT_LE(stats_of(ctx).registrations, 3 + bytes / MIB(8));
-	ASSERT_GT(in_place, rounds * N / 4);
+	ASSERT_LE(stats_of(ctx).registrations, 3 + rounds * 3 * 4096ull / MIB(8));
+	ASSERT_GT(in_place, rounds * 3 / 4);
 	strait_queue_close(q);
 	strait_endpoint_close(ep);
 	end();
@@ -241,30 +251,21 @@ TEST(small_reads_of_more_than_the_budget)
 /* The same from front to end: the window that is being read is worth another's place. */
 TEST(small_reads_in_a_row_of_more_than_the_budget)
 {
-	enum { N = 16 };
-	struct strait_transfer t[N];
-	struct strait_result res[N];
+	unsigned int in_place = 0, all = 0;
 	struct strait_endpoint *ep;
 	struct strait_queue *q;
-	uint64_t in_place = 0, all = 0;
 
 	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	for (int round = 0; round < 2; round++) {
-		for (uint64_t off = 0; off + N * KIB(16) <= LEN; off += N * KIB(16)) {
-			for (uint64_t i = 0; i < N; i++)
-				t[i] = (struct strait_transfer){ .endpoint = ep,
-								 .region = r,
-								 .endpoint_offset = off + i * KIB(16),
-								 .region_offset = i * KIB(16),
-								 .length = KIB(16) };
-			ASSERT_OK(strait_queue_submit(q, t, N));
-			ASSERT_EQ(strait_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
-			region_expect(r, 0, want + off, N * KIB(16));
-			for (int i = 0; i < N; i++, all++)
-				in_place += res[i].routes == ROUTE(PAGECACHE);
+		for (uint64_t at = 0; at + KIB(256) <= LEN; at += KIB(256), all += 16) {
+			uint64_t off[16];
+
+			for (uint64_t i = 0; i < 16; i++)
+				off[i] = at + i * KIB(16);
+			in_place += read_pieces_of(q, ep, off, 16, KIB(16));
 		}
 	}
 	ASSERT_GT(in_place, all / 4 * 3);
@@ -276,8 +277,7 @@ TEST(small_reads_in_a_row_of_more_than_the_budget)
 /* What is not in memory is not asked about with every read. */
 TEST(small_reads_of_a_file_not_in_memory)
 {
-	struct strait_transfer t = { .length = 4096 };
-	struct strait_result res;
+	struct strait_endpoint *ep;
 	struct strait_queue *q;
 	uint64_t state = 1;
 
@@ -286,20 +286,17 @@ TEST(small_reads_of_a_file_not_in_memory)
 	if (!evict(path, 0, 0))
 		SKIP("pages cannot be evicted here");
 	q = queue_new(ctx, 0);
-	t.endpoint = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
-	t.region = r;
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	inject(OS_CACHESTAT, UINT32_MAX, 0, 0);
 	for (int i = 0; i < 200; i++) {
-		t.endpoint_offset = prng_below(&state, LEN / 4096) * 4096;
-		ASSERT_OK(strait_queue_submit(q, &t, 1));
-		ASSERT_EQ(strait_queue_wait(q, 1, 1, STRAIT_FOREVER, &res), 1);
-		ASSERT_EQ(res.bytes, 4096);
-		region_expect(r, 0, want + t.endpoint_offset, 4096);
+		uint64_t off = prng_below(&state, LEN / 4096) * 4096;
+
+		read_pieces_of(q, ep, &off, 1, 4096);
 	}
 	ASSERT_LE(inject_calls(), 200 / 16);
 	inject_off();
 	strait_queue_close(q);
-	strait_endpoint_close(t.endpoint);
+	strait_endpoint_close(ep);
 	end();
 }
 

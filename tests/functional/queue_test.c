@@ -62,6 +62,13 @@ static void rig_open(struct rig *g, uint32_t threads, uint32_t entries)
 	g->q = queue_new(g->ctx, entries);
 }
 
+/* The same file, opened otherwise. */
+static void rig_reopen(struct rig *g, uint32_t flags)
+{
+	strait_endpoint_close(g->ep);
+	g->ep = file_new(g->ctx, test_path("file"), O_RDONLY, flags);
+}
+
 static void rig_close(struct rig *g)
 {
 	strait_queue_close(g->q);
@@ -444,8 +451,7 @@ TEST(left_under_way)
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(threads); i++) {
 		rig_open(&g, threads[i], 1024);
-		strait_endpoint_close(g.ep);
-		g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, STRAIT_FILE_UNCHANGING);
+		rig_reopen(&g, STRAIT_FILE_UNCHANGING);
 		for (uint64_t k = 0; k < N; k++)
 			t[k] = request(&g, STRAIT_READ, k * 5000, 4096 - k, k);
 		/* The windows are registered. */
@@ -500,9 +506,9 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 	unsigned int n = 0;
 	struct rig g;
 
+	emulated_only();
 	rig_open(&g, 1, 1024);
-	strait_endpoint_close(g.ep);
-	g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, v->flags);
+	rig_reopen(&g, v->flags);
 	for (uint64_t k = 0; k < N; k++)
 		t[k] = request(&g, STRAIT_READ, k * 5000, 4096, k);
 	for (int round = 0; round < 2; round++) {
@@ -610,8 +616,7 @@ TEST(many_threads_on_one_queue)
 		int n;
 
 		rig_open(&g, 0, 16);
-		strait_endpoint_close(g.ep);
-		g.ep = file_new(g.ctx, test_path("file"), O_RDONLY, flags[k]);
+		rig_reopen(&g, flags[k]);
 		for (int i = 0; i < 8; i++)
 			thread_start(&t[i], submit_and_fetch, &w);
 		for (int i = 0; i < 8; i++)
