@@ -104,10 +104,8 @@ static void sequential(struct bench *b)
 {
 	struct sample limit = { 0 }, one = { 0 }, eight = { 0 }, any = { 0 }, pagecache = { 0 }, staged = { 0 },
 		      again = { 0 };
-	int rounds = b->rounds;
 
-	b->rounds = 1;
-	for (int i = 0; i < rounds; i++) {
+	for (int i = 0; i < b->rounds; i++) {
 		keep_best(&limit, plain_copy_limit(b));
 		if (b->cufile) {
 			keep_best(&one, cufile_read(b, false, 1));
@@ -118,7 +116,6 @@ static void sequential(struct bench *b)
 		keep_best(&staged, ours_read(b, 0, STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)));
 		keep_best(&again, ours_reread(b));
 	}
-	b->rounds = rounds;
 	row("read cached, default", any, "cuFile", one, 2, 50, 7);
 	row("read cached, default", any, "cuFile, 8 calling threads", eight, 1, 0, 0);
 	row("read cached, default", any, "copy limit", limit, 0, 0, 0);
@@ -144,10 +141,8 @@ static void small(struct bench *b)
 static void cold(struct bench *b)
 {
 	struct sample plain = { 0 }, theirs = { 0 }, ours = { 0 };
-	int rounds = b->rounds;
 
-	b->rounds = 1;
-	for (int i = 0; i < rounds; i++) {
+	for (int i = 0; i < b->rounds; i++) {
 		keep_best(&plain, plain_uring_read(b));
 		if (b->cufile) {
 			keep_best(&theirs, cufile_read(b, true, 1));
@@ -156,7 +151,6 @@ static void cold(struct bench *b)
 		for (int k = 0; k < 2; k++)
 			keep_best(&ours, ours_read(b, STRAIT_FILE_DIRECT, 0));
 	}
-	b->rounds = rounds;
 	row("read cold, direct", ours, "best io_uring", plain, 0.95, 0, 0);
 	row("read cold, direct", ours, "cuFile", theirs, 1, 0, 0);
 }

@@ -38,30 +38,26 @@ static struct sample run(struct bench *b, struct strait_endpoint *ep, uint32_t o
 
 struct sample ours_read(struct bench *b, uint32_t flags, uint32_t routes)
 {
-	struct sample best = { 0 };
+	struct strait_endpoint *ep;
+	struct sample one;
 
-	for (int i = 0; i < b->rounds; i++) {
-		struct strait_endpoint *ep;
-
-		if (flags & STRAIT_FILE_DIRECT)
-			plain_drop_cache(b->path);
-		ep = open_file(b, b->path, O_RDONLY, flags);
-		keep_best(&best, run(b, ep, STRAIT_READ, routes));
-		strait_endpoint_close(ep);
-	}
-	return best;
+	if (flags & STRAIT_FILE_DIRECT)
+		plain_drop_cache(b->path);
+	ep = open_file(b, b->path, O_RDONLY, flags);
+	one = run(b, ep, STRAIT_READ, routes);
+	strait_endpoint_close(ep);
+	return one;
 }
 
 struct sample ours_reread(struct bench *b)
 {
 	struct strait_endpoint *ep = open_file(b, b->path, O_RDONLY, STRAIT_FILE_UNCHANGING);
-	struct sample best = { 0 };
+	struct sample one;
 
 	run(b, ep, STRAIT_READ, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)); /* registers */
-	for (int i = 0; i < b->rounds; i++)
-		keep_best(&best, run(b, ep, STRAIT_READ, STRAIT_ROUTE_ANY));
+	one = run(b, ep, STRAIT_READ, STRAIT_ROUTE_ANY);
 	strait_endpoint_close(ep);
-	return best;
+	return one;
 }
 
 struct sample ours_write(struct bench *b, const char *path, bool direct)
