@@ -32,6 +32,7 @@ struct device_engine {
 	unsigned int n_slots;
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
 	atomic_uint registering;
+	atomic_uint lanes; /* of all jobs: threads of callers and the context's own that move bytes */
 };
 
 /*

@@ -121,10 +121,12 @@ static void lane_run(struct job *job, bool helper)
 			return;
 		}
 	}
+	atomic_fetch_add_explicit(&device_engine(job->dev)->lanes, 1, memory_order_relaxed);
 	if (job->op == STRAIT_READ)
 		lane_read(&l);
 	else
 		lane_write(&l);
+	atomic_fetch_sub_explicit(&device_engine(job->dev)->lanes, 1, memory_order_relaxed);
 	job_release_register(&l);
 	if (l.ls)
 		engine_stream_put(job->dev, l.ls, l.stream_broken);
@@ -147,6 +149,9 @@ void job_want_helper(struct job *job)
 {
 	struct helper *h = NULL;
 
+	/* Threads that call are as good as the context's own, and more of both are only in each other's way. */
+	if (atomic_load_explicit(&device_engine(job->dev)->lanes, memory_order_relaxed) > job->ctx->threads)
+		return;
 	pthread_mutex_lock(&job->lock);
 	/* Waking a thread pays only when several windows are left for it. */
 	if (job->lanes < job->max_lanes && job->helpers < JOB_LANES && job->stop - job->cursor >= 4 * job->block) {

@@ -177,8 +177,6 @@ cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int wa
 void cuda_wait_moment(cu_stream s);
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
-/* The same for an event that no thread sleeps for: naps between looking. */
-cu_result cuda_wait_done(cu_event e);
 /* Has the word the value, or gets it within as long as polling is worth it? */
 bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value);
 /*

@@ -27,7 +27,7 @@ int cuda_event_open(struct dev_stream *stream, struct dev_event **ret)
 		free(ev);
 		return rc;
 	}
-	r = cu.event_create(&ev->handle, CU_EVENT_BLOCKING_SYNC | CU_EVENT_NO_TIMING);
+	r = cu.event_create(&ev->handle, CU_EVENT_NO_TIMING);
 	cuda_leave(&e);
 	if (r) {
 		free(ev);
@@ -94,14 +94,14 @@ static cu_result finish(struct cuda_stream *s)
 	cu_result r = cu.event_record(s->done, s->handle);
 
 	if (r || !s->word)
-		return r ? r : cuda_wait_done(s->done);
+		return r ? r : cuda_wait_event(s->done, STRAIT_FOREVER);
 	r = cu.stream_write_value(s->handle, cuda_word_addr(s->space, s->word), ++s->value, 0);
 	if (!r && cuda_spin_word(s->word, s->value))
 		return CU_OK;
 	/* Not every GPU that is shared by several machines or processes has it. */
 	if (cuda_errno(r) == -EOPNOTSUPP)
 		cuda_stream_no_word(s);
-	return cuda_wait_done(s->done);
+	return cuda_wait_event(s->done, STRAIT_FOREVER);
 }
 
 static int copy_end(struct cuda_stream *s, struct cuda_entry *e, cu_result r)

@@ -9,6 +9,7 @@
 #define SPIN_STREAM_NS 50000u
 #define SPIN_EVENT_NS 20000u
 #define NAP_NS 20000u
+#define LONG_NAP_NS 500000u
 #define MOMENT_NS 500000u
 
 typedef cu_result query_fn(void *what);
@@ -27,7 +28,7 @@ static cu_result query_stream(void *s)
 static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
 {
 	cu_result r = query(what);
-	uint64_t start, past = 0;
+	uint64_t start, past = 0, nap;
 
 	if (r != CU_NOT_READY || timeout_ns <= 0)
 		return r;
@@ -36,7 +37,9 @@ static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t tim
 		if (past >= spin_ns) {
 			if (timeout_ns == STRAIT_FOREVER)
 				break;
-			os_sleep_ns(min_u64(NAP_NS, (uint64_t)timeout_ns - past));
+			/* Never for longer than an eighth of what it has taken so far. */
+			nap = min_u64(max_u64(past / 8, NAP_NS), LONG_NAP_NS);
+			os_sleep_ns(min_u64(nap, (uint64_t)timeout_ns - past));
 		}
 		r = query(what);
 		past = os_now_ns() - start;
@@ -44,16 +47,10 @@ static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t tim
 	return r;
 }
 
+/* An event that can be slept for raises an interrupt each time, and a thread of the driver wakes up for it. */
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 {
-	cu_result r = poll(query_event, e, SPIN_EVENT_NS, timeout_ns);
-
-	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? cu.event_sync(e) : r;
-}
-
-cu_result cuda_wait_done(cu_event e)
-{
-	return poll(query_event, e, SPIN_EVENT_NS, STRAIT_FOREVER - 1);
+	return poll(query_event, e, SPIN_EVENT_NS, timeout_ns == STRAIT_FOREVER ? STRAIT_FOREVER - 1 : timeout_ns);
 }
 
 static void relax(void)
