@@ -15,6 +15,7 @@
 /* What all cases share. */
 struct bench {
 	const char *path;
+	char written[4096]; /* another file beside it, which is written to */
 	uint64_t length;
 	struct strait_context *ctx;
 	struct strait_device *dev;
@@ -56,14 +57,14 @@ int cuda_copy_in(uint64_t dst, const void *src, size_t len);
 /* cufile.c: NVIDIA's library, the same jobs */
 int cufile_load(struct bench *b, char *why, size_t len);
 struct sample cufile_read(struct bench *b, bool direct, unsigned int threads);
-struct sample cufile_write(struct bench *b, const char *path, bool direct);
+struct sample cufile_write(struct bench *b, bool direct);
 struct sample cufile_random(struct bench *b, size_t block);
 struct sample cufile_batch(struct bench *b);
 
 /* strait.c */
 struct sample ours_read(struct bench *b, uint32_t flags, uint32_t routes);
 struct sample ours_reread(struct bench *b);
-struct sample ours_write(struct bench *b, const char *path, bool direct);
+struct sample ours_write(struct bench *b, bool direct);
 struct sample ours_random(struct bench *b, size_t block);
 struct sample ours_queued(struct bench *b, uint32_t flags, unsigned int threads, unsigned int batch);
 void ours_verify(struct bench *b);

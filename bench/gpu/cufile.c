@@ -174,12 +174,12 @@ struct sample cufile_read(struct bench *b, bool direct, unsigned int threads)
 	return best;
 }
 
-struct sample cufile_write(struct bench *b, const char *path, bool direct)
+struct sample cufile_write(struct bench *b, bool direct)
 {
 	struct sample best = { 0 };
 
 	for (unsigned int threads = 1; threads <= 4; threads += 3)
-		keep_best(&best, move(b, path, O_RDWR | (direct ? O_DIRECT : 0), true, threads, 16u * MIB));
+		keep_best(&best, move(b, b->written, O_RDWR | (direct ? O_DIRECT : 0), true, threads, 16u * MIB));
 	return best;
 }
 

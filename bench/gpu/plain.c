@@ -145,10 +145,10 @@ static double write_once(struct bench *b, char *buf, bool direct, unsigned int d
 	uint64_t off = 0, done = 0;
 	unsigned int flying = 0;
 	double start;
-	int fd = open(b->path, O_WRONLY | (direct ? O_DIRECT : 0));
+	int fd = open(b->written, O_WRONLY | (direct ? O_DIRECT : 0));
 
 	if (fd < 0)
-		die(b->path, errno);
+		die(b->written, errno);
 	start = now();
 	if (!direct) {
 		for (off = 0; off < b->length; off += block)

@@ -60,9 +60,9 @@ struct sample ours_reread(struct bench *b)
 	return one;
 }
 
-struct sample ours_write(struct bench *b, const char *path, bool direct)
+struct sample ours_write(struct bench *b, bool direct)
 {
-	struct strait_endpoint *ep = open_file(b, path, O_RDWR, direct ? STRAIT_FILE_DIRECT : 0);
+	struct strait_endpoint *ep = open_file(b, b->written, O_RDWR, direct ? STRAIT_FILE_DIRECT : 0);
 	struct sample best = { 0 };
 
 	for (int i = 0; i < 2; i++)

@@ -85,17 +85,37 @@ static void pattern(uint64_t *to, uint64_t off, size_t len)
 	}
 }
 
+/* Whoever's file it is that is there, it is not written to. */
+static int check_file(const char *path, uint64_t length)
+{
+	uint64_t got[512], want[512];
+	int fd = open(path, O_RDONLY);
+	bool same = fd >= 0;
+
+	for (int end = 0; end < 2 && same; end++) {
+		uint64_t off = end ? length - sizeof(got) : 0;
+
+		pattern(want, off, sizeof(want));
+		same = pread(fd, got, sizeof(got), (off_t)off) == sizeof(got) && !memcmp(got, want, sizeof(got));
+	}
+	same = same && lseek(fd, 0, SEEK_END) == (off_t)length;
+	if (fd >= 0)
+		close(fd);
+	if (!same)
+		fprintf(stderr, "client: %s is there, and is not %llu MiB that this program wrote: name another\n",
+			path, (unsigned long long)(length / MIB));
+	return same ? 0 : EEXIST;
+}
+
 static int make_file(const char *path, uint64_t length)
 {
-	uint64_t *buf = malloc(4u * MIB);
-	struct stat st;
+	uint64_t *buf;
 	int fd;
 
-	if (!stat(path, &st) && (uint64_t)st.st_size == length && buf) {
-		free(buf);
-		return 0;
-	}
-	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (fd < 0 && errno == EEXIST)
+		return check_file(path, length);
+	buf = malloc(4u * MIB);
 	for (uint64_t off = 0; fd >= 0 && buf && off < length; off += 4u * MIB) {
 		size_t n = length - off < 4u * MIB ? (size_t)(length - off) : 4u * MIB;
 
@@ -501,6 +521,8 @@ static void cost_of(struct client *c, struct client *own, const struct stage *s)
 	bool ok;
 
 	snprintf(path, sizeof(path), "%s%s", c->path, s->what == WRITES ? ".written" : "");
+	if (s->what == WRITES)
+		unlink(path);
 	ok = drop >= 0 && !make_file(path, s->what == WRITES ? drive_bytes(c) : c->length);
 	for (int k = 0; k < 2 && ok; k++) {
 		struct client *one = k ? own : c;
