@@ -174,8 +174,8 @@ void cf_params_check(void);
 void cf_params_log(void);
 size_t cf_size(CUFileSizeTConfigParameter_t p);
 bool cf_bool(CUFileBoolConfigParameter_t p);
-/* Set by somebody, not the default. */
-bool cf_size_given(CUFileSizeTConfigParameter_t p);
+/* Set by somebody to another value than the default. */
+bool cf_size_chosen(CUFileSizeTConfigParameter_t p);
 void cf_size_force(CUFileSizeTConfigParameter_t p, size_t value);
 void cf_bool_force(CUFileBoolConfigParameter_t p, bool value);
 /* Bytes of the staging pool asked for, 0 if nobody did. */

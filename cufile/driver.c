@@ -127,7 +127,7 @@ static int open_context(void)
 	o.log_level = cf_logs(CF_DEBUG) ? STRAIT_LOG_DEBUG : cf_logs(CF_INFO) ? STRAIT_LOG_INFO : STRAIT_LOG_WARN;
 	o.pool_bytes = cf_pool_bytes();
 	o.pinned_budget = pinned_budget();
-	if (cf_size_given(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
+	if (cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
 		o.queue_depth = (uint32_t)cf_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
 	rc = strait_context_open(&o, &ctx);
 	if (rc) {

@@ -31,18 +31,20 @@ static const struct {
 struct slabs {
 	size_t size[SLABS], count[SLABS];
 	int n;
-	bool given;
 };
+
+static const struct slabs posix_default = { .size = { 4, 1024, 16384 }, .count = { 128, 64, 64 }, .n = 3 };
 
 /* What the program has set stands above what file and environment say. */
 static struct {
 	bool loaded;
 	size_t size[SIZES];
-	bool size_given[SIZES], size_by_program[SIZES];
+	bool size_by_program[SIZES];
 	bool flag[BOOLS], flag_by_program[BOOLS];
 	char text[STRINGS][PATH_MAX];
 	bool text_by_program[STRINGS];
 	struct slabs posix, bounce;
+	int posix_n[2]; /* sizes and counts that the file has */
 	bool posix_by_program;
 } params;
 
@@ -56,10 +58,8 @@ void cf_params_forked(void)
 static void defaults(void)
 {
 	for (int i = 0; i < SIZES; i++)
-		if (!params.size_by_program[i]) {
+		if (!params.size_by_program[i])
 			params.size[i] = size_defaults[i].value;
-			params.size_given[i] = false;
-		}
 	for (int i = 0; i < BOOLS; i++)
 		if (!params.flag_by_program[i])
 			params.flag[i] = i == CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE ||
@@ -69,7 +69,8 @@ static void defaults(void)
 		if (!params.text_by_program[i])
 			strcpy(params.text[i], i == CUFILE_PARAM_LOGGING_LEVEL ? "ERROR" : "");
 	if (!params.posix_by_program)
-		params.posix = (struct slabs){ .size = { 4, 1024, 16384 }, .count = { 128, 64, 64 }, .n = 3 };
+		params.posix = posix_default;
+	params.posix_n[0] = params.posix_n[1] = posix_default.n;
 }
 
 void cf_params_log(void)
@@ -109,7 +110,6 @@ void cf_params_check(void)
 			cf_log(CF_WARN, "parameter %d: %zu is out of range, %zu is taken", i, params.size[i],
 			       size_defaults[i].value);
 			params.size[i] = size_defaults[i].value;
-			params.size_given[i] = false;
 		}
 	pthread_mutex_unlock(&lock);
 }
@@ -134,12 +134,13 @@ bool cf_bool(CUFileBoolConfigParameter_t p)
 	return v;
 }
 
-bool cf_size_given(CUFileSizeTConfigParameter_t p)
+/* The file that NVIDIA installs has all of them, with its defaults, which are not meant for us. */
+bool cf_size_chosen(CUFileSizeTConfigParameter_t p)
 {
 	bool v;
 
 	pthread_mutex_lock(&lock);
-	v = params.size_given[p];
+	v = params.size[p] != size_defaults[p].value;
 	pthread_mutex_unlock(&lock);
 	return v;
 }
@@ -149,7 +150,6 @@ static void size_set(CUFileSizeTConfigParameter_t p, size_t value, bool by_progr
 	pthread_mutex_lock(&lock);
 	if (by_program || !params.size_by_program[p]) {
 		params.size[p] = value;
-		params.size_given[p] = true;
 		params.size_by_program[p] = by_program;
 	}
 	pthread_mutex_unlock(&lock);
@@ -205,27 +205,30 @@ void cf_string_configure(CUFileStringConfigParameter_t p, const char *value)
 	string_set(p, value, false);
 }
 
+/* One element after the other, of sizes or of counts. */
 void cf_slab_configure(bool count, unsigned int index, size_t value)
 {
 	pthread_mutex_lock(&lock);
 	if (!params.posix_by_program && index < SLABS) {
 		(count ? params.posix.count : params.posix.size)[index] = value;
-		if ((int)index >= params.posix.n)
-			params.posix.n = (int)index + 1;
-		params.posix.given = true;
+		params.posix_n[count] = (int)index + 1;
+		params.posix.n = params.posix_n[0] < params.posix_n[1] ? params.posix_n[0] : params.posix_n[1];
 	}
 	pthread_mutex_unlock(&lock);
 }
 
 uint64_t cf_pool_bytes(void)
 {
+	size_t bytes = posix_default.n * sizeof(posix_default.size[0]);
 	uint64_t sum = 0, part;
 
 	pthread_mutex_lock(&lock);
-	for (int i = 0; params.posix.given && i < params.posix.n; i++)
-		if (!__builtin_mul_overflow(params.posix.size[i], params.posix.count[i], &part) &&
-		    part < (uint64_t)1 << 40)
-			sum += part * 1024;
+	if (params.posix.n != posix_default.n || memcmp(params.posix.size, posix_default.size, bytes) ||
+	    memcmp(params.posix.count, posix_default.count, bytes))
+		for (int i = 0; i < params.posix.n; i++)
+			if (!__builtin_mul_overflow(params.posix.size[i], params.posix.count[i], &part) &&
+			    part < (uint64_t)1 << 40)
+				sum += part * 1024;
 	pthread_mutex_unlock(&lock);
 	return sum;
 }
@@ -321,7 +324,6 @@ static CUfileError_t slabs_set(struct slabs *s, const size_t *size, const size_t
 	memcpy(s->size, size, (size_t)n * sizeof(*size));
 	memcpy(s->count, count, (size_t)n * sizeof(*count));
 	s->n = n;
-	s->given = true;
 	if (by_program)
 		*by_program = true;
 	pthread_mutex_unlock(&lock);

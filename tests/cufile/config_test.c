@@ -43,6 +43,8 @@ static bool bool_of(CUFileBoolConfigParameter_t p)
 
 TEST(program_then_environment_then_file)
 {
+	size_t size[4], count[4];
+
 	json("{ // comment\n \"properties\": { \"io_batchsize\": 64, /* another\n */ \"force_compat_mode\": true,\n"
 	     "\"allow_compat_mode\": false, \"rdma_dev_addr_list\": [ \"10.0.0.1\" ], \"gds_rdma_write_support\": true,\n"
 	     "\"posix_pool_slab_size_kb\": [ 8, 2048 ], \"posix_pool_slab_count\": [ 16, 2 ] },\n"
@@ -51,6 +53,10 @@ TEST(program_then_environment_then_file)
 	setenv("CUFILE_ALLOW_COMPAT_MODE", "true", 1);
 	ASSERT_EQ(size_of(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE), 64);
 	ASSERT_FALSE(bool_of(CUFILE_PARAM_FORCE_COMPAT_MODE));
+	ASSERT_CU(cuFileGetParameterPosixPoolSlabArray(size, count, 4));
+	ASSERT_EQ(size[1], 2048);
+	ASSERT_EQ(count[1], 2);
+	ASSERT_EQ(count[2], 0); /* two in place of the default's three */
 	ASSERT_CU(cuFileSetParameterBool(CUFILE_PARAM_FORCE_COMPAT_MODE, true));
 	ASSERT_CU(cuFileSetParameterSizeT(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, 32));
 	ASSERT_CU(cuFileDriverOpen());
