@@ -123,8 +123,9 @@ struct run {
 	struct cf_file *file;
 	struct cf_mem *mem;
 	struct strait_endpoint *ep[2]; /* to read and to write, NULL before one is asked for */
-	uint64_t offset;	       /* of base in the memory */
-	unsigned int n;		       /* references that are still to be taken */
+	uint32_t routes;
+	uint64_t offset; /* of base in the memory */
+	unsigned int n;	 /* references that are still to be taken */
 };
 
 static void run_end(struct run *r)
@@ -147,7 +148,7 @@ static bool run_take(struct run *r, const CUfileIOParams_t *p)
 		return true;
 	}
 	run_end(r);
-	*r = (struct run){ .fh = p->fh, .base = p->u.batch.devPtr_base };
+	*r = (struct run){ .fh = p->fh, .base = p->u.batch.devPtr_base, .routes = cf.routes };
 	r->file = cf_file_get(p->fh);
 	if (!r->file)
 		return false;
@@ -175,7 +176,7 @@ static bool prepare(struct run *r, struct slot *s, const CUfileIOParams_t *p, st
 	s->at = (uint64_t)p->u.batch.file_offset | (uint64_t)p->u.batch.devPtr_offset | p->u.batch.size;
 	*t = (struct strait_transfer){
 		.op = op,
-		.routes = cf.routes,
+		.routes = r->routes,
 		.endpoint = r->ep[op],
 		.region = s->mem->region,
 		.endpoint_offset = (uint64_t)p->u.batch.file_offset,
@@ -241,14 +242,14 @@ CF_API CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned int
 {
 	uint64_t start = cf_now_ns();
 	struct batch *b = batch_get(batch);
-	bool mixed = false;
+	bool mixed = false, wanted = cf_stats_wanted();
 	int rc;
 
 	if (!b)
 		return cf_error(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	rc = flags ? -EINVAL : submit(b, nr, p);
-	for (unsigned int i = 1; !rc && i < nr; i++)
-		mixed = mixed || p[i].opcode != p[0].opcode;
+	for (unsigned int i = 1; wanted && !rc && !mixed && i < nr; i++)
+		mixed = p[i].opcode != p[0].opcode;
 	cf_stat_submit(nr, mixed, !rc, cf_now_ns() - start);
 	batch_put(b);
 	if (!rc)
@@ -269,12 +270,21 @@ static bool timeout_ns(const struct timespec *t, int64_t *ns)
 	return true;
 }
 
-static void deliver(const struct slot *s, const struct strait_result *r, uint64_t now, CUfileIOEvents_t *ev)
+static int64_t outcome(const struct strait_result *r)
 {
-	int64_t result = r->status ? r->status : (int64_t)r->bytes;
+	return r->status ? r->status : (int64_t)r->bytes;
+}
 
-	*ev = (CUfileIOEvents_t){ .cookie = s->cookie, .ret = (size_t)result };
+static void deliver(const struct slot *s, const struct strait_result *r, CUfileIOEvents_t *ev)
+{
+	*ev = (CUfileIOEvents_t){ .cookie = s->cookie, .ret = (size_t)outcome(r) };
 	ev->status = !r->status ? CUFILE_COMPLETE : r->status == -ECANCELED ? CUFILE_CANCELED : CUFILE_FAILED;
+}
+
+static void tell(const struct slot *s, const struct strait_result *r, uint64_t now)
+{
+	int64_t result = outcome(r);
+
 	cf_stat_batch(s->op, result, now - s->start);
 	cf_tally_add(s->op, result, r->route_bytes);
 	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes, s->at);
@@ -285,6 +295,7 @@ static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfil
 {
 	struct strait_result results[MAX_ENTRIES];
 	unsigned int slot[MAX_ENTRIES], max;
+	bool wanted = cf_stats_wanted() || cf_tally_wanted();
 	uint64_t now;
 	int64_t ns;
 	int n;
@@ -304,7 +315,9 @@ static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfil
 	pthread_mutex_lock(&b->lock);
 	for (int i = 0; i < n; i++) {
 		slot[i] = (unsigned int)results[i].user_data;
-		deliver(&b->slots[slot[i]], &results[i], now, &ev[i]);
+		deliver(&b->slots[slot[i]], &results[i], &ev[i]);
+		if (wanted)
+			tell(&b->slots[slot[i]], &results[i], now);
 	}
 	release(b, slot, (unsigned int)n);
 	pthread_mutex_unlock(&b->lock);

@@ -116,11 +116,6 @@ static size_t place(uintptr_t addr)
 	return lo;
 }
 
-bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t len)
-{
-	return addr >= m->addr && addr - m->addr <= m->len && len <= m->len - (addr - m->addr);
-}
-
 static int find(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
 {
 	size_t at = place(base), end;

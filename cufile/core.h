@@ -122,7 +122,10 @@ int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struc
 void cf_mem_ref(struct cf_mem *m, unsigned int n);
 void cf_mem_put(struct cf_mem *m, unsigned int n);
 /* Is [addr, addr + len) in it? */
-bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t len);
+static inline bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t len)
+{
+	return addr >= m->addr && addr - m->addr <= m->len && len <= m->len - (addr - m->addr);
+}
 /* The memory behind @m was freed: it must not be found again. True if another try makes sense. */
 bool cf_mem_stale(struct cf_mem *m);
 void cf_mem_drop_all(void);
@@ -162,10 +165,12 @@ void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns);
 void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns);
 void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
+bool cf_stats_wanted(void);
 
 /* tally.c. @route_bytes may be NULL. */
 void cf_tally_open(void);
 void cf_tally_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
+bool cf_tally_wanted(void);
 
 /* params.c. Values in force; at open they have been checked. */
 void cf_params_load(void);

@@ -32,7 +32,7 @@ void cf_stats_forked(void)
 	pthread_mutex_init(&lock, NULL);
 }
 
-static bool counts(void)
+bool cf_stats_wanted(void)
 {
 	return atomic_load_explicit(&running, memory_order_relaxed) &&
 	       atomic_load_explicit(&level, memory_order_relaxed) > 0;
@@ -56,7 +56,7 @@ void cf_stat_op(enum cf_op op, bool ok)
 		[CF_BATCH_DESTROY] = &b->batch_destroy_ops,
 	};
 
-	if (!counts())
+	if (!cf_stats_wanted())
 		return;
 	pthread_mutex_lock(&lock);
 	count(of[op], ok);
@@ -77,7 +77,7 @@ void cf_stat_buffer(const struct cf_mem *m, bool registered)
 {
 	int gpu = m ? m->gpu : 0;
 
-	if (!counts() || gpu < 0 || gpu >= GPUS)
+	if (!cf_stats_wanted() || gpu < 0 || gpu >= GPUS)
 		return;
 	pthread_mutex_lock(&lock);
 	if (registered) {
@@ -93,7 +93,7 @@ void cf_stat_buffer(const struct cf_mem *m, bool registered)
 
 void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns)
 {
-	if (!counts())
+	if (!cf_stats_wanted())
 		return;
 	pthread_mutex_lock(&lock);
 	count(&v.ops[op], result >= 0);
@@ -134,7 +134,7 @@ void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m
 	CUfileStatsLevel1_t *b = &s.detailed.basic;
 	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
 
-	if (!counts())
+	if (!cf_stats_wanted())
 		return;
 	pthread_mutex_lock(&lock);
 	if (op == STRAIT_READ) {
@@ -157,7 +157,7 @@ void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns)
 {
 	CUfileStatsLevel1_t *b = &s.detailed.basic;
 
-	if (!counts())
+	if (!cf_stats_wanted())
 		return;
 	pthread_mutex_lock(&lock);
 	count(&b->batch_submit_ops, ok);
@@ -178,7 +178,7 @@ void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns)
 	CUfileStatsLevel1_t *b = &s.detailed.basic;
 	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
 
-	if (!counts())
+	if (!cf_stats_wanted())
 		return;
 	pthread_mutex_lock(&lock);
 	count(&b->batch_complete_ops, result >= 0);

@@ -59,6 +59,11 @@ void cf_tally_forked(void)
 	atomic_store(&mine, NULL);
 }
 
+bool cf_tally_wanted(void)
+{
+	return atomic_load_explicit(&mine, memory_order_relaxed);
+}
+
 void cf_tally_add(uint32_t op, int64_t result, const uint64_t *route_bytes)
 {
 	struct strait_tally_process *p = atomic_load_explicit(&mine, memory_order_relaxed);

@@ -47,6 +47,19 @@ static inline void list_del(struct list *node)
 	list_init(node);
 }
 
+/* Moves the first nodes of @from, up to and with @last, to the front of @to. */
+static inline void list_move_front(struct list *to, struct list *from, struct list *last)
+{
+	struct list *first = from->next;
+
+	from->next = last->next;
+	from->next->prev = from;
+	last->next = to->next;
+	last->next->prev = last;
+	first->prev = to;
+	to->next = first;
+}
+
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 

@@ -39,18 +39,15 @@ static bool go_together(const struct strait_transfer *a, const struct strait_tra
 				  (a->region->dev == b->region->dev && a->region->mem.space == b->region->mem.space));
 }
 
-bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result)
+bool gather_joins(struct gather *g, const struct strait_transfer *t)
 {
-	struct pool *pool = &device_engine(t->region->dev)->pool;
-	uint64_t span = align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64);
-	/* Direct I/O wants its memory aligned as well. */
-	uint64_t align = t->endpoint->facts.can_direct ? t->endpoint->facts.dio_mem_align : 64;
-	uint64_t slot = align_up(g->used, max_u64(align, 64));
+	const struct endpoint_facts *facts = &t->endpoint->facts;
 
-	if (g->n == GATHER_MAX || slot + span > pool->chunk_bytes || (g->n && !go_together(g->item[0].t, t)))
+	if (g->n && !go_together(g->item[0].t, t))
 		return false;
-	g->item[g->n++] = (struct gather_item){ .t = t, .result = result, .slot = slot };
-	g->used = slot + span;
+	g->room = device_engine(t->region->dev)->pool.chunk_bytes;
+	/* Direct I/O wants its memory aligned as well. */
+	g->align = facts->can_direct ? max_u64(facts->dio_mem_align, 64) : 64;
 	return true;
 }
 
@@ -59,28 +56,30 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 {
 	const struct strait_transfer *last = NULL;
 	uint64_t len = 0;
-	bool ok = false, any = false;
+	bool any = false;
 
 	for (unsigned int i = 0; i < g->n; i++) {
 		const struct strait_transfer *t = g->item[i].t;
 		struct keep_place *p = &g->place[i];
 
 		/* The answer, which costs system calls, is mostly the one for the item before. */
-		if (!last || last->endpoint != t->endpoint || last->region->dev != t->region->dev ||
-		    last->routes != t->routes)
-			ok = place_allowed(t, &len);
+		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->routes != t->routes) {
+			if (!place_allowed(t, &len))
+				len = 0;
+			any |= len != 0;
+		}
 		last = t;
-		p->ep = ok && t->endpoint_offset < len ? t->endpoint : NULL;
-		p->dev = t->region->dev;
-		p->off = t->endpoint_offset;
-		p->ep_len = len;
-		p->len = p->ep ? min_u64(t->length, len - p->off) : 0;
-		p->kept = p->held = NULL;
-		any |= p->ep != NULL;
-		/* It may be the second time. */
-		g->item[i].skip = 0;
-		g->item[i].n = 0;
-		g->item[i].miss = false;
+		*p = (struct keep_place){ .dev = t->region->dev, .off = t->endpoint_offset, .ep_len = len };
+		if (t->endpoint_offset < len) {
+			p->ep = t->endpoint;
+			p->len = min_u64(t->length, len - p->off);
+		}
+		if (make) {
+			/* It may be the second time. */
+			g->item[i].skip = 0;
+			g->item[i].n = 0;
+			g->item[i].miss = false;
+		}
 	}
 	if (!any)
 		return;
@@ -89,7 +88,7 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 		struct keep_place *p = &g->place[i];
 
 		/* One that was found holds it all. */
-		if (p->ep && (p->kept || (make && place_find(&ctx->keeper, p)))) {
+		if (p->kept || (p->ep && make && place_find(&ctx->keeper, p))) {
 			g->item[i].skip = p->off - p->kept->off;
 			g->item[i].n = (ssize_t)p->len;
 		}

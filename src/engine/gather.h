@@ -19,7 +19,8 @@ struct gather_item {
 
 struct gather {
 	unsigned int n;
-	uint64_t used; /* bytes of the chunk spoken for */
+	uint64_t used;	      /* bytes of the chunk spoken for */
+	uint64_t room, align; /* of the chunk, and for the item added last */
 	struct gather_item item[GATHER_MAX];
 	struct copy_seg seg[GATHER_MAX];
 	struct keep_place place[GATHER_MAX]; /* of items whose bytes are read in place */
@@ -36,8 +37,27 @@ bool gather_takes(const struct strait_transfer *t);
 /* Is it short enough for that? If it is no longer than gather_sure(), which is the same for all of its kind, it is. */
 bool gather_fits(const struct strait_transfer *t);
 uint64_t gather_sure(const struct strait_transfer *t);
-/* Adds a request that does, if it goes with those already there. */
-bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result);
+/* Does a request of another kind than the last go with those already there? */
+bool gather_joins(struct gather *g, const struct strait_transfer *t);
+
+/* Adds a request that may, if it goes with those already there. */
+static inline bool gather_add(struct gather *g, const struct strait_transfer *t, struct strait_result *result)
+{
+	const struct strait_transfer *last = g->n ? g->item[g->n - 1].t : NULL;
+	uint64_t slot, span;
+
+	if ((!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op) &&
+	    !gather_joins(g, t))
+		return false;
+	slot = align_up(g->used, g->align);
+	span = align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64);
+	if (g->n == GATHER_MAX || slot + span > g->room)
+		return false;
+	g->item[g->n++] = (struct gather_item){ .t = t, .result = result, .slot = slot };
+	g->used = slot + span;
+	return true;
+}
+
 /* Runs them all, counts them and fills their results. */
 void gather_run(struct gather *g);
 

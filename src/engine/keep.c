@@ -288,7 +288,8 @@ void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
 
 void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n)
 {
-	/* Windows that went out of use meanwhile are rare and let go one by one. */
+	bool rest = false;
+
 	pthread_mutex_lock(&k->lock);
 	for (unsigned int i = 0; i < n; i++) {
 		struct kept *w = p[i].held;
@@ -297,9 +298,11 @@ void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n)
 			w->users--;
 			p[i].held = NULL;
 		}
+		rest |= p[i].held != NULL;
 	}
 	pthread_mutex_unlock(&k->lock);
-	for (unsigned int i = 0; i < n; i++)
+	/* Windows that went out of use meanwhile are rare and let go one by one. */
+	for (unsigned int i = 0; rest && i < n; i++)
 		if (p[i].held)
 			keep_put(k, p[i].held);
 }

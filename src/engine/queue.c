@@ -341,18 +341,28 @@ struct kinds {
 	uint64_t sure; /* how long one may be to be sure to be gathered */
 };
 
-static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
+static bool same_kind(const struct kinds *k, const struct strait_transfer *t)
 {
 	const struct strait_transfer *last = k->last;
 
-	if (!last || last->endpoint != t->endpoint || last->region != t->region || last->op != t->op ||
-	    last->routes != t->routes) {
+	return last && last->endpoint == t->endpoint && last->region == t->region && last->op == t->op &&
+	       last->routes == t->routes;
+}
+
+static bool is_sure(const struct kinds *k, const struct strait_transfer *t)
+{
+	return t->length && t->length <= k->sure;
+}
+
+static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
+{
+	if (!same_kind(k, t)) {
 		k->peers = p2p_commands(t);
 		k->gathers = gather_takes(t);
 		k->sure = k->gathers && !k->peers && !t->endpoint->facts.flight_bytes ? gather_sure(t) : 0;
 	}
 	k->last = t;
-	if (t->length && t->length <= k->sure)
+	if (is_sure(k, t))
 		return ENTRY_SMALL;
 	if (t->endpoint->facts.flight_bytes)
 		return p2p_batch_takes(t) ? ENTRY_BATCH : ENTRY_LARGE;
@@ -445,15 +455,15 @@ static void fill_entries(struct list *batch, const struct strait_transfer *t, un
 	}
 }
 
-/* Can they all be read where they are, which takes the CPU no time? */
+/* Can they perhaps all be read where they are, which takes the CPU no time? */
 static bool all_in_place(const struct strait_transfer *t, unsigned int n)
 {
 	struct kinds k = { 0 };
 
-	if (t->op != STRAIT_READ || !t->endpoint->ops->unchanged(t->endpoint))
+	if (t->op != STRAIT_READ || !(t->endpoint->flags & (STRAIT_FILE_UNCHANGING | STRAIT_FILE_LEASE)))
 		return false;
 	for (unsigned int i = 0; i < n; i++)
-		if (kind_of(&k, &t[i]) != ENTRY_SMALL)
+		if (!(same_kind(&k, &t[i]) && is_sure(&k, &t[i])) && kind_of(&k, &t[i]) != ENTRY_SMALL)
 			return false;
 	return true;
 }
@@ -470,14 +480,14 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		rc = -ESHUTDOWN;
 	else if (n > q->n_free)
 		rc = -EAGAIN;
-	for (unsigned int i = 0; !rc && i < n; i++) {
-		struct list *node = q->free.next;
+	if (!rc && n) {
+		struct list *last = &q->free;
 
-		list_del(node);
-		list_add_tail(&batch, node);
-	}
-	if (!rc)
+		for (unsigned int i = 0; i < n; i++)
+			last = last->next;
+		list_move_front(&batch, &q->free, last);
 		q->n_free -= n;
+	}
 	pthread_mutex_unlock(&q->lock);
 	if (rc)
 		return rc;
@@ -538,16 +548,19 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 	while (!rc && timeout_ns && q->n_done < min && q->n_done < q->n_entries - q->n_free)
 		rc = pthread_cond_timedwait(&q->done_cond, &q->lock, &ts);
 	q->waiters--;
-	while (n < max && q->n_done) {
-		struct entry *e = list_first(&q->done, struct entry, node);
+	max = (unsigned int)min_u64(max, q->n_done);
+	for (struct list *it = &q->done; n < max; n++) {
+		struct entry *e;
 
-		results[n++] = e->r;
-		list_del(&e->node);
+		it = it->next;
+		e = list_entry(it, struct entry, node);
+		results[n] = e->r;
 		e->state = ENTRY_FREE;
-		list_add(&q->free, &e->node); /* next to be taken, while it is in the cache */
-		q->n_done--;
-		q->n_free++;
+		if (n + 1 == max)
+			list_move_front(&q->free, &q->done, it); /* next to be taken, while they are in the cache */
 	}
+	q->n_done -= n;
+	q->n_free += n;
 	pthread_mutex_unlock(&q->lock);
 	return (int)n;
 }

@@ -40,16 +40,6 @@ void transfer_end(const struct strait_transfer *t, unsigned int n)
 	endpoint_unref(t->endpoint, n);
 }
 
-/* How many requests from the first on name the same region and endpoint. */
-static unsigned int run_length(const struct strait_transfer *t, unsigned int n)
-{
-	unsigned int i = 1;
-
-	while (i < n && t[i].region == t->region && t[i].endpoint == t->endpoint)
-		i++;
-	return i;
-}
-
 /* Mostly they differ in nothing but the places. */
 static bool alike(const struct strait_transfer *a, const struct strait_transfer *b)
 {
@@ -57,15 +47,18 @@ static bool alike(const struct strait_transfer *a, const struct strait_transfer 
 	       range_fits_off_t(b->endpoint_offset, b->length);
 }
 
-static int begin_run(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n)
+/* The first ones of @n that name the same region and endpoint: how many that are in @run. */
+static int begin_run(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n,
+		     unsigned int *run)
 {
 	int rc = transfer_check(ctx, t);
+	unsigned int i = 0;
 	uint64_t room;
 
 	if (rc)
 		return rc;
 	room = t->region->mem.len;
-	for (unsigned int i = 0; !rc && i < n; i++) {
+	for (; !rc && i < n && t[i].region == t->region && t[i].endpoint == t->endpoint; i++) {
 		if (!alike(t, &t[i]))
 			rc = transfer_check(ctx, &t[i]);
 		if (!rc && !range_inside(t[i].region_offset, t[i].length, room))
@@ -73,10 +66,11 @@ static int begin_run(const struct strait_context *ctx, const struct strait_trans
 	}
 	if (!rc)
 		rc = transfer_begin(t);
-	if (!rc && n > 1) {
-		region_use_more(t->region, n - 1);
-		endpoint_ref(t->endpoint, n - 1);
+	if (!rc && i > 1) {
+		region_use_more(t->region, i - 1);
+		endpoint_ref(t->endpoint, i - 1);
 	}
+	*run = i;
 	return rc;
 }
 
@@ -86,8 +80,7 @@ int transfer_begin_all(const struct strait_context *ctx, const struct strait_tra
 	int rc = 0;
 
 	for (i = 0; i < n; i += run) {
-		run = run_length(t + i, n - i);
-		rc = begin_run(ctx, t + i, run);
+		rc = begin_run(ctx, t + i, n - i, &run);
 		if (rc)
 			break;
 	}

@@ -68,31 +68,36 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 	return r;
 }
 
+static cu_result launch(struct cuda_stream *s, struct cuda_copy_args *args, uint32_t n, uint32_t pieces)
+{
+	args->n = n;
+	args->pieces = pieces;
+	return n ? cuda_launch(s, CUDA_COPY_LIST, pieces, args) : CU_OK;
+}
+
 /* The list travels in the kernel's parameters: as many launches as that takes. */
 static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
 {
-	struct cuda_copy_args args;
+	struct cuda_copy_args args; /* the list is long, and only its beginning is used */
+	uint32_t used = 0, pieces = 0;
 	cu_result r = CU_OK;
 
-	args.n = args.pieces = 0; /* the list is long, and only its beginning is used */
 	for (unsigned int i = 0; i < n && !r; i++) {
 		struct copy_seg seg = segs[i];
 
 		while (seg.len && !r) {
 			uint32_t len = (uint32_t)min_u64(seg.len, SEG_BYTES);
 
-			args.seg[args.n++] = (struct cuda_copy_arg){ seg.dst, seg.src, len, args.pieces };
-			args.pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
+			args.seg[used++] = (struct cuda_copy_arg){ seg.dst, seg.src, len, pieces };
+			pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
 			seg = (struct copy_seg){ seg.dst + len, seg.src + len, seg.len - len };
-			if (args.n == CUDA_COPY_SEGS) {
-				r = cuda_launch(s, CUDA_COPY_LIST, args.pieces, &args);
-				args.n = args.pieces = 0;
+			if (used == CUDA_COPY_SEGS) {
+				r = launch(s, &args, used, pieces);
+				used = pieces = 0;
 			}
 		}
 	}
-	if (!r && args.n)
-		r = cuda_launch(s, CUDA_COPY_LIST, args.pieces, &args);
-	return r;
+	return r ? r : launch(s, &args, used, pieces);
 }
 
 int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
