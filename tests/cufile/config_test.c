@@ -2,6 +2,8 @@
 /* Parameters, cufile.json, the environment, the log. */
 #include "cufile/common.h"
 
+#include "../../cufile/core.h"
+
 static void json(const char *text)
 {
 	FILE *f = fopen(test_path("cufile.json"), "w");
@@ -69,6 +71,23 @@ TEST(program_then_environment_then_file)
 	ASSERT_CU_ERR(cuFileSetParameterSizeT(CUFILE_PARAM_PROFILE_STATS, 1), CU_FILE_DRIVER_ALREADY_OPEN);
 	ASSERT_CU_ERR(cuFileSetParameterBool(CUFILE_PARAM_PROFILE_NVTX, 1), CU_FILE_DRIVER_ALREADY_OPEN);
 	ASSERT_CU_ERR(cuFileSetParameterString(CUFILE_PARAM_LOG_DIR, "/"), CU_FILE_DRIVER_ALREADY_OPEN);
+}
+
+/* The file that comes with CUDA spells out its defaults, which are not what somebody wants of us. */
+TEST(defaults_are_no_wishes)
+{
+	json("{ \"execution\": { \"max_io_queue_depth\": 128 }, \"properties\": {\n"
+	     "\"posix_pool_slab_size_kb\": [ 4, 1024, 16384 ], \"posix_pool_slab_count\": [ 128, 64, 64 ] } }\n");
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_FALSE(cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH));
+	ASSERT_EQ(cf_pool_bytes(), 0);
+	ASSERT_CU(cuFileDriverClose());
+	json("{ \"execution\": { \"max_io_queue_depth\": 32 }, \"properties\": {\n"
+	     "\"posix_pool_slab_size_kb\": [ 1024 ], \"posix_pool_slab_count\": [ 4 ] } }\n");
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_TRUE(cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH));
+	ASSERT_EQ(cf_pool_bytes(), MIB(4));
+	ASSERT_CU(cuFileDriverClose());
 }
 
 static unsigned int log_count(const char *text)
