@@ -75,10 +75,13 @@ static void row(const char *what, struct sample ours, const char *other, struct 
 
 static void latency_row(struct bench *b, const char *what, size_t block)
 {
-	struct sample ours = ours_random(b, block), theirs = { 0 };
+	struct sample ours = { 0 }, theirs = { 0 };
 
-	if (b->cufile)
-		theirs = cufile_random(b, block);
+	for (int i = 0; i < b->rounds; i++) {
+		keep_best(&ours, ours_random(b, block));
+		if (b->cufile)
+			keep_best(&theirs, cufile_random(b, block));
+	}
 	printf("%-46s %8.2fus %6s %8.2fus %6s %7.2f  <= cuFile %s\n", what, ours.us, "", theirs.us, "",
 	       theirs.us > 0 ? ours.us / theirs.us : 0, theirs.us <= 0 || ours.us <= theirs.us ? "ok" : "MISSED");
 	fflush(stdout);
@@ -92,8 +95,10 @@ static struct sample best_queued(struct bench *b, uint32_t flags)
 	struct sample best = { 0 };
 
 	for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
-		struct sample s = ours_queued(b, flags, way[i].threads, way[i].batch);
+		struct sample s = { 0 };
 
+		for (int k = 0; k < b->rounds; k++)
+			keep_best(&s, ours_queued(b, flags, way[i].threads, way[i].batch));
 		printf("    %u submitting threads, batches of %4u: %10.0f/s, %.1f cores\n", way[i].threads,
 		       way[i].batch, s.rate, s.cores);
 		keep_best(&best, s);
@@ -135,8 +140,8 @@ static void small(struct bench *b)
 
 	latency_row(b, "random 4 KiB cached, one at a time / cuFile", 4096);
 	latency_row(b, "random 64 KiB cached, one at a time / cuFile", 65536);
-	if (b->cufile)
-		theirs = cufile_batch(b);
+	for (int i = 0; i < b->rounds && b->cufile; i++)
+		keep_best(&theirs, cufile_batch(b));
 	row("random 4 KiB cached, queued", best_queued(b, 0), "cuFile batch", theirs, 20, 4e6, 0);
 	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_UNCHANGING), "cuFile batch", theirs, 0, 10e6,
 	    0);
