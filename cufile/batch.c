@@ -242,15 +242,12 @@ CF_API CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned int
 {
 	uint64_t start = cf_now_ns();
 	struct batch *b = batch_get(batch);
-	bool mixed = false, wanted = cf_stats_wanted();
 	int rc;
 
 	if (!b)
 		return cf_error(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	rc = flags ? -EINVAL : submit(b, nr, p);
-	for (unsigned int i = 1; wanted && !rc && !mixed && i < nr; i++)
-		mixed = p[i].opcode != p[0].opcode;
-	cf_stat_submit(nr, mixed, !rc, cf_now_ns() - start);
+	cf_stat_submit(p, nr, !rc, cf_now_ns() - start);
 	batch_put(b);
 	if (!rc)
 		return CF_OK;

@@ -162,7 +162,7 @@ void cf_stat_buffer(const struct cf_mem *m, bool registered);
 /* A transfer. @at: the bits of its offsets and its size, to see whether all are whole pages. */
 void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at);
 void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns);
-void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns);
+void cf_stat_submit(const CUfileIOParams_t *p, unsigned int entries, bool ok, uint64_t ns);
 void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
 bool cf_stats_wanted(void);

@@ -28,12 +28,12 @@ static const struct {
 	[CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS] = { 5, 1, 1000 },
 };
 
+/* Those that there are not are 0. */
 struct slabs {
 	size_t size[SLABS], count[SLABS];
-	int n;
 };
 
-static const struct slabs posix_default = { .size = { 4, 1024, 16384 }, .count = { 128, 64, 64 }, .n = 3 };
+static const struct slabs posix_default = { .size = { 4, 1024, 16384 }, .count = { 128, 64, 64 } };
 
 /* What the program has set stands above what file and environment say. */
 static struct {
@@ -44,7 +44,6 @@ static struct {
 	char text[STRINGS][PATH_MAX];
 	bool text_by_program[STRINGS];
 	struct slabs posix, bounce;
-	int posix_n[2]; /* sizes and counts that the file has */
 	bool posix_by_program;
 } params;
 
@@ -70,7 +69,6 @@ static void defaults(void)
 			strcpy(params.text[i], i == CUFILE_PARAM_LOGGING_LEVEL ? "ERROR" : "");
 	if (!params.posix_by_program)
 		params.posix = posix_default;
-	params.posix_n[0] = params.posix_n[1] = posix_default.n;
 }
 
 void cf_params_log(void)
@@ -205,30 +203,28 @@ void cf_string_configure(CUFileStringConfigParameter_t p, const char *value)
 	string_set(p, value, false);
 }
 
-/* One element after the other, of sizes or of counts. */
+/* One element after the other, of sizes or of counts: the default's from there on do not count. */
 void cf_slab_configure(bool count, unsigned int index, size_t value)
 {
+	size_t *list = count ? params.posix.count : params.posix.size;
+
 	pthread_mutex_lock(&lock);
 	if (!params.posix_by_program && index < SLABS) {
-		(count ? params.posix.count : params.posix.size)[index] = value;
-		params.posix_n[count] = (int)index + 1;
-		params.posix.n = params.posix_n[0] < params.posix_n[1] ? params.posix_n[0] : params.posix_n[1];
+		memset(list + index, 0, (SLABS - index) * sizeof(*list));
+		list[index] = value;
 	}
 	pthread_mutex_unlock(&lock);
 }
 
 uint64_t cf_pool_bytes(void)
 {
-	size_t bytes = posix_default.n * sizeof(posix_default.size[0]);
 	uint64_t sum = 0, part;
 
 	pthread_mutex_lock(&lock);
-	if (params.posix.n != posix_default.n || memcmp(params.posix.size, posix_default.size, bytes) ||
-	    memcmp(params.posix.count, posix_default.count, bytes))
-		for (int i = 0; i < params.posix.n; i++)
-			if (!__builtin_mul_overflow(params.posix.size[i], params.posix.count[i], &part) &&
-			    part < (uint64_t)1 << 40)
-				sum += part * 1024;
+	for (int i = 0; memcmp(&params.posix, &posix_default, sizeof(posix_default)) && i < SLABS; i++)
+		if (!__builtin_mul_overflow(params.posix.size[i], params.posix.count[i], &part) &&
+		    part < (uint64_t)1 << 40)
+			sum += part * 1024;
 	pthread_mutex_unlock(&lock);
 	return sum;
 }
@@ -321,9 +317,9 @@ static CUfileError_t slabs_set(struct slabs *s, const size_t *size, const size_t
 		if (!size[i] || !count[i])
 			return cf_error(CU_FILE_INVALID_VALUE);
 	pthread_mutex_lock(&lock);
+	memset(s, 0, sizeof(*s));
 	memcpy(s->size, size, (size_t)n * sizeof(*size));
 	memcpy(s->count, count, (size_t)n * sizeof(*count));
-	s->n = n;
 	if (by_program)
 		*by_program = true;
 	pthread_mutex_unlock(&lock);
@@ -337,8 +333,8 @@ static CUfileError_t slabs_get(const struct slabs *s, size_t *size, size_t *coun
 	load_once();
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < n; i++) {
-		size[i] = i < s->n ? s->size[i] : 0;
-		count[i] = i < s->n ? s->count[i] : 0;
+		size[i] = i < SLABS ? s->size[i] : 0;
+		count[i] = i < SLABS ? s->count[i] : 0;
 	}
 	pthread_mutex_unlock(&lock);
 	return CF_OK;

@@ -153,12 +153,15 @@ void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m
 	pthread_mutex_unlock(&lock);
 }
 
-void cf_stat_submit(unsigned int entries, bool mixed, bool ok, uint64_t ns)
+void cf_stat_submit(const CUfileIOParams_t *p, unsigned int entries, bool ok, uint64_t ns)
 {
 	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	bool mixed = false;
 
 	if (!cf_stats_wanted())
 		return;
+	for (unsigned int i = 1; ok && i < entries; i++)
+		mixed |= p[i].opcode != p[0].opcode;
 	pthread_mutex_lock(&lock);
 	count(&b->batch_submit_ops, ok);
 	count(&b->batch_total_submit_ops, ok);

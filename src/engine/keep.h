@@ -69,6 +69,12 @@ struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strai
 		      uint64_t ep_len);
 void keep_put(struct keeper *k, struct kept *w);
 
+/* May windows of the endpoint be kept at times? Whether they may right now its ops->unchanged says. */
+static inline bool keep_wanted(const struct strait_endpoint *ep)
+{
+	return ep->flags & (STRAIT_FILE_UNCHANGING | STRAIT_FILE_LEASE);
+}
+
 /* A place in a file, and the window that holds it. */
 struct keep_place {
 	struct strait_endpoint *ep; /* NULL: not this one */

@@ -354,7 +354,7 @@ static bool is_sure(const struct kinds *k, const struct strait_transfer *t)
 	return t->length && t->length <= k->sure;
 }
 
-static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
+static enum entry_kind find_kind(struct kinds *k, const struct strait_transfer *t)
 {
 	if (!same_kind(k, t)) {
 		k->peers = p2p_commands(t);
@@ -373,6 +373,11 @@ static enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
 		k->gathers = gather_takes(t);
 	}
 	return k->gathers && gather_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;
+}
+
+static inline enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
+{
+	return same_kind(k, t) && is_sure(k, t) ? ENTRY_SMALL : find_kind(k, t);
 }
 
 /* The first of @t that go together are started, if they are read in place; how many that is, into @p. */
@@ -460,10 +465,10 @@ static bool all_in_place(const struct strait_transfer *t, unsigned int n)
 {
 	struct kinds k = { 0 };
 
-	if (t->op != STRAIT_READ || !(t->endpoint->flags & (STRAIT_FILE_UNCHANGING | STRAIT_FILE_LEASE)))
+	if (t->op != STRAIT_READ || !keep_wanted(t->endpoint))
 		return false;
 	for (unsigned int i = 0; i < n; i++)
-		if (!(same_kind(&k, &t[i]) && is_sure(&k, &t[i])) && kind_of(&k, &t[i]) != ENTRY_SMALL)
+		if (kind_of(&k, &t[i]) != ENTRY_SMALL)
 			return false;
 	return true;
 }
@@ -532,6 +537,7 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 {
 	uint64_t end = timeout_ns >= STRAIT_FOREVER / 2 ? NEVER : os_now_ns() + (uint64_t)timeout_ns;
 	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
+	struct list *last = &q->done;
 	unsigned int n = 0;
 	int rc = 0;
 
@@ -549,16 +555,15 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		rc = pthread_cond_timedwait(&q->done_cond, &q->lock, &ts);
 	q->waiters--;
 	max = (unsigned int)min_u64(max, q->n_done);
-	for (struct list *it = &q->done; n < max; n++) {
-		struct entry *e;
+	for (; n < max; n++) {
+		struct entry *e = list_first(last, struct entry, node);
 
-		it = it->next;
-		e = list_entry(it, struct entry, node);
 		results[n] = e->r;
 		e->state = ENTRY_FREE;
-		if (n + 1 == max)
-			list_move_front(&q->free, &q->done, it); /* next to be taken, while they are in the cache */
+		last = &e->node;
 	}
+	if (n)
+		list_move_front(&q->free, &q->done, last); /* next to be taken, while they are in the cache */
 	q->n_done -= n;
 	q->n_free += n;
 	pthread_mutex_unlock(&q->lock);

@@ -24,7 +24,7 @@ static cu_result query_stream(void *s)
 	return cu.stream_query(s);
 }
 
-/* CU_NOT_READY once @spin_ns have passed, or @timeout_ns with naps from @spin_ns on. */
+/* CU_NOT_READY once @timeout_ns have passed, with naps from @spin_ns on. */
 static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
 {
 	cu_result r = query(what);
@@ -35,8 +35,6 @@ static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t tim
 	start = os_now_ns();
 	while (r == CU_NOT_READY && past < (uint64_t)timeout_ns) {
 		if (past >= spin_ns) {
-			if (timeout_ns == STRAIT_FOREVER)
-				break;
 			/* Never for longer than an eighth of what it has taken so far. */
 			nap = min_u64(max_u64(past / 8, NAP_NS), LONG_NAP_NS);
 			os_sleep_ns(min_u64(nap, (uint64_t)timeout_ns - past));
@@ -50,7 +48,7 @@ static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t tim
 /* An event that can be slept for raises an interrupt each time, and a thread of the driver wakes up for it. */
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 {
-	return poll(query_event, e, SPIN_EVENT_NS, timeout_ns == STRAIT_FOREVER ? STRAIT_FOREVER - 1 : timeout_ns);
+	return poll(query_event, e, SPIN_EVENT_NS, timeout_ns);
 }
 
 static void relax(void)
@@ -118,9 +116,10 @@ static cu_result sleep_for_stream(struct cuda_stream *s)
 
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
 {
-	cu_result r = poll(query_stream, s->handle, SPIN_STREAM_NS, timeout_ns);
+	bool forever = timeout_ns == STRAIT_FOREVER;
+	cu_result r = poll(query_stream, s->handle, SPIN_STREAM_NS, forever ? SPIN_STREAM_NS : timeout_ns);
 
-	return r == CU_NOT_READY && timeout_ns == STRAIT_FOREVER ? sleep_for_stream(s) : r;
+	return r == CU_NOT_READY && forever ? sleep_for_stream(s) : r;
 }
 
 void cuda_wait_moment(cu_stream s)

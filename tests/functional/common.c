@@ -58,24 +58,14 @@ void *pattern_new(uint64_t off, size_t len, uint64_t seed)
 	return buf;
 }
 
-/* What the test writes and reads itself, past the instrumentation again. */
-static ssize_t raw_write(int fd, const void *buf, size_t len, uint64_t off)
-{
-	return syscall(SYS_pwrite64, fd, buf, len, off);
-}
-
-static ssize_t raw_read(int fd, void *buf, size_t len, uint64_t off)
-{
-	return syscall(SYS_pread64, fd, buf, len, off);
-}
-
+/* What the test writes and reads itself is past the instrumentation again, which sees no system calls by number. */
 void write_at(const char *path, const void *buf, size_t len, uint64_t off)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
 	ASSERT_GE(fd, 0);
 	while (len) {
-		ssize_t n = raw_write(fd, buf, len, off);
+		ssize_t n = syscall(SYS_pwrite64, fd, buf, len, off);
 
 		ASSERT_GT(n, 0);
 		buf = (const char *)buf + n;
@@ -91,7 +81,7 @@ void read_at(const char *path, void *buf, size_t len, uint64_t off)
 
 	ASSERT_GE(fd, 0);
 	while (len) {
-		ssize_t n = raw_read(fd, buf, len, off);
+		ssize_t n = syscall(SYS_pread64, fd, buf, len, off);
 
 		ASSERT_GT(n, 0);
 		buf = (char *)buf + n;
@@ -347,15 +337,15 @@ __attribute__((no_sanitize("thread"))) static size_t first_other(const unsigned 
 void region_expect_byte(struct strait_region *r, uint64_t off, uint8_t value, size_t len)
 {
 	unsigned char *buf = malloc(min_u64(max_u64(len, 1), PIECE));
+	size_t i;
 
 	ASSERT_TRUE(buf);
 	for (size_t at = 0, n; at < len; at += n) {
 		n = min_u64(len - at, PIECE);
 		ASSERT_OK(strait_region_copy_out(r, off + at, buf, n));
-		for (size_t i = first_other(buf, value, n); i < n; i++)
-			if (buf[i] != value)
-				FAIL("byte %zu of the region is 0x%02x, not 0x%02x", (size_t)off + at + i, buf[i],
-				     value);
+		i = first_other(buf, value, n);
+		if (i < n)
+			FAIL("byte %zu of the region is 0x%02x, not 0x%02x", (size_t)off + at + i, buf[i], value);
 	}
 	free(buf);
 }
