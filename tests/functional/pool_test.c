@@ -239,6 +239,80 @@ TEST(slow_reads_happen_at_the_same_time)
 	}
 }
 
+static __thread enum { OF_THE_CONTEXT, HELD, FREE } reader;
+static atomic_int held, by_others;
+static atomic_bool go_on;
+
+static bool hold_read(enum os_call call, int64_t *ret)
+{
+	(void)ret;
+	if (call != OS_PREAD)
+		return false;
+	atomic_fetch_add(&held, reader == HELD);
+	while (reader == HELD && !atomic_load(&go_on))
+		sleep_ms(1);
+	atomic_fetch_add(&by_others, reader == OF_THE_CONTEXT);
+	/* Time for help to come; later on, when it must, it is waited for. */
+	if (reader == FREE)
+		sleep_ms(5);
+	for (int i = 0; i < 10000 && reader == FREE && atomic_load(&go_on) && !atomic_load(&by_others); i++)
+		sleep_ms(1);
+	return false;
+}
+
+struct caller {
+	struct strait_endpoint *ep;
+	struct strait_region *r;
+	uint64_t off;
+};
+
+#define HELD_BYTES KIB(512) /* too short for any help */
+
+static void *read_held(void *arg)
+{
+	struct caller *c = arg;
+
+	reader = HELD;
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(STAGED), c->ep, 0, c->r, c->off, HELD_BYTES).bytes, HELD_BYTES);
+	return NULL;
+}
+
+/* Where more threads than the context has are at it already, none of its own comes to help; where not, some do. */
+TEST(callers_are_threads_enough)
+{
+	enum { CALLERS = 3 };
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = CALLERS - 1 };
+	const uint64_t len = MIB(8);
+	struct strait_context *ctx = context_new(&opts);
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", len, 1), O_RDONLY, STRAIT_FILE_BUFFERED);
+	struct strait_region *r = region_new(device_named(ctx, "emu"), len);
+	struct strait_region *theirs = region_new(device_named(ctx, "emu"), CALLERS * HELD_BYTES);
+	struct caller c[CALLERS];
+	pthread_t t[CALLERS];
+
+	reader = FREE;
+	os_inject = hold_read;
+	for (int i = 0; i < CALLERS; i++) {
+		c[i] = (struct caller){ ep, theirs, i * HELD_BYTES };
+		thread_start(&t[i], read_held, &c[i]);
+	}
+	while (atomic_load(&held) < CALLERS)
+		sleep_ms(1);
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(STAGED), ep, 0, r, 0, len).bytes, len);
+	ASSERT_EQ(atomic_load(&by_others), 0);
+	atomic_store(&go_on, true);
+	for (int i = 0; i < CALLERS; i++)
+		thread_join(t[i]);
+	ASSERT_EQ(atomic_load(&by_others), 0);
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(STAGED), ep, 0, r, 0, len).bytes, len);
+	ASSERT_GT(atomic_load(&by_others), 0);
+	os_inject = NULL;
+	strait_region_close(theirs);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}
+
 /* Direct I/O: many requests in flight from one thread. */
 TEST(requests_in_flight_on_a_ring)
 {
