@@ -68,7 +68,10 @@ int os_block_sector(int fd, uint32_t *bytes);
 int os_dio_align(int fd, uint32_t *mem, uint32_t *off);
 
 ssize_t os_pread(int fd, void *buf, size_t len, uint64_t off);
-/* Only what is in the page cache: -EAGAIN if that is nothing, -EOPNOTSUPP where it cannot be asked. */
+/*
+ * What needs no waiting: -EAGAIN if that is nothing, -EOPNOTSUPP where it cannot be asked. The kernel starts
+ * to read what is missing all the same, for the next one.
+ */
 ssize_t os_pread_cached(int fd, void *buf, size_t len, uint64_t off);
 ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off);
 int os_fdatasync(int fd);
