@@ -48,6 +48,63 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 	free(want);
 }
 
+/* Plain reads into host memory go through the page cache, as pread(2) does. */
+static const struct mode past_the_cache[] = {
+	{ "emu", "emu:0", 0, 0, 0 },
+	{ "emu-direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },
+	{ "emu-staged", "emu:0", ROUTE(STAGED), 0, 0 },
+	{ "host-direct", "host", 0, STRAIT_FILE_DIRECT, 0 },
+};
+
+/* Reads that go to the drive bring nothing into memory, singly or in lists: a miss tells of the next ones. */
+TEST_VARIANTS(the_page_cache_is_left_alone, struct mode, past_the_cache)
+{
+	const uint64_t file = MIB(32), n = 1024;
+	struct strait_context *ctx = context_for(v);
+	const char *path = make_file("file", file, 1);
+	unsigned char *want = pattern_new(0, file, 1);
+	struct strait_region *r = region_new(device_named(ctx, v->device), KIB(64));
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, v->file);
+	struct strait_queue *q = queue_new(ctx, 0);
+	uint64_t state = 4;
+
+	if (!(file_info(ep).caps & STRAIT_FILE_CAN_DIRECT))
+		SKIP("%s", file_info(ep).direct_why);
+	if (!evict(path, 0, 0))
+		SKIP("pages cannot be evicted here");
+	for (uint64_t i = 0; i < n; i += 16) {
+		struct strait_transfer t[16];
+		struct strait_result res[16];
+
+		for (uint64_t k = 0; k < 16; k++)
+			t[k] = (struct strait_transfer){ .endpoint = ep,
+							 .region = r,
+							 .endpoint_offset = prng_below(&state, file / 4096) * 4096,
+							 .region_offset = k * 4096,
+							 .length = 4096,
+							 .routes = v->routes };
+		if (i % 32) {
+			ASSERT_OK(strait_queue_submit(q, t, 16));
+			ASSERT_EQ(strait_queue_wait(q, 16, 16, STRAIT_FOREVER, res), 16);
+		} else {
+			for (int k = 0; k < 16; k++)
+				ASSERT_OK(strait_transfer_run(&t[k], STRAIT_FOREVER, &res[k]));
+		}
+		for (int k = 0; k < 16; k++) {
+			ASSERT_EQ(res[k].bytes, 4096);
+			region_expect(r, (uint64_t)k * 4096, want + t[k].endpoint_offset, 4096);
+		}
+	}
+	/* What the first try fetched, ahead included. */
+	ASSERT_LE(cached(path, 0, file), MIB(1));
+	ASSERT_GE(stats_of(ctx).direct_bytes, n * 4096 * 3 / 4);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	free(want);
+}
+
 /* A context that is not used has no threads and no pinned memory. */
 TEST(opening_starts_nothing)
 {

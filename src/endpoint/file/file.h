@@ -19,7 +19,8 @@ struct file {
 	 * the rate of small reads by eight threads and takes more than that from sixteen.
 	 */
 	atomic_int reader[FILE_READERS];
-	bool read_nowait; /* RWF_NOWAIT works here as far as known */
+	atomic_bool read_nowait; /* RWF_NOWAIT works here as far as known */
+	atomic_uint ask;	 /* so many of the next reads ask what is in memory before they try */
 	char fs[20];
 	char why[128];
 };

@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "endpoint/file/file.h"
 #include "os/os.h"
+
+#define ASK_AFTER_MISS 64
 
 static struct file *to_file(struct strait_endpoint *ep)
 {
@@ -91,16 +94,33 @@ static ssize_t file_read(struct strait_endpoint *ep, enum way way, void *buf, si
 	return os_pread(way == WAY_DIRECT ? f->fd_direct : reader_fd(f), buf, len, off);
 }
 
+/* Every page of the range is in memory, or that cannot be told. */
+static bool in_memory(struct file *f, uint64_t off, size_t len)
+{
+	uint64_t page = (uint64_t)getpagesize(), start = align_down(off, page);
+	uint64_t span = align_up(off + len, page) - start, bytes;
+
+	return os_cached_bytes(f->fd, start, span, &bytes) || bytes >= span;
+}
+
+/*
+ * The kernel fetches what a read without waiting does not find, for the next one to find. Who then reads
+ * it directly has the drive read it twice: one miss is a hint that the next would be, too.
+ */
 static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
 {
 	struct file *f = to_file(ep);
+	unsigned int ask = atomic_load_explicit(&f->ask, memory_order_relaxed), next;
 	ssize_t n;
 
-	if (!__atomic_load_n(&f->read_nowait, __ATOMIC_RELAXED))
+	if (!atomic_load_explicit(&f->read_nowait, memory_order_relaxed))
 		return -EOPNOTSUPP;
-	n = os_pread_cached(reader_fd(f), buf, len, off);
+	n = ask && !in_memory(f, off, len) ? -EAGAIN : os_pread_cached(reader_fd(f), buf, len, off);
 	if (n == -EOPNOTSUPP)
-		__atomic_store_n(&f->read_nowait, false, __ATOMIC_RELAXED);
+		atomic_store_explicit(&f->read_nowait, false, memory_order_relaxed);
+	next = n == -EAGAIN && f->fd_direct >= 0 ? ASK_AFTER_MISS : ask ? ask - 1 : 0;
+	if (next != ask)
+		atomic_store_explicit(&f->ask, next, memory_order_relaxed);
 	return n;
 }
 
