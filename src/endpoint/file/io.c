@@ -100,7 +100,7 @@ static bool in_memory(struct file *f, uint64_t off, size_t len)
 	uint64_t page = (uint64_t)getpagesize(), start = align_down(off, page);
 	uint64_t span = align_up(off + len, page) - start, bytes;
 
-	return os_cached_bytes(f->fd, start, span, &bytes) || bytes >= span;
+	return file_cached(&f->ep, start, span, &bytes) || bytes >= span;
 }
 
 /*
@@ -118,7 +118,10 @@ static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t le
 	n = ask && !in_memory(f, off, len) ? -EAGAIN : os_pread_cached(reader_fd(f), buf, len, off);
 	if (n == -EOPNOTSUPP)
 		atomic_store_explicit(&f->read_nowait, false, memory_order_relaxed);
-	next = n == -EAGAIN && f->fd_direct >= 0 ? ASK_AFTER_MISS : ask ? ask - 1 : 0;
+	if (n == -EAGAIN && f->fd_direct >= 0)
+		next = ASK_AFTER_MISS;
+	else
+		next = ask ? ask - 1 : 0;
 	if (next != ask)
 		atomic_store_explicit(&f->ask, next, memory_order_relaxed);
 	return n;
