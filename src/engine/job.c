@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/job.h"
 
+#include <stdlib.h>
+
 #include "base/util.h"
 #include "os/os.h"
 
@@ -99,6 +101,33 @@ void job_release_register(struct lane *l)
 	pthread_mutex_unlock(&job->lock);
 }
 
+/*
+ * Drivers register and unregister one window at a time: a lane that unregisters what another has registered waits
+ * until that one is done with the next, and keeps it from the one after.
+ */
+void job_leave_registered(struct job *job, struct window *w)
+{
+	pthread_mutex_lock(&job->lock);
+	list_add_tail(&job->used, &w->node);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_unregister_used(struct job *job)
+{
+	struct list used = LIST_INIT(used);
+
+	pthread_mutex_lock(&job->lock);
+	if (!list_empty(&job->used))
+		list_move_front(&used, &job->used, job->used.prev);
+	pthread_mutex_unlock(&job->lock);
+	list_for_each_safe(it, tmp, &used) {
+		struct window *w = list_entry(it, struct window, node);
+
+		window_unregister(job->dev, w->map, w->map_len, &w->reg);
+		free(w);
+	}
+}
+
 static void lane_run(struct job *job, bool helper)
 {
 	struct lane l = { .job = job };
@@ -187,6 +216,7 @@ void job_run(struct job *job, struct strait_result *result)
 	pthread_mutex_init(&job->lock, NULL);
 	pthread_cond_init(&job->changed, NULL);
 	list_init(&job->gate);
+	list_init(&job->used);
 	job->cursor = job->start;
 	job->limit = job->stop;
 	job->lanes = 1;
@@ -200,6 +230,7 @@ void job_run(struct job *job, struct strait_result *result)
 	while (job->lanes)
 		pthread_cond_wait(&job->changed, &job->lock);
 	pthread_mutex_unlock(&job->lock);
+	job_unregister_used(job);
 	clip_to_file(job);
 
 	result->bytes = job->limit - job->start;

@@ -21,7 +21,7 @@
 #define JOB_LANES 32
 
 struct window {
-	struct list node; /* job.gate, then lane.copies */
+	struct list node; /* job.gate, then lane.copies, then job.used if another lane is to unregister it */
 	uint64_t off;	  /* in the endpoint */
 	uint64_t len;
 	uint64_t got; /* bytes read */
@@ -73,6 +73,7 @@ struct job {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* the gate moved, or a lane ended */
 	struct list gate;	/* windows not yet on their way to the device, in order */
+	struct list used;	/* windows copied by others than the lane that registers, which unregisters them */
 	uint64_t cursor;
 	uint64_t limit; /* bytes are good up to here */
 	int err;	/* why not further, 0 for the end of the file */
@@ -117,6 +118,10 @@ bool job_mixes(const struct job *job);
 /* Makes the lane one that registers, if this is the job for it and none too many do. Under the job's lock. */
 void job_claim_register(struct lane *l);
 void job_release_register(struct lane *l);
+/* For a lane that does not register: leaves a window to one that does. */
+void job_leave_registered(struct job *job, struct window *w);
+/* Unregisters what was left so. */
+void job_unregister_used(struct job *job);
 
 /* Do all bytes of a write go through the page cache? */
 bool job_write_buffered(const struct job *job);

@@ -39,10 +39,14 @@ void lane_free_window(struct lane *l, struct window *w)
 		engine_event_put(l->ls, w->event);
 	if (w->kept)
 		keep_put(&job->ctx->keeper, w->kept);
-	else if (w->map)
-		window_unregister(job->dev, w->map, w->map_len, &w->reg);
 	if (w->chunk)
 		pool_put(job->pool, &job->user, w->chunk);
+	if (w->map && !l->registers) {
+		job_leave_registered(job, w);
+		return;
+	}
+	if (w->map)
+		window_unregister(job->dev, w->map, w->map_len, &w->reg);
 	free(w);
 }
 

@@ -461,6 +461,8 @@ void lane_read(struct lane *l)
 		job_poll(l->job);
 		while (l->n_copies && reap_copy(l, false))
 			;
+		if (l->registers)
+			job_unregister_used(l->job);
 		if (l->n_io < l->job->ctx->queue_depth) {
 			w = lane_take_window(l);
 			if (w) {

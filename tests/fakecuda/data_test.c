@@ -189,6 +189,36 @@ static void region_work(void)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
+/* The driver sees to one registration at a time: a reader that ended one would keep the next from being made. */
+TEST(readers_unregister_nothing)
+{
+	const struct strait_context_opts opts = { .size = sizeof(opts), .threads = 4 };
+	const char *path = make_file("data", MIB(96), 1);
+	struct strait_context *ctx = context_new(&opts);
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, 0);
+	struct strait_region *r = region_new(device_named(ctx, "cuda:0"), MIB(96));
+	uint64_t registered = 0, staged = 0;
+	void *want = pattern_new(0, MIB(96), 1);
+
+	for (int i = 0; i < 8; i++) {
+		struct strait_result res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(96));
+
+		ASSERT_EQ(res.bytes, MIB(96));
+		registered += res.route_bytes[STRAIT_ROUTE_PAGECACHE];
+		staged += res.route_bytes[STRAIT_ROUTE_STAGED];
+	}
+	region_expect(r, 0, want, MIB(96));
+	ASSERT_GT(registered, 0);
+	ASSERT_GT(staged, 0);
+	ASSERT_EQ(fake_strangers(), 0);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	free(want);
+	expect_clean();
+	expect_usage(&(struct fake_usage){ 0 });
+}
+
 TEST(works_on_regions)
 {
 	region_work();

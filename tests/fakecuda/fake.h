@@ -58,6 +58,8 @@ unsigned int fake_depth(void);
 int fake_capture_mode(void);
 /* Flags a registration of host memory was made with, -1 if there is none. */
 int fake_registered(const void *ptr);
+/* How many registrations were ended by another thread than the one that made them. */
+unsigned int fake_strangers(void);
 /* The device's SYNC_MEMOPS of an allocation, and how often writes of peers were flushed. */
 int fake_sync_memops(cu_ptr ptr);
 unsigned int fake_flushes(void);

@@ -54,6 +54,7 @@ struct memory {
 	size_t reserved_len;
 	uint64_t id;
 	unsigned int flags; /* of a registration */
+	pthread_t by;	    /* who made it */
 	unsigned int sync_memops;
 	unsigned int busy; /* operations that use it right now */
 	struct physical *phys;

@@ -386,10 +386,13 @@ cu_result cuMemHostRegister_v2(void *ptr, size_t len, unsigned int flags)
 	if (!r) {
 		m = memory_new(REGISTERED, ctx->device, ctx, (cu_ptr)(uintptr_t)ptr + HOST_SHIFT, len, ptr);
 		m->flags = flags;
+		m->by = pthread_self();
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return r;
 }
+
+static unsigned int strangers;
 
 cu_result cuMemHostUnregister(void *ptr)
 {
@@ -407,6 +410,7 @@ cu_result cuMemHostUnregister(void *ptr)
 	} else {
 		if (fake_machine.unregister_waits)
 			streams_wait(ctx, m->device);
+		strangers += !pthread_equal(m->by, pthread_self());
 		memory_free(m);
 	}
 	pthread_mutex_unlock(&fake_lock);
@@ -441,6 +445,16 @@ int fake_registered(const void *ptr)
 	flags = m && m->kind == REGISTERED ? (int)m->flags : -1;
 	pthread_mutex_unlock(&fake_lock);
 	return flags;
+}
+
+unsigned int fake_strangers(void)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&fake_lock);
+	n = strangers;
+	pthread_mutex_unlock(&fake_lock);
+	return n;
 }
 
 void *fake_memory(cu_ptr ptr)
