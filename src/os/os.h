@@ -112,7 +112,7 @@ void os_lease_wait(int64_t timeout_ns);
 /* A thread with all signals blocked. */
 int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *thread);
 int os_tid(void);
-/* A small number for the calling thread: 0, 1, 2, ... in the order threads first ask. */
+/* A small number that no other thread has: the first to ask gets 0, and those that end give theirs back. */
 unsigned int os_thread_slot(void);
 unsigned int os_cpus(void);
 unsigned int os_descriptor_limit(void); /* how many this process may have open */

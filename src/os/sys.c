@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -41,14 +43,62 @@ int os_tid(void)
 	return (int)syscall(SYS_gettid);
 }
 
+#define SLOTS 1024u
+
+static atomic_ullong slots[SLOTS / 64];
+static __thread unsigned int my_slot; /* and one, 0: none yet */
+static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+static pthread_key_t slot_key;
+static bool slots_return;
+
+static void put_slot(void *slot)
+{
+	unsigned int i = (unsigned int)(uintptr_t)slot - 1;
+
+	my_slot = 0;
+	atomic_fetch_and_explicit(&slots[i / 64], ~(1ull << i % 64), memory_order_relaxed);
+}
+
+static void make_slot_key(void)
+{
+	slots_return = !pthread_key_create(&slot_key, put_slot);
+}
+
+/* put_slot() must not be called when this library is gone. */
+__attribute__((destructor)) static void drop_slot_key(void)
+{
+	if (slots_return)
+		pthread_key_delete(slot_key);
+}
+
+/* The lowest that no thread has; those past SLOTS are not given out again. */
+static unsigned int take_slot(void)
+{
+	static atomic_uint more = SLOTS;
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(slots); i++) {
+		unsigned long long used = atomic_load_explicit(&slots[i], memory_order_relaxed);
+
+		while (~used) {
+			unsigned int bit = (unsigned int)__builtin_ctzll(~used);
+
+			if (atomic_compare_exchange_weak_explicit(&slots[i], &used, used | 1ull << bit,
+								  memory_order_relaxed, memory_order_relaxed))
+				return i * 64 + bit;
+		}
+	}
+	return atomic_fetch_add_explicit(&more, 1, memory_order_relaxed);
+}
+
 unsigned int os_thread_slot(void)
 {
-	static atomic_uint next;
-	static __thread unsigned int slot;
-
-	if (!slot)
-		slot = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) + 1;
-	return slot - 1;
+	if (!my_slot) {
+		pthread_once(&slot_once, make_slot_key);
+		my_slot = take_slot() + 1;
+		if (slots_return && my_slot <= SLOTS)
+			pthread_setspecific(slot_key, (void *)(uintptr_t)my_slot);
+	}
+	return my_slot - 1;
 }
 
 unsigned int os_cpus(void)

@@ -321,6 +321,44 @@ TEST(libraries)
 	ASSERT_TRUE(strstr(why, "no-such-library"));
 }
 
+#define CROWD 40
+
+static pthread_barrier_t together;
+
+static void *take_number(void *arg)
+{
+	unsigned int *number = arg;
+
+	*number = os_thread_slot();
+	pthread_barrier_wait(&together);
+	return os_thread_slot() == *number ? arg : NULL;
+}
+
+/* No two threads have the same, and who comes later gets those of the ones that have ended. */
+TEST(numbers_of_threads)
+{
+	pthread_barrier_init(&together, NULL, CROWD);
+	for (int round = 0; round < 5; round++) {
+		unsigned int number[CROWD], mine = os_thread_slot();
+		bool taken[CROWD + 1] = { false };
+		pthread_t thread[CROWD];
+		void *kept;
+
+		for (int i = 0; i < CROWD; i++)
+			ASSERT_OK(pthread_create(&thread[i], NULL, take_number, &number[i]));
+		ASSERT_LE(mine, CROWD);
+		taken[mine] = true;
+		for (int i = 0; i < CROWD; i++) {
+			ASSERT_OK(pthread_join(thread[i], &kept));
+			ASSERT_TRUE(kept);
+			ASSERT_LE(number[i], CROWD);
+			ASSERT_FALSE(taken[number[i]]);
+			taken[number[i]] = true;
+		}
+	}
+	pthread_barrier_destroy(&together);
+}
+
 static unsigned int hooks;
 
 static void hook(void)
