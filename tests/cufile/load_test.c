@@ -2,26 +2,9 @@
 /* The shared library as programs load it, and its header. */
 #include "cufile/common.h"
 
-#include <dlfcn.h>
-
-/* Beside the program: build/tests/cufile-load_test and build/libcufile.so.0. */
-static const char *library(void)
-{
-	static char path[4096];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);
-
-	ASSERT_GT(n, 0);
-	path[n] = 0;
-	*strrchr(path, '/') = 0;
-	strcpy(strrchr(path, '/'), "/libcufile.so.0");
-	return path;
-}
-
-#define LOAD(lib, name) __typeof__(name) *name##_p = (__typeof__(name) *)dlsym(lib, #name)
-
 TEST(loads_and_moves_bytes)
 {
-	void *lib = dlopen(library(), RTLD_NOW | RTLD_LOCAL);
+	void *lib = dlopen(built_library("libcufile.so.0"), RTLD_NOW | RTLD_LOCAL);
 	unsigned char *want = pattern_new(0, 100000, 1), *buf = calloc(1, 100000);
 	CUfileDescr_t d = { .type = CU_FILE_HANDLE_TYPE_OPAQUE_FD };
 	CUfileHandle_t fh;
@@ -51,7 +34,7 @@ TEST(loads_and_moves_bytes)
 /* @what is a command with "$LIB" in it. */
 static void shell(const char *what)
 {
-	setenv("LIB", library(), 1);
+	setenv("LIB", built_library("libcufile.so.0"), 1);
 	if (system(what))
 		FAIL("%s", what);
 }

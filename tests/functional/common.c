@@ -9,6 +9,19 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+const char *built_library(const char *name)
+{
+	static char path[4096];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);
+
+	ASSERT_GT(n, 0);
+	path[n] = 0;
+	/* The program is build/tests/x, the library build/y. */
+	*strrchr(path, '/') = 0;
+	snprintf(strrchr(path, '/'), 64, "/%s", name);
+	return path;
+}
+
 static inline uint64_t pattern_word(uint64_t index, uint64_t seed)
 {
 	uint64_t z = (index + 1) * 0x9e3779b97f4a7c15u + seed;

@@ -4,6 +4,7 @@
 
 /* What tests of the whole library have in common. Helpers end the test when something does not work. */
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -59,6 +60,10 @@ struct mode {
 /* The bytes [off, off + len) of an endless sequence that depends on @seed alone. */
 void pattern(void *buf, uint64_t off, size_t len, uint64_t seed);
 void *pattern_new(uint64_t off, size_t len, uint64_t seed);
+
+/* The path of a shared library of this build, and a pointer to a function of one that is open. */
+const char *built_library(const char *name);
+#define LOAD(lib, name) __typeof__(name) *name##_p = (__typeof__(name) *)dlsym(lib, #name)
 
 /* A file in the test's directory that holds the pattern. Returns its path, as test_path() does. */
 const char *make_file(const char *name, uint64_t len, uint64_t seed);

@@ -146,6 +146,41 @@ TEST(descriptors_do_not_leak)
 	rig_close(&g);
 }
 
+struct reader {
+	struct rig *g;
+	struct strait_endpoint *ep;
+};
+
+static void *read_a_little(void *arg)
+{
+	struct reader *reader = arg;
+
+	ASSERT_EQ(strait_read(reader->ep, 333, reader->g->r, 1, 1000), 1000);
+	return NULL;
+}
+
+/* Threads have descriptors of their own to read by; those that come later have the ones of those that were. */
+TEST(one_thread_after_another)
+{
+	struct strait_endpoint *ep;
+	unsigned int before;
+	pthread_t thread;
+	struct rig g;
+
+	rig_open(&g, "emu:0");
+	ep = file_new(g.ctx, g.path, O_RDONLY, 0);
+	reads_well(&g, ep);
+	before = descriptors_now();
+	for (int i = 0; i < 40; i++) {
+		ASSERT_OK(pthread_create(&thread, NULL, read_a_little, &(struct reader){ &g, ep }));
+		ASSERT_OK(pthread_join(thread, NULL));
+	}
+	ASSERT_LE(descriptors_now(), before + 1);
+	region_expect(g.r, 1, g.want + 333, 1000);
+	strait_endpoint_close(ep);
+	rig_close(&g);
+}
+
 static void refused(struct strait_context *ctx, const char *path, int rc)
 {
 	struct strait_endpoint *ep = (void *)&ctx;
