@@ -43,7 +43,7 @@ int os_tid(void)
 	return (int)syscall(SYS_gettid);
 }
 
-#define SLOTS 1024u
+#define SLOTS 256u
 
 static atomic_ullong slots[SLOTS / 64];
 static __thread unsigned int my_slot; /* and one, 0: none yet */

@@ -410,7 +410,7 @@ cu_result cuMemHostUnregister(void *ptr)
 	} else {
 		if (fake_machine.unregister_waits)
 			streams_wait(ctx, m->device);
-		strangers += !pthread_equal(m->by, pthread_self());
+		__atomic_fetch_add(&strangers, !pthread_equal(m->by, pthread_self()), __ATOMIC_RELAXED);
 		memory_free(m);
 	}
 	pthread_mutex_unlock(&fake_lock);
@@ -449,12 +449,7 @@ int fake_registered(const void *ptr)
 
 unsigned int fake_strangers(void)
 {
-	unsigned int n;
-
-	pthread_mutex_lock(&fake_lock);
-	n = strangers;
-	pthread_mutex_unlock(&fake_lock);
-	return n;
+	return __atomic_load_n(&strangers, __ATOMIC_RELAXED);
 }
 
 void *fake_memory(cu_ptr ptr)

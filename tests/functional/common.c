@@ -22,6 +22,15 @@ const char *built_library(const char *name)
 	return path;
 }
 
+void *open_library(const char *name)
+{
+	void *lib = dlopen(built_library(name), RTLD_NOW | RTLD_LOCAL);
+
+	if (!lib)
+		FAIL("%s", dlerror());
+	return lib;
+}
+
 static inline uint64_t pattern_word(uint64_t index, uint64_t seed)
 {
 	uint64_t z = (index + 1) * 0x9e3779b97f4a7c15u + seed;

@@ -61,8 +61,9 @@ struct mode {
 void pattern(void *buf, uint64_t off, size_t len, uint64_t seed);
 void *pattern_new(uint64_t off, size_t len, uint64_t seed);
 
-/* The path of a shared library of this build, and a pointer to a function of one that is open. */
+/* A shared library of this build: its path, opened, and a pointer to a function of it. */
 const char *built_library(const char *name);
+void *open_library(const char *name);
 #define LOAD(lib, name) __typeof__(name) *name##_p = (__typeof__(name) *)dlsym(lib, #name)
 
 /* A file in the test's directory that holds the pattern. Returns its path, as test_path() does. */

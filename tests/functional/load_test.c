@@ -23,14 +23,12 @@ static void *visit(void *arg)
 /* A thread that has called the library ends when that is gone. */
 TEST(threads_live_longer)
 {
-	void *lib = dlopen(built_library("libstrait.so.0"), RTLD_NOW | RTLD_LOCAL);
+	void *lib = open_library("libstrait.so.0");
 	struct strait_context *ctx;
 	struct strait_device *dev;
 	struct visitor v;
 	pthread_t thread;
 
-	if (!lib)
-		FAIL("%s", dlerror());
 	LOAD(lib, strait_context_open);
 	LOAD(lib, strait_context_close);
 	LOAD(lib, strait_device_find);

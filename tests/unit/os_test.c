@@ -321,7 +321,7 @@ TEST(libraries)
 	ASSERT_TRUE(strstr(why, "no-such-library"));
 }
 
-#define CROWD 40
+#define MANY 300 /* more than get the numbers of others */
 
 static pthread_barrier_t together;
 
@@ -334,29 +334,36 @@ static void *take_number(void *arg)
 	return os_thread_slot() == *number ? arg : NULL;
 }
 
-/* No two threads have the same, and who comes later gets those of the ones that have ended. */
-TEST(numbers_of_threads)
+/* So many threads at a time: no two of them have the same number, nor the one of this thread. */
+static unsigned int highest_of(unsigned int n)
 {
-	pthread_barrier_init(&together, NULL, CROWD);
-	for (int round = 0; round < 5; round++) {
-		unsigned int number[CROWD], mine = os_thread_slot();
-		bool taken[CROWD + 1] = { false };
-		pthread_t thread[CROWD];
-		void *kept;
+	unsigned int number[MANY + 1] = { os_thread_slot() }, highest = number[0];
+	pthread_t thread[MANY];
+	void *kept;
 
-		for (int i = 0; i < CROWD; i++)
-			ASSERT_OK(pthread_create(&thread[i], NULL, take_number, &number[i]));
-		ASSERT_LE(mine, CROWD);
-		taken[mine] = true;
-		for (int i = 0; i < CROWD; i++) {
-			ASSERT_OK(pthread_join(thread[i], &kept));
-			ASSERT_TRUE(kept);
-			ASSERT_LE(number[i], CROWD);
-			ASSERT_FALSE(taken[number[i]]);
-			taken[number[i]] = true;
-		}
+	pthread_barrier_init(&together, NULL, n);
+	for (unsigned int i = 0; i < n; i++)
+		ASSERT_OK(pthread_create(&thread[i], NULL, take_number, &number[i + 1]));
+	for (unsigned int i = 0; i < n; i++) {
+		ASSERT_OK(pthread_join(thread[i], &kept));
+		ASSERT_TRUE(kept);
+	}
+	for (unsigned int i = 1; i <= n; i++) {
+		for (unsigned int k = 0; k < i; k++)
+			ASSERT_NE(number[i], number[k]);
+		highest = number[i] > highest ? number[i] : highest;
 	}
 	pthread_barrier_destroy(&together);
+	return highest;
+}
+
+/* Who comes later gets the numbers of those that have ended. */
+TEST(numbers_of_threads)
+{
+	for (int round = 0; round < 5; round++)
+		ASSERT_LE(highest_of(40), 40);
+	highest_of(MANY);
+	ASSERT_LE(highest_of(40), 40);
 }
 
 static unsigned int hooks;
