@@ -306,7 +306,8 @@ static bool help(struct strait_queue *q, unsigned int min, uint64_t end)
 		}
 		q->helpers--;
 	}
-	return rest;
+	/* A batch may be in flight that this call started and does not wait for any more: a worker has to. */
+	return rest && list_empty(&q->left);
 }
 
 void queue_start_pumps(struct strait_queue *q)

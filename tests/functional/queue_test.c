@@ -577,6 +577,51 @@ TEST(given_back_by_the_waiter)
 	rig_close(&g);
 }
 
+/* The waiter's own reads take so long that workers have the rest done before. */
+static bool slow_for_the_waiter(enum os_call call, int64_t *ret)
+{
+	(void)ret;
+	if (call == OS_PREAD && pthread_equal(pthread_self(), waiter))
+		usleep(100);
+	return false;
+}
+
+/* A waiter that has its @min while a batch that it started is in flight leaves that batch to a worker. */
+TEST(started_and_not_waited_for)
+{
+	enum { N = 64, TRIES = 200 };
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	struct rig g;
+
+	rig_open(&g, 2, N);
+	waiter = pthread_self();
+	os_inject = slow_for_the_waiter;
+	for (uint64_t i = 0; i < N; i++)
+		t[i] = request(&g, STRAIT_READ, i * 4096, 4096, i);
+	for (unsigned int k = 0; k < TRIES; k++) {
+		unsigned int min = 1 + k % 40, n;
+		uint64_t end = now() + 10000000000;
+
+		ASSERT_OK(strait_queue_submit(g.q, t, N));
+		n = (unsigned int)ASSERT_OK(strait_queue_wait(g.q, min, N, 1000000000, res));
+		ASSERT_GE(n, min);
+		while (n < N) {
+			ASSERT_LT(now(), end);
+			n += (unsigned int)ASSERT_OK(strait_queue_wait(g.q, 0, N - n, 0, res));
+		}
+	}
+	/* The same, but nothing polls: closing finishes what was started. */
+	ASSERT_OK(strait_queue_submit(g.q, t, N));
+	ASSERT_GE(ASSERT_OK(strait_queue_wait(g.q, 1, N, 1000000000, res)), 1);
+	strait_queue_close(g.q);
+	strait_region_close(g.r);
+	os_inject = NULL;
+	g.r = region_new(g.dev, LEN);
+	g.q = queue_new(g.ctx, N);
+	rig_close(&g);
+}
+
 struct worker {
 	struct rig *g;
 	atomic_uint *done, *next;
