@@ -120,7 +120,7 @@ static int find(uintptr_t base, off_t off, size_t size, unsigned int how, struct
 {
 	size_t at = place(base), end;
 
-	if (at < nbufs && bufs[at]->addr == base) {
+	if (at < nbufs && bufs[at]->addr == base && !bufs[at]->gone) {
 		if (!(how & CF_MEM_WHOLE) && (__builtin_add_overflow((size_t)off, size, &end) || end > bufs[at]->len))
 			return CU_FILE_INVALID_MAPPING_RANGE;
 		*ret = bufs[at];
@@ -132,7 +132,7 @@ static int find(uintptr_t base, off_t off, size_t size, unsigned int how, struct
 				*ret = kept[i];
 		return 0;
 	}
-	if (at && cf_mem_holds(bufs[at - 1], base + (uintptr_t)off, size))
+	if (at && !bufs[at - 1]->gone && cf_mem_holds(bufs[at - 1], base + (uintptr_t)off, size))
 		*ret = bufs[at - 1];
 	for (int i = 0; !*ret && i < KEPT; i++)
 		if (kept[i] && cf_mem_holds(kept[i], base + (uintptr_t)off, size))
@@ -158,45 +158,71 @@ static void keep(struct cf_mem *m)
 		cf_mem_put(old, 1);
 }
 
-bool cf_mem_stale(struct cf_mem *m)
+/* Takes every cached range that overlaps [addr, addr + len) out of the cache, with its reference. cf.lock is held. */
+static unsigned int evict_locked(uintptr_t addr, size_t len, struct cf_mem **out)
+{
+	unsigned int n = 0;
+
+	for (int i = 0; i < KEPT; i++)
+		if (kept[i] && kept[i]->addr < addr + len && addr < kept[i]->addr + kept[i]->len) {
+			out[n++] = kept[i];
+			kept[i] = NULL;
+		}
+	return n;
+}
+
+static bool is_registered_locked(const struct cf_mem *m)
+{
+	size_t at = place(m->addr);
+
+	return at < nbufs && bufs[at] == m;
+}
+
+/*
+ * The registered memory of @m was freed. Where all of its range is memory again, the registration is of that from now
+ * on; otherwise it stands for nothing until it is deregistered. False if it is no registration (any more).
+ */
+static bool renew(struct cf_mem *m)
 {
 	struct strait_context *ctx;
 	struct cf_mem *fresh = NULL;
-	unsigned int drops = 0;
-	size_t at;
-	int rc = -1;
+	bool found;
+
+	if (cf_enter_open(&ctx))
+		return false;
+	if (mem_new(ctx, m->dev, (void *)m->addr, m->len, &fresh))
+		fresh = NULL;
+	cf_leave();
+	pthread_mutex_lock(&cf.lock);
+	found = is_registered_locked(m);
+	if (found && fresh) {
+		bufs[place(m->addr)] = fresh;
+		fresh = m; /* whose reference the table had */
+	} else if (found) {
+		m->gone = true;
+	}
+	pthread_mutex_unlock(&cf.lock);
+	if (fresh)
+		cf_mem_put(fresh, 1);
+	return found;
+}
+
+bool cf_mem_stale(struct cf_mem *m)
+{
+	struct cf_mem *out[KEPT];
+	bool registered;
+	unsigned int n;
 
 	if (!m->identity)
 		return false;
 	pthread_mutex_lock(&cf.lock);
-	for (int i = 0; i < KEPT; i++)
-		if (kept[i] == m) {
-			kept[i] = NULL;
-			drops++;
-		}
-	at = place(m->addr);
-	at = at < nbufs && bufs[at] == m ? at : SIZE_MAX;
+	/* Memory that is allocated and freed over and over leaves many ranges behind that cover one address. */
+	n = evict_locked(m->addr, m->len, out);
+	registered = is_registered_locked(m) && !m->gone;
 	pthread_mutex_unlock(&cf.lock);
-	/* Registered memory that was freed and given out again is what the program means now. */
-	if (at != SIZE_MAX && !cf_enter_open(&ctx)) {
-		rc = mem_new(ctx, NULL, (void *)m->addr, m->len, &fresh);
-		cf_leave();
-	}
-	if (!rc) {
-		pthread_mutex_lock(&cf.lock);
-		at = place(m->addr);
-		if (at < nbufs && bufs[at] == m) {
-			bufs[at] = fresh;
-			fresh = NULL;
-			drops++;
-		}
-		pthread_mutex_unlock(&cf.lock);
-		if (fresh)
-			cf_mem_put(fresh, 1);
-	}
-	if (drops)
-		cf_mem_put(m, drops);
-	return drops > 0;
+	for (unsigned int i = 0; i < n; i++)
+		cf_mem_put(out[i], 1);
+	return (registered && renew(m)) || n;
 }
 
 /* What nobody has registered, kept for the next time where that is safe. */
@@ -238,8 +264,8 @@ int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struc
 		pthread_mutex_unlock(&cf.lock);
 		if (!rc && !m)
 			rc = mem_unregistered(base, off, size, how, &m);
-		else if (!rc && (how & CF_MEM_FRESH) && m->identity && strait_region_check(m->region) && tries < 4 &&
-			 cf_mem_stale(m)) {
+		else if (!rc && (how & CF_MEM_FRESH) && m->identity && strait_region_check(m->region) &&
+			 tries < CF_MEM_TRIES && cf_mem_stale(m)) {
 			cf_mem_put(m, 1);
 			continue;
 		}

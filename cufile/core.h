@@ -54,6 +54,7 @@ struct cf_mem {
 	bool host;
 	bool identity; /* reuse of the address is noticed: the region may be kept */
 	bool whole;    /* goes to the end of its allocation */
+	bool gone;     /* registered, freed, and not all of its range is memory again */
 	int gpu;       /* number of the CUDA device, -1 for other memory */
 	uint64_t used; /* when, counted in uses */
 };
@@ -118,6 +119,7 @@ void cf_files_forked(void);
  */
 #define CF_MEM_WHOLE 1u
 #define CF_MEM_FRESH 2u
+#define CF_MEM_TRIES 4 /* with memory that another thread frees and allocates meanwhile */
 int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset);
 void cf_mem_ref(struct cf_mem *m, unsigned int n);
 void cf_mem_put(struct cf_mem *m, unsigned int n);
@@ -126,7 +128,10 @@ static inline bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t l
 {
 	return addr >= m->addr && addr - m->addr <= m->len && len <= m->len - (addr - m->addr);
 }
-/* The memory behind @m was freed: it must not be found again. True if another try makes sense. */
+/*
+ * The memory behind @m was freed: neither @m nor any cached range that overlaps it is found again. True if another try
+ * makes sense.
+ */
 bool cf_mem_stale(struct cf_mem *m);
 void cf_mem_drop_all(void);
 uint64_t cf_mem_registered_bytes(int gpu);

@@ -23,7 +23,7 @@ ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, of
 		t.region_offset = offset + (uint64_t)buf_off;
 		t.length = size;
 		rc = strait_transfer_run(&t, STRAIT_FOREVER, &r);
-		if ((rc != -ESTALE && rc != -ENODEV) || tries || !cf_mem_stale(m))
+		if ((rc != -ESTALE && rc != -ENODEV) || tries == CF_MEM_TRIES || !cf_mem_stale(m))
 			break;
 		cf_mem_put(m, 1);
 	}

@@ -167,3 +167,61 @@ TEST_VARIANTS(buffer_many, struct memory, memories)
 	memory_end(v);
 	free(want);
 }
+
+/* Allocate, use, free, never registered: each address was part of many earlier allocations, of other sizes. */
+TEST_VARIANTS(buffer_allocated_anew_each_time, struct memory, memories)
+{
+	unsigned char *want = pattern_new(0, MIB(1), 4);
+	uint64_t rng = 1;
+	struct handle h;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", MIB(1), 4), O_RDWR);
+	for (int i = 0; i < 200; i++) {
+		size_t len = 4096 + prng_below(&rng, MIB(1) - 4096), off = prng_below(&rng, len);
+		struct buf b = buf_new(PLAIN(v), len);
+
+		ASSERT_EQ(cuFileRead(h.fh, b.p, len - off, 0, (off_t)off), (ssize_t)(len - off));
+		buf_expect(&b, off, want, len - off);
+		ASSERT_EQ(cuFileWrite(h.fh, b.p, len - off, 0, (off_t)off), (ssize_t)(len - off));
+		buf_free(&b);
+	}
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+}
+
+/* Registered memory was freed and not deregistered; smaller, unregistered memory has part of its addresses now. */
+TEST_VARIANTS(buffer_registered_then_smaller, struct memory, memories)
+{
+	unsigned char *want = pattern_new(0, 8192, 5);
+	struct buf small[16];
+	struct handle h;
+	int met = 0;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", 8192, 5), O_RDONLY);
+	for (int i = 0; i < 20; i++) {
+		char *p = memory_alloc(v, MIB(16));
+
+		OK(cuFileBufRegister(p, MIB(16), 0));
+		ASSERT_EQ(cuFileRead(h.fh, p, 8192, 0, 0), 8192);
+		memory_free(v, p);
+		for (size_t k = 0; k < ARRAY_SIZE(small); k++) {
+			small[k] = buf_new(PLAIN(v), MIB(2));
+			met += small[k].p >= p && small[k].p < p + MIB(16);
+			ASSERT_EQ(cuFileRead(h.fh, small[k].p, 8192, 0, 0), 8192);
+			buf_expect(&small[k], 0, want, 8192);
+		}
+		OK(cuFileBufDeregister(p));
+		for (size_t k = 0; k < ARRAY_SIZE(small); k++) {
+			ASSERT_EQ(cuFileRead(h.fh, small[k].p, 8192, 0, 0), 8192);
+			buf_free(&small[k]);
+		}
+	}
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+	if (!met)
+		SKIP("addresses of freed memory are not given out again here");
+}
