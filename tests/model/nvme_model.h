@@ -86,6 +86,8 @@ struct nvme_model {
 	enum model_fault fault;
 	uint64_t fault_at, fault_count;
 	uint16_t status;
+	uint8_t refused; /* the opcode of admin commands that are answered with @refusal, unless that is 0 */
+	uint16_t refusal;
 	bool stalled;	 /* until it is reset */
 	bool never_idle; /* CSTS.RDY stays */
 	bool reset_works;

@@ -273,6 +273,8 @@ static void abort_command(struct nvme_model *m, const uint8_t *sqe, uint32_t *re
 
 uint16_t model_admin(struct nvme_model *m, const uint8_t *sqe, uint32_t *result, bool *later)
 {
+	if (m->refusal && sqe[0] == m->refused)
+		return m->refusal;
 	switch (sqe[0]) {
 	case 0x00:
 		return delete_queue(m, get32(sqe, 40) & 0xffff, true);

@@ -219,6 +219,69 @@ TEST(region_closed_under_way)
 	end(&u);
 }
 
+static const struct refusal {
+	const char *name;
+	uint8_t opcode;
+} refusals[] = { { "submission", 0x00 }, { "completion", 0x04 } };
+
+/*
+ * The memory of the endpoints' queues is revoked and the controller refuses to delete one of them: it is reset, the
+ * endpoint's other transfers fail with an error, and the context closes.
+ */
+TEST_VARIANTS(queue_not_deleted, struct refusal, refusals)
+{
+	struct strait_context_opts co = { .size = sizeof(co), .log = rig_log, .log_level = STRAIT_LOG_WARN };
+	struct strait_region *queues, *data;
+	struct strait_nvme_queue *more;
+	struct strait_device *dev;
+	struct strait_endpoint *ep;
+	struct rig r = { 0 };
+
+	ASSERT_OK(strait_context_open(&co, &r.ctx));
+	ASSERT_OK(strait_device_find(r.ctx, "emu:0", &dev));
+	ASSERT_OK(strait_region_alloc(dev, MIB(1), &queues));
+	r.model = model_new(&(struct model_config){ 0 });
+	ASSERT_OK(nvme_adopt(r.ctx, &r.model->pci,
+			     &(struct strait_nvme_opts){
+				     .size = sizeof(struct strait_nvme_opts), .queues = 2, .queue_region = queues },
+			     &r.nvme));
+	data = rig_region(&r, "emu:0", MIB(1));
+	ASSERT_OK(strait_nvme_endpoint(r.nvme, 1, 0, &ep));
+	ASSERT_EQ(strait_read(ep, 0, data, 0, 4096), 4096);
+	r.model->refused = v->opcode;
+	r.model->refusal = 0x4006;
+	strait_region_close(queues);
+	r.model->refusal = 0;
+	ASSERT_GE(rig_info(&r).resets, 1);
+	ASSERT_EQ(strait_read(ep, 0, data, 0, 4096), -ENODEV);
+	ASSERT_EQ(strait_nvme_write_zeroes(ep, 0, 4096), -ENODEV);
+	/* Queues elsewhere work. */
+	ASSERT_OK(strait_nvme_queue_open(r.nvme, NULL, &more));
+	strait_nvme_queue_close(more);
+	strait_endpoint_close(ep);
+	strait_region_close(data);
+	rig_close(&r);
+}
+
+/* Refused by a status that says "later": the caller gets it, once. */
+TEST(queue_not_made)
+{
+	struct strait_nvme_queue *q;
+	uint64_t before;
+	struct rig r;
+
+	rig_open(&r, &(struct model_config){ 0 }, NULL);
+	r.model->refused = 0x05;
+	r.model->refusal = 0x303;
+	before = r.model->admin;
+	ASSERT_EQ(strait_nvme_queue_open(r.nvme, NULL, &q), -EAGAIN);
+	ASSERT_EQ(r.model->admin, before + 1);
+	r.model->refusal = 0;
+	ASSERT_OK(strait_nvme_queue_open(r.nvme, NULL, &q));
+	strait_nvme_queue_close(q);
+	rig_close(&r);
+}
+
 static const struct start {
 	const char *name;
 	struct model_config c;

@@ -101,7 +101,7 @@ struct strait_nvme_queue {
 	pthread_cond_t cond;
 	bool leader; /* somebody waits for the interrupt */
 	bool broken; /* the controller answered nonsense */
-	bool gone;   /* could not be made again */
+	bool gone;   /* not at the controller any more: it could not be made again, or its memory went away */
 	uint32_t tail, rung, head;
 	uint32_t phase;
 	uint32_t flying;

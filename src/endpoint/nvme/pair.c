@@ -261,41 +261,53 @@ void nvme_queue_detach(struct strait_nvme_queue *q)
 		return;
 	/* A controller that cannot let go of a queue would go on writing to its memory. */
 	if ((nvme_admin_locked(q->ctrl, &sq, &r) || nvme_admin_locked(q->ctrl, &cq, &r)) && !nvme_dead(q->ctrl)) {
-		q->ctrl->queue[q->id] = NULL;
+		/* The reset makes all other queues again. This one stays in its place: endpoints look there. */
+		pthread_mutex_lock(&q->lock);
+		q->gone = true;
+		pthread_mutex_unlock(&q->lock);
 		nvme_reset_locked(q->ctrl, "it does not delete a queue");
 	}
+}
+
+/* A free identifier, 0 if there is none. */
+static uint16_t find_id(struct strait_nvme *ctrl)
+{
+	uint16_t id;
+
+	pthread_mutex_lock(&ctrl->lock);
+	for (id = 1; id <= ctrl->max_queues && ctrl->queue[id]; id++)
+		;
+	pthread_mutex_unlock(&ctrl->lock);
+	return id <= ctrl->max_queues ? id : 0;
 }
 
 int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opts *opts, bool keep,
 		    struct strait_nvme_queue **ret)
 {
 	struct strait_nvme_queue *q;
-	uint16_t id;
+	bool taken;
 	int rc;
 
-	pthread_mutex_lock(&ctrl->lock);
-	for (id = 1; id <= ctrl->max_queues && ctrl->queue[id]; id++)
-		;
-	pthread_mutex_unlock(&ctrl->lock);
-	if (id > ctrl->max_queues)
-		return -ENOSPC;
-	rc = nvme_queue_new(ctrl, id, opts, &q);
+	do {
+		uint16_t id = find_id(ctrl);
+
+		if (!id)
+			return -ENOSPC;
+		rc = nvme_queue_new(ctrl, id, opts, &q);
+		if (rc)
+			return rc;
+		q->keep = keep;
+		pthread_mutex_lock(&ctrl->lock);
+		taken = ctrl->queue[id]; /* by another thread, meanwhile */
+		rc = taken ? -EAGAIN : nvme_queue_attach(q);
+		if (!rc)
+			ctrl->queue[id] = q;
+		pthread_mutex_unlock(&ctrl->lock);
+		if (rc)
+			nvme_queue_free(q);
+	} while (taken);
 	if (rc)
 		return rc;
-	q->keep = keep;
-	pthread_mutex_lock(&ctrl->lock);
-	rc = ctrl->queue[id] ? -EAGAIN : nvme_queue_attach(q);
-	if (!rc)
-		ctrl->queue[id] = q;
-	pthread_mutex_unlock(&ctrl->lock);
-	if (rc == -EAGAIN) { /* another thread was faster */
-		nvme_queue_free(q);
-		return nvme_queue_open(ctrl, opts, keep, ret);
-	}
-	if (rc) {
-		nvme_queue_free(q);
-		return rc;
-	}
 	*ret = q;
 	return 0;
 }

@@ -141,7 +141,7 @@ int nvme_reset_locked(struct strait_nvme *ctrl, const char *why)
 		if (!ctrl->queue[i])
 			continue;
 		nvme_reap(ctrl->queue[i]);
-		nvme_fail_all(ctrl->queue[i], -EIO);
+		nvme_fail_all(ctrl->queue[i], ctrl->queue[i]->gone ? -ENODEV : -EIO);
 	}
 	nvme_fail_all(ctrl->admin, -EIO);
 	/* It may have lost that, to a reset of the function or to memory that was taken back. */
