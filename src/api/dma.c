@@ -138,7 +138,12 @@ STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device 
 	m.address = reg->dev_addr;
 	m.length = len;
 	m.priv = reg;
-	return struct_out(mmio, &m, sizeof(m), sizeof(m));
+	rc = struct_out(mmio, &m, sizeof(m), sizeof(m));
+	if (rc) {
+		dev->ops->mmio_unmap(dev, reg);
+		free(reg);
+	}
+	return rc;
 }
 
 STRAIT_API void strait_dma_mmio_unmap(struct strait_dma *dma, struct strait_device *dev, struct strait_dma_mmio *mmio)

@@ -245,6 +245,7 @@ TEST(revoked)
 TEST(what_is_known)
 {
 	struct strait_dma_opts o = { .size = sizeof(o), .flags = 1u << 31 };
+	struct strait_nvme_endpoint_info drive = { .size = sizeof(drive) };
 	struct strait_dma_mmio mmio = { .size = sizeof(mmio) };
 	struct strait_dma_info i;
 	struct strait_device *dev;
@@ -268,6 +269,10 @@ TEST(what_is_known)
 	ASSERT_EQ(strait_dma_mmio_map(r.dma, dev, 1, 0, 4096, &mmio), -EOPNOTSUPP);
 	ASSERT_EQ(strait_dma_mmio_map(r.dma, dev, 1, 0, 1 << 20, &mmio), -EINVAL);
 	strait_dma_mmio_unmap(r.dma, dev, &mmio);
+	/* Nor is a card a drive. */
+	ASSERT_EQ(strait_nvme_endpoint_info(r.ep, &drive), -EINVAL);
+	ASSERT_EQ(strait_nvme_write_zeroes(r.ep, 0, 4096), -EINVAL);
+	ASSERT_EQ(strait_nvme_deallocate(r.ep, 0, 4096), -EINVAL);
 	strait_dma_close(NULL);
 	/* Not opened: options, another engine, a card that is none. */
 	m = xdma_new(&(struct xdma_config){ 0 });
@@ -288,6 +293,26 @@ TEST(what_is_known)
 	ASSERT_EQ(m->bus.mapped, 0);
 	xdma_free(m);
 	ASSERT_LT(strait_dma_open(r.ctx, "ffff:ff:1f.7", NULL, &dma), 0);
+	end(&r);
+}
+
+/* A struct of no known size is refused, and nothing stays mapped. */
+TEST(registers_of_a_wrong_size)
+{
+	struct strait_dma_mmio mmio = { .size = 3 };
+	static unsigned char registers[8192];
+	struct strait_device *dev;
+	struct rig r;
+
+	begin(&r, &shapes[0]);
+	ASSERT_OK(strait_device_find(r.ctx, "emu:0", &dev));
+	r.model->pci.bar[4].at = registers;
+	r.model->pci.bar[4].length = sizeof(registers);
+	ASSERT_EQ(strait_dma_mmio_map(r.dma, dev, 4, 0, 4096, &mmio), -EINVAL);
+	ASSERT_TRUE(!mmio.priv);
+	mmio.size = sizeof(mmio);
+	ASSERT_OK(strait_dma_mmio_map(r.dma, dev, 4, 0, 4096, &mmio));
+	strait_dma_mmio_unmap(r.dma, dev, &mmio);
 	end(&r);
 }
 

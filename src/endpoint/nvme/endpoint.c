@@ -291,9 +291,10 @@ int nvme_endpoint_info(struct strait_endpoint *ep, struct strait_nvme_endpoint_i
 static int check_range(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint16_t needs)
 {
 	struct namespace *n = to_namespace(ep);
-	uint64_t mask = ((uint64_t)1 << n->lba_shift) - 1, length;
+	uint64_t length;
 	int rc;
 
+	/* The endpoint may be of another kind, and shorter. */
 	if (ep->ops != &namespace_ops)
 		return -EINVAL;
 	rc = namespace_look(n, &length);
@@ -301,7 +302,7 @@ static int check_range(struct strait_endpoint *ep, uint64_t off, uint64_t len, u
 		return rc;
 	if (!n->ep.facts.can_write)
 		return -EBADF;
-	if ((off | len) & mask || !range_inside(off, len, length))
+	if ((off | len) & (((uint64_t)1 << n->lba_shift) - 1) || !range_inside(off, len, length))
 		return -EINVAL;
 	return hw_get16(n->ctrl->id, NVME_CTRL_ONCS) & needs ? 0 : -EOPNOTSUPP;
 }
