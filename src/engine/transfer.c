@@ -52,8 +52,8 @@ static int begin_run(const struct strait_context *ctx, const struct strait_trans
 		     unsigned int *run)
 {
 	int rc = transfer_check(ctx, t);
+	uint64_t room, start = UINT64_MAX, end = 0;
 	unsigned int i = 0;
-	uint64_t room;
 
 	if (rc)
 		return rc;
@@ -63,12 +63,15 @@ static int begin_run(const struct strait_context *ctx, const struct strait_trans
 			rc = transfer_check(ctx, &t[i]);
 		if (!rc && !range_inside(t[i].region_offset, t[i].length, room))
 			rc = -EINVAL;
+		start = min_u64(start, t[i].region_offset);
+		end = max_u64(end, t[i].region_offset + t[i].length);
 	}
 	if (!rc)
-		rc = transfer_begin(t);
-	if (!rc && i > 1) {
-		region_use_more(t->region, i - 1);
-		endpoint_ref(t->endpoint, i - 1);
+		rc = region_use(t->region, start, end - start);
+	if (!rc) {
+		if (i > 1)
+			region_use_more(t->region, i - 1);
+		endpoint_ref(t->endpoint, i);
 	}
 	*run = i;
 	return rc;

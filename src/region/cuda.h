@@ -247,7 +247,7 @@ void cuda_mem_free(struct strait_device *dev, struct mem *m);
 int cuda_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
 int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
 void cuda_mem_release(struct strait_device *dev, struct mem *m);
-int cuda_mem_check(struct strait_device *dev, const struct mem *m);
+int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
 int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
 int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
 int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on);

@@ -259,17 +259,23 @@ static int check(uint64_t addr, uint64_t id)
 	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
 }
 
-int cuda_mem_check(struct strait_device *dev, const struct mem *m)
+int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
 {
 	const struct import *im = m->priv;
+	uint64_t start = m->addr + off, end = start + len;
+	unsigned int i = 0;
 	int rc = 0;
 
 	if (cuda_gone(cuda_device(dev)))
 		return -ENODEV;
 	if (!im)
 		return check(m->addr, m->id);
-	for (unsigned int i = 0; i < im->n && !rc; i++)
+	/* From the piece that @start lies in to the last that begins before @end. */
+	while (i + 1 < im->n && im->piece[i + 1].addr <= start)
+		i++;
+	do
 		rc = check(im->piece[i].addr, im->piece[i].id);
+	while (!rc && ++i < im->n && im->piece[i].addr < end);
 	return rc;
 }
 
@@ -280,7 +286,7 @@ int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 
 	if (!(m->caps & STRAIT_REGION_CPU_MAP) || !im)
 		return -EOPNOTSUPP;
-	rc = cuda_mem_check(dev, m);
+	rc = cuda_mem_check(dev, m, 0, m->len);
 	if (!rc)
 		*cpu = im->host;
 	return rc;

@@ -84,7 +84,7 @@ int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 		return -EOPNOTSUPP;
 	if (!len || !range_inside(off, len, m->len) || (m->addr + off) % DMABUF_PAGE || len % DMABUF_PAGE)
 		return -EINVAL;
-	rc = cuda_mem_check(dev, m);
+	rc = cuda_mem_check(dev, m, 0, m->len);
 	if (!rc)
 		rc = cuda_enter(sp, &e);
 	if (rc)
@@ -108,7 +108,7 @@ int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on
 	cu_result r;
 	int rc;
 
-	rc = cuda_mem_check(dev, m);
+	rc = cuda_mem_check(dev, m, 0, m->len);
 	if (!rc)
 		rc = cuda_enter(sp, &e);
 	if (rc)

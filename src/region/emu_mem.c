@@ -263,7 +263,7 @@ void emu_mem_release(struct strait_device *dev, struct mem *m)
 	alloc_unref(m->priv);
 }
 
-int emu_mem_check(struct strait_device *dev, const struct mem *m)
+int emu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
 {
 	if (emu_gone(emu_engine(dev)))
 		return -ENODEV;
@@ -278,7 +278,7 @@ int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off,
 
 	if (a->fd < 0)
 		return -EOPNOTSUPP;
-	rc = emu_mem_check(dev, m);
+	rc = emu_mem_check(dev, m, 0, m->len);
 	if (rc)
 		return rc;
 	if (!len || !range_inside(off, len, m->len) || (at | len) % DMABUF_PAGE)
@@ -290,7 +290,7 @@ int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off,
 
 int emu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 {
-	int rc = emu_mem_check(dev, m);
+	int rc = emu_mem_check(dev, m, 0, m->len);
 
 	if (rc)
 		return rc;
@@ -301,7 +301,7 @@ int emu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 int emu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
 {
 	struct emu_alloc *a = m->priv;
-	int rc = emu_mem_check(dev, m);
+	int rc = emu_mem_check(dev, m, 0, m->len);
 
 	/* Copies are coherent with peers either way; what was asked for is kept for who looks. */
 	if (!rc)

@@ -96,8 +96,11 @@ struct provider_ops {
 	int (*ptr_device)(struct provider *p, uint64_t addr, struct strait_device **ret);
 	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
 	void (*mem_release)(struct strait_device *dev, struct mem *m);
-	/* mem_check: 0 while @m's allocation is the one it was; -ESTALE after a free, -ENODEV after removal. */
-	int (*mem_check)(struct strait_device *dev, const struct mem *m);
+	/*
+	 * mem_check: 0 while the allocation behind [off, off + len) of @m is the one it was; -ESTALE after a free, -ENODEV
+	 * after removal. Where @m was put together of several allocations, those outside of the range are not looked at.
+	 */
+	int (*mem_check)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
 	int (*mem_dmabuf)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
 	int (*mem_map)(struct strait_device *dev, const struct mem *m, void **cpu);
 	/*

@@ -38,7 +38,7 @@ static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len,
 }
 
 /* A provider that cannot tell has no reason to say the memory is gone, unless the device is. */
-static int no_mem_check(struct strait_device *dev, const struct mem *m)
+static int no_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
 {
 	return atomic_load_explicit(&dev->removed, memory_order_acquire) ? -ENODEV : 0;
 }

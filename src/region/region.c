@@ -60,7 +60,7 @@ static int region_publish(struct strait_region *r)
 	r->indexed = true;
 	pthread_rwlock_unlock(&set->lock);
 
-	rc = r->dev->ops->mem_check(r->dev, &r->mem);
+	rc = r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len);
 	return rc == -ESTALE ? -EFAULT : rc;
 }
 
@@ -225,7 +225,7 @@ void region_put(struct strait_region *r)
 /* Why a region whose memory may be gone is refused: a free shows as such even after its revocation. */
 static int why_gone(struct strait_region *r)
 {
-	return r->dev->ops->mem_check(r->dev, &r->mem) == -ESTALE ? -ESTALE : -ENODEV;
+	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len) == -ESTALE ? -ESTALE : -ENODEV;
 }
 
 int region_use(struct strait_region *r, uint64_t off, uint64_t len)
@@ -246,7 +246,7 @@ int region_use(struct strait_region *r, uint64_t off, uint64_t len)
 	 * Asked after in_use counts: memory that is freed later waits for us, memory that was freed
 	 * before shows here.
 	 */
-	rc = r->dev->ops->mem_check(r->dev, &r->mem);
+	rc = r->dev->ops->mem_check(r->dev, &r->mem, off, len);
 	if (rc)
 		region_unuse(r);
 	return rc;
@@ -337,7 +337,7 @@ int region_check(struct strait_region *r)
 {
 	if (atomic_load_explicit(&r->revoked, memory_order_acquire))
 		return why_gone(r);
-	return r->dev->ops->mem_check(r->dev, &r->mem);
+	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len);
 }
 
 int region_on_revoke(struct strait_region *r, strait_revoke_fn *fn, void *arg)

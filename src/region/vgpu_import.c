@@ -136,7 +136,7 @@ void vgpu_mem_release(struct strait_device *dev, struct mem *m)
 	vgpu_alloc_unref(a);
 }
 
-int vgpu_mem_check(struct strait_device *dev, const struct mem *m)
+int vgpu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	const struct vgpu_alloc *a = m->priv;
@@ -166,7 +166,7 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 
 	if (!(m->caps & STRAIT_REGION_DMABUF))
 		return -EOPNOTSUPP;
-	rc = vgpu_mem_check(dev, m);
+	rc = vgpu_mem_check(dev, m, 0, m->len);
 	if (rc)
 		return rc;
 	if (!len || !range_inside(off, len, m->len) || (req.address | len) % DMABUF_PAGE)
@@ -181,5 +181,5 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 /* Copies are the CPU's, which are never otherwise. */
 int vgpu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
 {
-	return vgpu_mem_check(dev, m);
+	return vgpu_mem_check(dev, m, 0, m->len);
 }

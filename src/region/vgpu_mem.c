@@ -205,7 +205,7 @@ void vgpu_mem_free(struct strait_device *dev, struct mem *m)
 
 int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 {
-	int rc = vgpu_mem_check(dev, m);
+	int rc = vgpu_mem_check(dev, m, 0, m->len);
 
 	if (rc)
 		return rc;
@@ -218,7 +218,7 @@ int vgpu_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off
 {
 	const struct vgpu_alloc *a = m->priv;
 	uint64_t at = m->addr - a->node.start + off;
-	int rc = vgpu_mem_check(dev, m);
+	int rc = vgpu_mem_check(dev, m, 0, m->len);
 
 	if (rc)
 		return rc;

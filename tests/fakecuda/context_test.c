@@ -176,6 +176,7 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 {
 	enum { N = 5 };
 	cu_mem_handle handle[N];
+	struct strait_endpoint *ep;
 	struct strait_context *ctx;
 	struct strait_region *r;
 	cu_context mine;
@@ -198,6 +199,15 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 	/* And comes back as another. */
 	CU(cuMemMap(ptr + MIB(4), MIB(2), 0, handle[2], 0));
 	ASSERT_EQ(strait_region_check(r), -ESTALE);
+	/* A transfer fails where it touches that one, and only there. */
+	ep = file_new(ctx, make_file("mapped", MIB(2), 1), O_RDONLY, 0);
+	for (unsigned int i = 0; i < N; i++) {
+		ASSERT_EQ(strait_read(ep, 0, r, i * MIB(2), MIB(2)), i == 2 ? -ESTALE : (int64_t)MIB(2));
+		if (i + 1 < N)
+			ASSERT_EQ(strait_read(ep, 0, r, i * MIB(2) + MIB(1), MIB(2)),
+				  i == 1 || i == 2 ? -ESTALE : (int64_t)MIB(2));
+	}
+	strait_endpoint_close(ep);
 	strait_region_close(r);
 	CU(cuMemUnmap(ptr, N * MIB(2)));
 	for (int i = 0; i < N; i++)

@@ -132,7 +132,7 @@ static void calls(void)
 	void *p;
 
 	for (int i = 0; i < 100000; i++)
-		must(ops->mem_check(dev, &m), "mem_check");
+		must(ops->mem_check(dev, &m, 0, m.len), "mem_check");
 	cost("mem_check", 100000, t);
 	t = os_now_ns();
 	for (int i = 0; i < 100000; i++)
