@@ -181,6 +181,8 @@ struct strait_ioc_check {
  *
  * Direct I/O, always: past the page cache, whose dirty pages are written first. Holes of the file and
  * blocks that were never written are zeroed by the CPU, as there is nothing on the drive to read.
+ * Where the file ends before the range does, memory past @done is not left alone: the drive writes the
+ * whole last block, and some file systems zero what follows. Ask for no more than the file has.
  * A call that has started cannot be interrupted: the drive has the addresses.
  */
 struct strait_ioc_io {

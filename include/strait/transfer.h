@@ -46,11 +46,14 @@ struct strait_transfer {
  * @reserved: 0
  * @route_bytes: bytes by route; the sum can exceed @bytes after a failure
  *
- * A read leaves the region untouched past @bytes when the failure was the file's and the region is
- * device memory: bytes are copied to the device only when all before them have been read. On the host
- * route, and for a device error, pieces in flight may have landed past it. A write that is buffered
- * or extends the file puts nothing past @bytes into the file; direct overwrites in place may have
- * been in flight.
+ * A read that ends with @status 0 leaves the region untouched past @bytes, on every route and whatever
+ * was asked for, also within the last block of the file. Only where the file is shortened while it is read,
+ * bytes up to the length it had when the transfer began may have been written. A read that fails leaves the
+ * region untouched past @bytes when the failure was the file's and the region is device memory: bytes
+ * are copied to the device only when all before them have been read. On the host and p2p routes, and for a
+ * device error, pieces in flight may have landed past it, but none past the end of the file. A write
+ * that is buffered or extends the file puts nothing past @bytes into the file; direct overwrites in
+ * place may have been in flight.
  */
 struct strait_result {
 	uint64_t user_data;
@@ -70,7 +73,8 @@ struct strait_result {
  * @offset: first byte in the region
  * @len: bytes
  *
- * When it returns, the bytes are in device memory and visible to work started afterwards.
+ * When it returns, the bytes are in device memory and visible to work started afterwards. Past the end
+ * of the file the region keeps what it held.
  *
  * Return: bytes read, fewer than @len only at the end of the file; a negative errno as
  * strait_transfer_run() has them.

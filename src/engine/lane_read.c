@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "engine/host_direct.h"
 #include "os/os.h"
 
 #define PAGE 4096u
@@ -43,6 +44,17 @@ static void read_buffered(struct lane *l, struct window *w, uint64_t done)
 	w->got = done;
 }
 
+/* On the host route: what lies behind the part of a window that was read into the caller's memory directly. */
+static uint64_t read_host_rest(struct lane *l, struct window *w, uint64_t done)
+{
+	struct strait_endpoint *ep = l->job->ep;
+	ssize_t n = host_direct_rest(ep, (char *)lane_buffer(l, w) + done, w->off + done, w->len - done);
+
+	if (n < 0 && !ep->facts.can_buffered)
+		w->err = (int)n;
+	return n > 0 ? (uint64_t)n : 0;
+}
+
 /* What a direct read of the rounded window gave, in terms of the window. */
 static void finish_direct(struct lane *l, struct window *w, ssize_t n)
 {
@@ -60,6 +72,8 @@ static void finish_direct(struct lane *l, struct window *w, ssize_t n)
 		return;
 	}
 	done = (uint64_t)n > w->skip ? min_u64((uint64_t)n - w->skip, w->len) : 0;
+	if (job->host && done < w->len && (!job->ep->facts.can_buffered || job->ep->facts.force_direct))
+		done += read_host_rest(l, w, done);
 	stat_add(&job->ctx->stats.direct_bytes, done);
 	w->got = done;
 	if (done < w->len && job->ep->facts.can_buffered)
@@ -367,24 +381,24 @@ static bool prepare_direct(struct lane *l, struct window *w)
 	struct job *job = l->job;
 	uint32_t align = job->ep->facts.dio_align;
 
-	w->io_off = align_down(w->off, align);
-	w->io_len = align_up(w->off + w->len, align) - w->io_off;
 	if (job->host) {
 		/* Straight into the caller's memory: no room to round outwards. */
-		if (w->io_off != w->off || w->io_len != w->len ||
-		    (uintptr_t)lane_buffer(l, w) % job->ep->facts.dio_mem_align)
-			return false;
-	} else {
-		w->skip = w->off - w->io_off;
+		bool aligned = host_direct_aligned(job->ep, lane_buffer(l, w), w->off);
+
+		w->io_off = w->off;
+		w->io_len = aligned ? host_direct_part(job->ep, w->off, w->len) : 0;
+		return aligned || !job->ep->facts.can_buffered;
 	}
-	w->direct = true;
+	w->io_off = align_down(w->off, align);
+	w->io_len = align_up(w->off + w->len, align) - w->io_off;
+	w->skip = w->off - w->io_off;
 	return true;
 }
 
 static void start_direct(struct lane *l, struct window *w)
 {
 	struct strait_endpoint *ep = l->job->ep;
-	struct os_ring *ring = lane_ring(l);
+	struct os_ring *ring = w->io_len ? lane_ring(l) : NULL;
 
 	if (ring && !os_ring_read(ring, ep->ops->fd(ep, WAY_DIRECT), lane_buffer(l, w), w->io_len, w->io_off, w)) {
 		if (os_ring_submit(ring) == 1) {
@@ -395,7 +409,7 @@ static void start_direct(struct lane *l, struct window *w)
 	}
 	/* No io_uring: threads keep the drive busy. */
 	job_want_helper(l->job);
-	finish_direct(l, w, read_direct(l, w));
+	finish_direct(l, w, w->io_len ? read_direct(l, w) : 0);
 	window_ready(l, w);
 }
 

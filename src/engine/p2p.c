@@ -238,8 +238,14 @@ bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 	*start = align_up(t->endpoint_offset, align);
 	*end = t->endpoint_offset + t->length;
 	/* A drive reads whole blocks, and past the end of the file memory stays as it is. */
-	if (t->op == STRAIT_READ && !ep->ops->length(ep, &len))
-		*end = min_u64(*end, len);
+	if (t->op == STRAIT_READ) {
+		int rc = ep->ops->length(ep, &len);
+
+		if (rc && !ep->facts.can_move)
+			return false;
+		if (!rc)
+			*end = min_u64(*end, len);
+	}
 	*end = align_down(*end, align);
 	if (*start >= *end)
 		return false;

@@ -3,6 +3,7 @@
 #include "engine/transfer.h"
 
 #include "base/util.h"
+#include "engine/host_direct.h"
 
 static ssize_t read_full(struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len, uint64_t done)
 {
@@ -105,18 +106,22 @@ static void finish(struct strait_result *r, int route, uint64_t bytes, int statu
 
 static ssize_t read_host(struct strait_context *ctx, struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len)
 {
-	const struct endpoint_facts *facts = &ep->facts;
+	uint64_t part, done = 0;
 	ssize_t n = 0;
 
-	if (facts->force_direct && !(off % facts->dio_align) && !(len % facts->dio_align) &&
-	    !((uintptr_t)buf % facts->dio_mem_align)) {
-		n = ep->ops->read(ep, WAY_DIRECT, buf, len, off);
+	if (ep->facts.force_direct && host_direct_aligned(ep, buf, off)) {
+		part = host_direct_part(ep, off, len);
+		n = part ? ep->ops->read(ep, WAY_DIRECT, buf, part, off) : 0;
 		if (n < 0 && n != -EINVAL)
 			return n;
-		n = n < 0 ? 0 : n;
-		stat_add(&ctx->stats.direct_bytes, (uint64_t)n);
+		done = n < 0 ? 0 : (uint64_t)n;
+		if (n >= 0 && done < len) {
+			n = host_direct_rest(ep, (char *)buf + done, off + done, len - done);
+			done += n < 0 ? 0 : (uint64_t)n;
+		}
+		stat_add(&ctx->stats.direct_bytes, done);
 	}
-	return read_full(ep, buf, off, len, (uint64_t)n);
+	return read_full(ep, buf, off, len, done);
 }
 
 static int run_host(struct strait_context *ctx, const struct strait_transfer *t, struct strait_result *r)

@@ -100,6 +100,13 @@ TEST_VARIANTS_TIMEOUT(files_are_read_as_they_are, struct place, systems, 120)
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, MIB(1), NULL), KIB(64) + 1000);
 	ASSERT_MEMEQ(m.p, want, KIB(64) + 1000);
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, KIB(128), 0, 4096, NULL), 0);
+	/* Past the end of the file memory may be written, but none past what was asked for. */
+	fill(m.p, MIB(1), 3);
+	fill(want, MIB(1), 3);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, KIB(64), 0, KIB(512), NULL), 1000);
+	file_pattern(want, KIB(64), 1000, SEED);
+	ASSERT_MEMEQ(m.p, want, 1000);
+	ASSERT_MEMEQ(m.p + KIB(512), want + KIB(512), KIB(512));
 	/* A hole, and space that is only reserved. */
 	ASSERT_EQ(ftruncate(file, MIB(1)), 0);
 	ASSERT_EQ(fallocate(file, 0, KIB(256), KIB(64)), 0);
