@@ -287,13 +287,36 @@ static void tell(const struct slot *s, const struct strait_result *r, uint64_t n
 	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes, s->at);
 }
 
+/* Takes what has ended; @ev may be NULL. How many, or a negative errno. */
+static int collect(struct batch *b, unsigned int min, unsigned int max, int64_t ns, CUfileIOEvents_t *ev)
+{
+	struct strait_result results[MAX_ENTRIES];
+	bool wanted = cf_stats_wanted() || cf_tally_wanted();
+	unsigned int slot[MAX_ENTRIES];
+	uint64_t now;
+	int n;
+
+	n = strait_queue_wait(b->queue, min, max, ns, results);
+	if (n < 0)
+		return n;
+	now = cf_now_ns();
+	pthread_mutex_lock(&b->lock);
+	for (int i = 0; i < n; i++) {
+		slot[i] = (unsigned int)results[i].user_data;
+		if (ev)
+			deliver(&b->slots[slot[i]], &results[i], &ev[i]);
+		if (wanted)
+			tell(&b->slots[slot[i]], &results[i], now);
+	}
+	release(b, slot, (unsigned int)n);
+	pthread_mutex_unlock(&b->lock);
+	return n;
+}
+
 static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfileIOEvents_t *ev,
 		      const struct timespec *timeout)
 {
-	struct strait_result results[MAX_ENTRIES];
-	unsigned int slot[MAX_ENTRIES], max;
-	bool wanted = cf_stats_wanted() || cf_tally_wanted();
-	uint64_t now;
+	unsigned int max;
 	int64_t ns;
 	int n;
 
@@ -305,19 +328,9 @@ static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfil
 	*nr = 0;
 	if (!max)
 		return CU_FILE_SUCCESS;
-	n = strait_queue_wait(b->queue, min, max, ns, results);
+	n = collect(b, min, max, ns, ev);
 	if (n < 0)
 		return CU_FILE_INTERNAL_BATCH_GETSTATUS_ERROR;
-	now = cf_now_ns();
-	pthread_mutex_lock(&b->lock);
-	for (int i = 0; i < n; i++) {
-		slot[i] = (unsigned int)results[i].user_data;
-		deliver(&b->slots[slot[i]], &results[i], &ev[i]);
-		if (wanted)
-			tell(&b->slots[slot[i]], &results[i], now);
-	}
-	release(b, slot, (unsigned int)n);
-	pthread_mutex_unlock(&b->lock);
 	*nr = (unsigned int)n;
 	return CU_FILE_SUCCESS;
 }
@@ -335,7 +348,10 @@ CF_API CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned 
 	return cf_error(code);
 }
 
-/* Every transfer still delivers its event. */
+/*
+ * Stops what can be stopped and waits for the rest: no event of what was submitted comes any more, and every slot is
+ * free for the next submission.
+ */
 CF_API CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 {
 	struct batch *b = batch_get(batch);
@@ -348,6 +364,8 @@ CF_API CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 		if (b->slots[i].file)
 			strait_queue_cancel(b->queue, i);
 	pthread_mutex_unlock(&b->lock);
+	while (collect(b, b->n, b->n, STRAIT_FOREVER, NULL) > 0)
+		;
 	batch_put(b);
 	return CF_OK;
 }
