@@ -325,6 +325,8 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 	n->at[1] = t.region_offset;
 	n->at[2] = t.length;
 	rc = enqueue(ctx, n, native, registered, &t);
+	if (rc == -EBADF) /* the file is not open for that */
+		return CU_FILE_INVALID_FILE_OPEN_FLAG;
 	return rc == -EOPNOTSUPP ? CU_FILE_ASYNC_NOT_SUPPORTED : cf_code(rc);
 }
 

@@ -61,7 +61,7 @@ TEST_VARIANTS(stream_arguments, struct memory, memories)
 	ERR(cuFileReadAsync(h.fh, b.p, &c.size, &c.file_off, &c.buf_off, NULL, s), CU_FILE_INVALID_VALUE);
 	ERR(cuFileWriteAsync(NULL, b.p, &c.size, &c.file_off, &c.buf_off, &c.done, s), CU_FILE_INVALID_VALUE);
 	ERR(cuFileReadAsync(&b, b.p, &c.size, &c.file_off, &c.buf_off, &c.done, s), CU_FILE_HANDLE_NOT_REGISTERED);
-	ASSERT_NE((int)cuFileWriteAsync(h.fh, b.p, &c.size, &c.file_off, &c.buf_off, &c.done, s).err, CU_FILE_SUCCESS);
+	ERR(cuFileWriteAsync(h.fh, b.p, &c.size, &c.file_off, &c.buf_off, &c.done, s), CU_FILE_INVALID_FILE_OPEN_FLAG);
 	ERR(cuFileStreamRegister(s, 0x10), CU_FILE_INVALID_VALUE);
 	ERR(cuFileStreamRegister(s, 0xffffffff), CU_FILE_INVALID_VALUE);
 	for (unsigned int flags = 0; flags < 16; flags++) {
