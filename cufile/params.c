@@ -249,15 +249,18 @@ CF_API CUfileError_t cuFileGetParameterBool(CUFileBoolConfigParameter_t p, bool 
 
 CF_API CUfileError_t cuFileGetParameterString(CUFileStringConfigParameter_t p, char *text, int len)
 {
+	bool readable;
 	int n;
 
-	if ((unsigned int)p >= STRINGS || p == CUFILE_PARAM_ENV_LOGFILE_PATH || !text || len <= 0)
+	if ((unsigned int)p >= STRINGS || !text || len <= 0)
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
 	pthread_mutex_lock(&lock);
+	/* A path that neither the program nor the environment has set is not readable. */
+	readable = p != CUFILE_PARAM_ENV_LOGFILE_PATH || params.text[p][0];
 	n = snprintf(text, (size_t)len, "%s", params.text[p]);
 	pthread_mutex_unlock(&lock);
-	return n < len ? CF_OK : cf_error(CU_FILE_INVALID_VALUE);
+	return readable && n < len ? CF_OK : cf_error(CU_FILE_INVALID_VALUE);
 }
 
 static int settable(bool sane)
@@ -290,8 +293,8 @@ CF_API CUfileError_t cuFileSetParameterBool(CUFileBoolConfigParameter_t p, bool 
 
 CF_API CUfileError_t cuFileSetParameterString(CUFileStringConfigParameter_t p, const char *text)
 {
-	int code = settable((unsigned int)p < STRINGS && text && strlen(text) < PATH_MAX &&
-			    (p != CUFILE_PARAM_LOGGING_LEVEL || cf_level_parse(text) >= 0));
+	/* A level that does not exist is taken, and logs as the default does. */
+	int code = settable((unsigned int)p < STRINGS && text && text[0] && strlen(text) < PATH_MAX);
 
 	if (!code)
 		string_set(p, text, true);

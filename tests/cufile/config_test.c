@@ -130,6 +130,21 @@ TEST(without_effect)
 	ASSERT_EQ(log_count("CUFILE_ENV_PATH_JSON"), 0);
 }
 
+TEST(strings_of_the_environment)
+{
+	char text[32];
+
+	setenv("CUFILE_LOGFILE_PATH", "/tmp/b.log", 1);
+	setenv("CUFILE_LOGGING_LEVEL", "INFO", 1);
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, sizeof(text)));
+	ASSERT_STREQ(text, "/tmp/b.log");
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, sizeof(text)));
+	ASSERT_STREQ(text, "INFO");
+	ASSERT_CU(cuFileSetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, "/tmp/c.log"));
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, sizeof(text)));
+	ASSERT_STREQ(text, "/tmp/c.log");
+}
+
 TEST(values)
 {
 	size_t min, max, size[4], count[4];
@@ -146,7 +161,14 @@ TEST(values)
 	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, sizeof(text)));
 	ASSERT_STREQ(text, "TRACE");
 	ASSERT_CU_ERR(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, 3), CU_FILE_INVALID_VALUE);
-	ASSERT_CU_ERR(cuFileSetParameterString(CUFILE_PARAM_LOGGING_LEVEL, "LOUD"), CU_FILE_INVALID_VALUE);
+	ASSERT_CU(cuFileSetParameterString(CUFILE_PARAM_LOGGING_LEVEL, "LOUD"));
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_LOGGING_LEVEL, text, sizeof(text)));
+	ASSERT_STREQ(text, "LOUD");
+	for (int i = CUFILE_PARAM_LOGGING_LEVEL; i <= CUFILE_PARAM_LOG_DIR; i++)
+		ASSERT_CU_ERR(cuFileSetParameterString((CUFileStringConfigParameter_t)i, ""), CU_FILE_INVALID_VALUE);
+	ASSERT_CU(cuFileSetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, "/tmp/a.log"));
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, sizeof(text)));
+	ASSERT_STREQ(text, "/tmp/a.log");
 	ASSERT_CU_ERR(cuFileGetParameterSizeT((CUFileSizeTConfigParameter_t)12, &min), CU_FILE_INVALID_VALUE);
 	ASSERT_CU(cuFileGetParameterPosixPoolSlabArray(size, count, 4));
 	ASSERT_EQ(size[2], 16384);
