@@ -41,7 +41,7 @@ class _RegionInfo(_c.Structure):
 class _Result(_c.Structure):
     _fields_ = [("user_data", _c.c_uint64), ("bytes", _c.c_uint64), ("status", _c.c_int32),
                 ("device_status", _c.c_int32), ("routes", _c.c_uint32), ("reserved", _c.c_uint32),
-                ("route_bytes", _c.c_uint64 * 4)]
+                ("route_bytes", _c.c_uint64 * 8), ("reserved_end", _c.c_uint64 * 2)]
 
 
 # DLPack's structs, version 0: what every consumer takes.

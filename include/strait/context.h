@@ -39,6 +39,8 @@ struct strait_context_opts {
 	void *log_arg;
 };
 
+#define STRAIT_CONTEXT_OPTS_SIZE_V1 64
+
 /**
  * strait_context_open() - Open a context: the devices of this machine and what moves data to them
  * @opts: how, or NULL for the defaults

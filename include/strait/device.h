@@ -47,6 +47,8 @@ struct strait_device_info {
 	uint64_t mem_free;
 };
 
+#define STRAIT_DEVICE_INFO_SIZE_V1 200
+
 /**
  * struct strait_provider_info - A kind of device, present or not
  * @size: sizeof(struct strait_provider_info), set by the caller
@@ -62,6 +64,8 @@ struct strait_provider_info {
 	int32_t status;
 	char why[256];
 };
+
+#define STRAIT_PROVIDER_INFO_SIZE_V1 288
 
 /**
  * strait_device_count() - How many devices the context has

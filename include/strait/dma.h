@@ -41,6 +41,8 @@ struct strait_dma_opts {
 	uint64_t timeout_ns;
 };
 
+#define STRAIT_DMA_OPTS_SIZE_V1 48
+
 /**
  * struct strait_dma_info - What is known about a DMA engine
  * @size: sizeof(struct strait_dma_info), set by the caller
@@ -55,6 +57,7 @@ struct strait_dma_opts {
  * @chunk_bytes: of one descriptor at most
  * @channels: of each direction
  * @revokes: 1 if it cannot reach memory that was given back
+ * @reserved: 0
  * @starts: times it was started
  * @errors: of those that failed
  * @stops: of those it was stopped by force
@@ -72,6 +75,7 @@ struct strait_dma_info {
 	uint32_t align;
 	uint32_t channels;
 	uint32_t revokes;
+	uint32_t reserved;
 	uint64_t card_bytes;
 	uint64_t chunk_bytes;
 	uint64_t starts;
@@ -80,6 +84,8 @@ struct strait_dma_info {
 	uint64_t bytes_to_card;
 	uint64_t bytes_from_card;
 };
+
+#define STRAIT_DMA_INFO_SIZE_V1 136
 
 /**
  * strait_dma_open() - Take a DMA engine
@@ -156,6 +162,8 @@ struct strait_dma_mmio {
 	uint64_t length;
 	void *priv;
 };
+
+#define STRAIT_DMA_MMIO_SIZE_V1 32
 
 /**
  * strait_dma_mmio_map() - Let a device reach registers of a card

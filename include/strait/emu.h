@@ -25,6 +25,8 @@ struct strait_emu_model {
 	uint64_t latency_ns;
 };
 
+#define STRAIT_EMU_MODEL_SIZE_V1 24
+
 /**
  * strait_emu_set_model() - Make the emulated device as slow as a real one
  * @dev: an emulated device

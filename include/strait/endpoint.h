@@ -42,6 +42,8 @@ struct strait_file_info {
 	char direct_why[128];
 };
 
+#define STRAIT_FILE_INFO_SIZE_V1 176
+
 /**
  * strait_file_open() - Open a file as an endpoint
  * @ctx: the context

@@ -56,6 +56,8 @@ struct strait_nvme_opts {
 	uint64_t queue_offset;
 };
 
+#define STRAIT_NVME_OPTS_SIZE_V1 56
+
 /* What a controller offers. */
 #define STRAIT_NVME_HAS_SGL (1u << 0)
 #define STRAIT_NVME_HAS_SHADOW (1u << 1) /* shadow doorbells are in use */
@@ -85,6 +87,7 @@ struct strait_nvme_opts {
  * @namespaces: that are active
  * @has: STRAIT_NVME_HAS_*
  * @node: NUMA, -1 if unknown
+ * @reserved: 0
  * @commands: completed since it was opened, by endpoints and queues
  * @failed: of those with an error
  * @timeouts: commands that took too long
@@ -112,6 +115,7 @@ struct strait_nvme_info {
 	uint32_t namespaces;
 	uint32_t has;
 	int32_t node;
+	uint32_t reserved;
 	uint64_t commands;
 	uint64_t failed;
 	uint64_t timeouts;
@@ -120,6 +124,8 @@ struct strait_nvme_info {
 	uint64_t events;
 	uint64_t lost_interrupts;
 };
+
+#define STRAIT_NVME_INFO_SIZE_V1 224
 
 /**
  * struct strait_nvme_namespace - What is known about a namespace
@@ -144,6 +150,8 @@ struct strait_nvme_namespace {
 	uint64_t utilization;
 	char why[128];
 };
+
+#define STRAIT_NVME_NAMESPACE_SIZE_V1 176
 
 /* Flags of a command. */
 #define STRAIT_NVME_RAW_DATA (1u << 0) /* @prp is put into the command as it is; @map is not looked at */
@@ -203,13 +211,17 @@ struct strait_nvme_result {
  * @type: 0 error, 1 health, 2 notice, as the specification has it
  * @info: what of that type
  * @log_page: where more is to be read
+ * @reserved: 0
  */
 struct strait_nvme_event {
 	size_t size;
 	uint32_t type;
 	uint32_t info;
 	uint32_t log_page;
+	uint32_t reserved;
 };
+
+#define STRAIT_NVME_EVENT_SIZE_V1 24
 
 /**
  * struct strait_nvme_queue_opts - How a queue pair is made
@@ -226,6 +238,8 @@ struct strait_nvme_queue_opts {
 	struct strait_region *region;
 	uint64_t offset;
 };
+
+#define STRAIT_NVME_QUEUE_OPTS_SIZE_V1 32
 
 /* Flags of a namespace as an endpoint. */
 #define STRAIT_NVME_READ_ONLY (1u << 0)
@@ -252,6 +266,8 @@ struct strait_nvme_endpoint_info {
 	uint64_t direct_bytes;
 	uint64_t bounced_bytes;
 };
+
+#define STRAIT_NVME_ENDPOINT_INFO_SIZE_V1 56
 
 /**
  * strait_nvme_open() - Take a controller: reset it, enable it, find its namespaces

@@ -29,6 +29,8 @@ struct strait_pci_info {
 	int32_t iommu_group;
 };
 
+#define STRAIT_PCI_INFO_SIZE_V1 96
+
 /**
  * strait_pci_bind() - Take a PCI device from its driver, to drive it from user space
  * @pci: "0000:17:00.0", or "17:00.0"

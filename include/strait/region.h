@@ -37,6 +37,8 @@ struct strait_region_info {
 	uint64_t identity;
 };
 
+#define STRAIT_REGION_INFO_SIZE_V1 48
+
 /* Called once, from any thread. Must not call into the library, except strait_region_info(). */
 typedef void strait_revoke_fn(void *arg, struct strait_region *region);
 

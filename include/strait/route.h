@@ -29,15 +29,17 @@ struct strait_route_verdict {
  * @route: the route most bytes would take, -1 if there is none
  * @mask: all routes that would carry bytes: windows of one file can travel differently
  * @cached_bytes: how many bytes of the range were in the page cache when asked
- * @verdict: one for each route
+ * @verdict: one for each route, indexed by enum strait_route
  */
 struct strait_route_report {
 	size_t size;
 	int32_t route;
 	uint32_t mask;
 	uint64_t cached_bytes;
-	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+	struct strait_route_verdict verdict[STRAIT_ROUTES_MAX];
 };
+
+#define STRAIT_ROUTE_REPORT_SIZE_V1 3288
 
 /**
  * strait_route_name() - The name of a route

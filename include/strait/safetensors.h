@@ -43,6 +43,8 @@ struct strait_tensor_info {
 	uint64_t region_offset;
 };
 
+#define STRAIT_TENSOR_INFO_SIZE_V1 128
+
 /**
  * strait_safetensors_open() - Read and check the header of a safetensors file
  * @ctx: the context of @ep

@@ -13,11 +13,13 @@ extern "C" {
  * @read_bytes: bytes brought to regions
  * @write_bytes: bytes brought to endpoints
  * @transfers: transfers that used the route; one that mixes routes counts on each
+ * @reserved: 0
  */
 struct strait_route_stats {
 	uint64_t read_bytes;
 	uint64_t write_bytes;
 	uint64_t transfers;
+	uint64_t reserved;
 };
 
 /**
@@ -53,8 +55,10 @@ struct strait_stats {
 	uint64_t kept_bytes;
 	uint64_t pool_bytes;
 	uint64_t pool_waits;
-	struct strait_route_stats route[STRAIT_ROUTE_COUNT];
+	struct strait_route_stats route[STRAIT_ROUTES_MAX];
 };
+
+#define STRAIT_STATS_SIZE_V1 368
 
 /**
  * strait_stats_get() - Read the counters

@@ -54,6 +54,8 @@ struct strait_stream_transfer {
 	uint32_t reserved;
 };
 
+#define STRAIT_STREAM_TRANSFER_SIZE_V1 96
+
 /**
  * strait_stream_open() - Make a stream: work on it runs in order
  * @dev: the device

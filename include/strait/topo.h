@@ -64,6 +64,8 @@ struct strait_topo_node {
 	uint64_t bar_bytes;
 };
 
+#define STRAIT_TOPO_NODE_SIZE_V1 160
+
 /**
  * struct strait_topo_kernel - What this kernel and machine offer
  * @size: sizeof(struct strait_topo_kernel), set by the caller
@@ -98,6 +100,8 @@ struct strait_topo_kernel {
 	char module_version[24];
 	char module_features[64];
 };
+
+#define STRAIT_TOPO_KERNEL_SIZE_V1 232
 
 /**
  * strait_topo_open() - Read the PCI tree of this machine

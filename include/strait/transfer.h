@@ -21,6 +21,7 @@ extern "C" {
  * @flags: 0
  * @reserved: 0
  * @user_data: comes back in the result
+ * @reserved_end: 0
  */
 struct strait_transfer {
 	uint32_t op;
@@ -33,6 +34,7 @@ struct strait_transfer {
 	uint32_t flags;
 	uint32_t reserved;
 	uint64_t user_data;
+	uint64_t reserved_end[2];
 };
 
 /**
@@ -44,7 +46,8 @@ struct strait_transfer {
  * @device_status: the device's own error code (a CUresult, an NVMe status), 0 if it gave none
  * @routes: mask of the routes that carried bytes
  * @reserved: 0
- * @route_bytes: bytes by route; the sum can exceed @bytes after a failure
+ * @route_bytes: bytes by route, indexed by enum strait_route; the sum can exceed @bytes after a failure
+ * @reserved_end: 0
  *
  * A read that ends with @status 0 leaves the region untouched past @bytes, on every route and whatever
  * was asked for, also within the last block of the file. Only where the file is shortened while it is read,
@@ -62,7 +65,8 @@ struct strait_result {
 	int32_t device_status;
 	uint32_t routes;
 	uint32_t reserved;
-	uint64_t route_bytes[STRAIT_ROUTE_COUNT];
+	uint64_t route_bytes[STRAIT_ROUTES_MAX];
+	uint64_t reserved_end[2];
 };
 
 /**
@@ -125,6 +129,8 @@ struct strait_queue_opts {
 	uint32_t entries;
 	uint32_t flags;
 };
+
+#define STRAIT_QUEUE_OPTS_SIZE_V1 16
 
 /**
  * strait_queue_open() - Make a queue for many transfers at once

@@ -9,8 +9,12 @@
  *    sets errno, exits, aborts, prints or installs a signal handler.
  *  - Outputs come last and are written only on success, unless the call says otherwise.
  *  - Option and information structs start with `size`, set by the caller to sizeof of the struct it
- *    was compiled with. A larger struct is accepted when the part this library does not know is
- *    zero, and refused with -E2BIG otherwise; a smaller one is filled or read as far as it goes.
+ *    was compiled with. They grow at their end only. Options longer than this library knows are
+ *    accepted when the part it does not know is zero, and refused with -E2BIG otherwise; the unknown
+ *    part of an information struct is filled with zeros. A shorter struct is read or filled as far as
+ *    it goes, down to the first size that was published (STRAIT_..._SIZE_V1): less than that is -EINVAL.
+ *  - Structs without `size` never change. Their reserved members are 0: the library refuses requests in
+ *    which they are not, and writes zeros to them in results.
  *  - Destructors take NULL.
  *  - Every call may be made from any thread. A handle must not be used while another thread closes it.
  *  - In a child made by fork() every call on an inherited handle fails with -EOWNERDEAD and
@@ -45,8 +49,11 @@ enum strait_route {
 	STRAIT_ROUTE_PAGECACHE = 1, /* the device's copy engine, straight out of the page cache */
 	STRAIT_ROUTE_STAGED = 2,    /* through a pinned ring, reading and copying overlapped */
 	STRAIT_ROUTE_HOST = 3,	    /* the region is host memory: plain file I/O */
-	STRAIT_ROUTE_COUNT = 4,
+	STRAIT_ROUTE_COUNT = 4,	    /* routes this header names; grows with them */
 };
+
+/* Entries of every array that is indexed by enum strait_route; those of routes the library does not have are 0. */
+#define STRAIT_ROUTES_MAX 8
 
 #define STRAIT_ROUTE_MASK(route) (1u << (route))
 #define STRAIT_ROUTE_ANY 0u

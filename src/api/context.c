@@ -71,5 +71,5 @@ STRAIT_API int strait_stats_get(struct strait_context *ctx, struct strait_stats 
 	} else {
 		stats_read_process(&s);
 	}
-	return struct_out(stats, &s, sizeof(s), sizeof(s));
+	return struct_out(stats, &s, sizeof(s), STRAIT_STATS_SIZE_V1);
 }

@@ -52,7 +52,7 @@ STRAIT_API int strait_device_info(struct strait_device *dev, struct strait_devic
 	rc = dev->ops->info(dev, &i);
 	if (rc)
 		return rc;
-	return struct_out(info, &i, sizeof(i), sizeof(i));
+	return struct_out(info, &i, sizeof(i), STRAIT_DEVICE_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_provider_info(struct strait_context *ctx, unsigned int index, struct strait_provider_info *info)
@@ -69,5 +69,5 @@ STRAIT_API int strait_provider_info(struct strait_context *ctx, unsigned int ind
 	i.devices = p->n;
 	i.status = p->status;
 	str_copy(i.why, sizeof(i.why), p->n ? "" : p->why);
-	return struct_out(info, &i, sizeof(i), sizeof(i));
+	return struct_out(info, &i, sizeof(i), STRAIT_PROVIDER_INFO_SIZE_V1);
 }

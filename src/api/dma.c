@@ -30,7 +30,7 @@ static int adopt(struct strait_context *ctx, struct pci_device *pci, const struc
 static int read_opts(const struct strait_dma_opts *user, struct strait_dma_opts *o)
 {
 	*o = (struct strait_dma_opts){ .size = sizeof(*o) };
-	return user ? struct_in(o, sizeof(*o), user, sizeof(*o)) : 0;
+	return user ? struct_in(o, sizeof(*o), user, STRAIT_DMA_OPTS_SIZE_V1) : 0;
 }
 
 int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *user,
@@ -80,7 +80,7 @@ STRAIT_API int strait_dma_info(struct strait_dma *dma, struct strait_dma_info *i
 	API_CHECK(dma && info);
 	API_ALIVE(owner(dma));
 	dma_info(dma, &i);
-	return struct_out(info, &i, sizeof(i), sizeof(i));
+	return struct_out(info, &i, sizeof(i), STRAIT_DMA_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoint **ret)
@@ -122,7 +122,8 @@ STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device 
 	struct host_reg *reg;
 	int rc;
 
-	API_CHECK(dma && dev && mmio && bar < PCI_BARS && len && !(offset % 4096) && !(len % 4096));
+	API_CHECK(dma && dev && mmio && struct_room(mmio, STRAIT_DMA_MMIO_SIZE_V1));
+	API_CHECK(bar < PCI_BARS && len && !(offset % 4096) && !(len % 4096));
 	API_ALIVE(owner(dma));
 	API_CHECK(device_context(dev) == owner(dma) && range_inside(offset, len, dma->pci->bar[bar].length));
 	if (!(dev->caps & STRAIT_DEVICE_MMIO) || !dma->pci->bar[bar].at)
@@ -138,12 +139,7 @@ STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device 
 	m.address = reg->dev_addr;
 	m.length = len;
 	m.priv = reg;
-	rc = struct_out(mmio, &m, sizeof(m), sizeof(m));
-	if (rc) {
-		dev->ops->mmio_unmap(dev, reg);
-		free(reg);
-	}
-	return rc;
+	return struct_out(mmio, &m, sizeof(m), STRAIT_DMA_MMIO_SIZE_V1);
 }
 
 STRAIT_API void strait_dma_mmio_unmap(struct strait_dma *dma, struct strait_device *dev, struct strait_dma_mmio *mmio)

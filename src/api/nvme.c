@@ -47,7 +47,7 @@ static int read_opts(const struct strait_context *ctx, const struct strait_nvme_
 	int rc;
 
 	*o = (struct strait_nvme_opts){ .size = sizeof(*o) };
-	rc = user ? struct_in(o, sizeof(*o), user, sizeof(*o)) : 0;
+	rc = user ? struct_in(o, sizeof(*o), user, STRAIT_NVME_OPTS_SIZE_V1) : 0;
 	if (!rc && o->queue_region && device_context(o->queue_region->dev) != ctx)
 		rc = -EINVAL;
 	return rc;
@@ -95,7 +95,7 @@ STRAIT_API int strait_nvme_info(struct strait_nvme *nvme, struct strait_nvme_inf
 	API_CHECK(nvme && info);
 	API_ALIVE(owner(nvme));
 	nvme_info(nvme, &i);
-	return struct_out(info, &i, sizeof(i), sizeof(i));
+	return struct_out(info, &i, sizeof(i), STRAIT_NVME_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_nvme_namespace(struct strait_nvme *nvme, unsigned int index, struct strait_nvme_namespace *info)
@@ -111,7 +111,7 @@ STRAIT_API int strait_nvme_namespace(struct strait_nvme *nvme, unsigned int inde
 	if (found)
 		i = nvme->ns[index].info;
 	pthread_mutex_unlock(&nvme->lock);
-	return found ? struct_out(info, &i, sizeof(i), sizeof(i)) : -ENOENT;
+	return found ? struct_out(info, &i, sizeof(i), STRAIT_NVME_NAMESPACE_SIZE_V1) : -ENOENT;
 }
 
 STRAIT_API int strait_nvme_admin(struct strait_nvme *nvme, const struct strait_nvme_command *cmd, void *data,
@@ -156,10 +156,10 @@ STRAIT_API int strait_nvme_event(struct strait_nvme *nvme, struct strait_nvme_ev
 	struct strait_nvme_event e;
 	int rc;
 
-	API_CHECK(nvme && event);
+	API_CHECK(nvme && event && struct_room(event, STRAIT_NVME_EVENT_SIZE_V1));
 	API_ALIVE(owner(nvme));
 	rc = nvme_event_next(nvme, &e);
-	return rc ? rc : struct_out(event, &e, sizeof(e), sizeof(e));
+	return rc ? rc : struct_out(event, &e, sizeof(e), STRAIT_NVME_EVENT_SIZE_V1);
 }
 
 STRAIT_API int strait_nvme_reset(struct strait_nvme *nvme)
@@ -221,7 +221,7 @@ STRAIT_API int strait_nvme_queue_open(struct strait_nvme *nvme, const struct str
 	API_CHECK(nvme && ret);
 	API_ALIVE(owner(nvme));
 	if (user)
-		rc = struct_in(&o, sizeof(o), user, sizeof(o));
+		rc = struct_in(&o, sizeof(o), user, STRAIT_NVME_QUEUE_OPTS_SIZE_V1);
 	if (!rc && o.region && device_context(o.region->dev) != owner(nvme))
 		rc = -EINVAL;
 	if (!rc)
@@ -288,7 +288,7 @@ STRAIT_API int strait_nvme_endpoint_info(struct strait_endpoint *ep, struct stra
 	API_CHECK(ep && info);
 	API_ALIVE((struct strait_context *)ep->owner);
 	rc = nvme_endpoint_info(ep, &i);
-	return rc ? rc : struct_out(info, &i, sizeof(i), sizeof(i));
+	return rc ? rc : struct_out(info, &i, sizeof(i), STRAIT_NVME_ENDPOINT_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_nvme_write_zeroes(struct strait_endpoint *ep, uint64_t offset, uint64_t len)

@@ -91,7 +91,7 @@ STRAIT_API int strait_region_info(struct strait_region *region, struct strait_re
 	i.caps = region->mem.caps;
 	i.page_size = region->mem.page_size;
 	i.identity = region->mem.id;
-	return struct_out(info, &i, sizeof(i), sizeof(i));
+	return struct_out(info, &i, sizeof(i), STRAIT_REGION_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_region_check(struct strait_region *region)

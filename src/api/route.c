@@ -39,7 +39,7 @@ static int report(const struct strait_transfer *t, struct strait_route_report *o
 	rep.mask = way.mask;
 	rep.cached_bytes = facts.cached == UINT64_MAX ? 0 : facts.cached;
 	route_explain(&facts, &way, rep.verdict);
-	return struct_out(out, &rep, sizeof(rep), sizeof(rep));
+	return struct_out(out, &rep, sizeof(rep), STRAIT_ROUTE_REPORT_SIZE_V1);
 }
 
 STRAIT_API int strait_route_query(const struct strait_transfer *t, struct strait_route_report *rep)

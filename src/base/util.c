@@ -4,6 +4,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+bool struct_room(const void *user, size_t first)
+{
+	size_t size;
+
+	memcpy(&size, user, sizeof(size));
+	return size >= first;
+}
+
 int struct_in(void *known, size_t known_size, const void *user, size_t first)
 {
 	size_t size;

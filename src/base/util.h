@@ -64,9 +64,14 @@ static inline void cpu_pause(void)
 }
 
 /*
- * The two directions of a struct that starts with `size`. `first` is the size of the first version
- * ever published: less than that is malformed.
+ * Structs of the public interface that start with `size`, which the caller sets. @first is the first size that was
+ * published (STRAIT_..._SIZE_V1), @known_size what this library knows.
+ *
+ * struct_in() reads one: what the caller's is too short for is 0, and -E2BIG if the part that this library does not
+ * know is not zero. struct_out() writes one: as far as the caller's goes, and zeros to the part that is not known.
+ * Both give -EINVAL for a struct shorter than @first; calls with side effects ask struct_room() before those.
  */
+bool struct_room(const void *user, size_t first);
 int struct_in(void *known, size_t known_size, const void *user, size_t first);
 int struct_out(void *user, const void *known, size_t known_size, size_t first);
 

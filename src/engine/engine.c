@@ -118,7 +118,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	int rc = 0;
 
 	if (user)
-		rc = struct_in(&o, sizeof(o), user, sizeof(o));
+		rc = struct_in(&o, sizeof(o), user, STRAIT_CONTEXT_OPTS_SIZE_V1);
 	if (!rc)
 		rc = check_opts(&o);
 	if (rc)

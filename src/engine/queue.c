@@ -41,7 +41,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	int rc = 0;
 
 	if (user)
-		rc = struct_in(&o, sizeof(o), user, sizeof(o));
+		rc = struct_in(&o, sizeof(o), user, STRAIT_QUEUE_OPTS_SIZE_V1);
 	if (rc)
 		return rc;
 	if (o.flags || o.entries > MAX_ENTRIES)

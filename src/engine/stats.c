@@ -17,7 +17,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Both structs are arrays of 64-bit counters but for what frames them. */
 #define N_COUNTERS (offsetof(struct stats, node) / sizeof(uint64_t))
-_Static_assert(sizeof(struct strait_stats) - sizeof(size_t) == offsetof(struct stats, node), "counters must match");
+#define COUNTER_BYTES (offsetof(struct strait_stats, route[STRAIT_ROUTES_MAX]) - sizeof(size_t))
+_Static_assert(COUNTER_BYTES == offsetof(struct stats, node), "counters must match");
 
 static void fork_lock(void)
 {

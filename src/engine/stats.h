@@ -15,8 +15,8 @@ struct stats {
 	_Atomic uint64_t transfers, errors, canceled, small, gathered, gathers, stream, direct_bytes, registrations,
 		registration_hits, kept_bytes, pool_bytes, pool_waits;
 	struct {
-		_Atomic uint64_t read_bytes, write_bytes, transfers;
-	} route[STRAIT_ROUTE_COUNT];
+		_Atomic uint64_t read_bytes, write_bytes, transfers, reserved;
+	} route[STRAIT_ROUTES_MAX];
 	struct list node; /* in the list of contexts that live */
 };
 

@@ -449,7 +449,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	struct ordered *o;
 	int rc;
 
-	rc = struct_in(&t, sizeof(t), user, sizeof(t));
+	rc = struct_in(&t, sizeof(t), user, STRAIT_STREAM_TRANSFER_SIZE_V1);
 	if (rc)
 		return rc;
 	if (!t.endpoint || !t.region || t.op > STRAIT_WRITE || !t.endpoint_offset || !t.region_offset || !t.length ||

@@ -14,9 +14,16 @@
 #define OVERLAP_BYTES KIB(128) /* smaller windows cost more than they overlap */
 #define ALL_ROUTES ((1u << STRAIT_ROUTE_COUNT) - 1)
 
+/* Reserved members that a later version of the library may give a meaning. */
+static bool reserved_set(const struct strait_transfer *t)
+{
+	return t->reserved || t->reserved_end[0] || t->reserved_end[1];
+}
+
 int transfer_check(const struct strait_context *ctx, const struct strait_transfer *t)
 {
-	if (!t->endpoint || !t->region || t->op > STRAIT_WRITE || t->flags || t->reserved || t->routes & ~ALL_ROUTES)
+	if (!t->endpoint || !t->region || t->op > STRAIT_WRITE || t->flags || reserved_set(t) ||
+	    t->routes & ~ALL_ROUTES)
 		return -EINVAL;
 	if (t->endpoint->owner != ctx || device_context(t->region->dev) != ctx)
 		return -EINVAL;
@@ -43,7 +50,7 @@ void transfer_end(const struct strait_transfer *t, unsigned int n)
 /* Mostly they differ in nothing but the places. */
 static bool alike(const struct strait_transfer *a, const struct strait_transfer *b)
 {
-	return a->op == b->op && a->routes == b->routes && a->flags == b->flags && a->reserved == b->reserved &&
+	return a->op == b->op && a->routes == b->routes && a->flags == b->flags && !reserved_set(b) &&
 	       range_fits_off_t(b->endpoint_offset, b->length);
 }
 

@@ -252,7 +252,7 @@ int bind_info_at(const struct bind_roots *at, const char *pci, struct strait_pci
 	link_name(at, known.pci, "iommu_group", group, sizeof(group));
 	if (group[0])
 		known.iommu_group = atoi(group);
-	return struct_out(info, &known, sizeof(known), sizeof(known));
+	return struct_out(info, &known, sizeof(known), STRAIT_PCI_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_pci_bind(const char *pci, const char *driver, uint32_t flags, char *why, size_t why_len)

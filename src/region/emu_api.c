@@ -25,7 +25,7 @@ int strait_emu_set_model(struct strait_device *dev, const struct strait_emu_mode
 		return rc;
 	if (!user)
 		return -EINVAL;
-	rc = struct_in(&model, sizeof(model), user, sizeof(model));
+	rc = struct_in(&model, sizeof(model), user, STRAIT_EMU_MODEL_SIZE_V1);
 	if (rc)
 		return rc;
 	eng = emu_engine(dev);

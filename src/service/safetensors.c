@@ -389,7 +389,7 @@ STRAIT_API int strait_safetensors_tensor(const struct strait_safetensors *st, un
 	i.length = t->end - t->begin;
 	i.file_offset = st->data + t->begin;
 	i.region_offset = t->region_offset;
-	return struct_out(info, &i, sizeof(i), sizeof(i));
+	return struct_out(info, &i, sizeof(i), STRAIT_TENSOR_INFO_SIZE_V1);
 }
 
 STRAIT_API int strait_safetensors_find(const struct strait_safetensors *st, const char *name)

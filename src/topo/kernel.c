@@ -135,5 +135,5 @@ STRAIT_API int strait_topo_kernel(struct strait_topo_kernel *kernel)
 	k.memlock = os_memlock_limit();
 	k.cpus = os_cpus();
 	k.numa_nodes = topo_numa_nodes("/sys");
-	return struct_out(kernel, &k, sizeof(k), sizeof(struct strait_topo_kernel));
+	return struct_out(kernel, &k, sizeof(k), STRAIT_TOPO_KERNEL_SIZE_V1);
 }

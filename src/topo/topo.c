@@ -138,7 +138,7 @@ STRAIT_API int strait_topo_node(struct strait_topo *topo, unsigned int index, st
 {
 	if (index >= topo->n)
 		return -ENOENT;
-	return struct_out(node, &topo->dev[index].node, sizeof(*node), sizeof(struct strait_topo_node));
+	return struct_out(node, &topo->dev[index].node, sizeof(*node), STRAIT_TOPO_NODE_SIZE_V1);
 }
 
 struct topo_dev *topo_find(struct strait_topo *topo, const char *pci)
