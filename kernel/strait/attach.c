@@ -102,12 +102,14 @@ void strait_attach_quiesce(struct strait_attach *at)
 static int device_open(struct strait_attach *at)
 {
 	struct pci_dev *pdev = at->pdev;
+	struct page *page;
 	void *status;
 	int rc;
 
-	status = strait_fail() ? NULL : (void *)get_zeroed_page(GFP_KERNEL_ACCOUNT);
-	if (!status)
+	page = strait_alloc_page(__GFP_ZERO);
+	if (!page)
 		return -ENOMEM;
+	status = page_address(page);
 	rc = pci_enable_device(pdev);
 	if (rc)
 		goto err_status;

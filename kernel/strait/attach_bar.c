@@ -85,7 +85,7 @@ static vm_fault_t fault_dummy(struct vm_fault *vmf, int value)
 {
 	struct page *page;
 
-	page = strait_fail() ? NULL : alloc_page(GFP_KERNEL_ACCOUNT);
+	page = strait_alloc_page(0);
 	if (!page)
 		return VM_FAULT_OOM;
 	memset(page_address(page), value, PAGE_SIZE);

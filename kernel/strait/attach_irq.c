@@ -22,8 +22,7 @@ void strait_irqs_begin(struct strait_attach *at)
 	at->irqs = strait_zalloc_array(min(n, STRAIT_IRQS_MAX), sizeof(*at->irqs));
 	if (!at->irqs)
 		return;
-	n = strait_fail() ? -ENOMEM :
-	    pci_alloc_irq_vectors(pdev, 1, min(n, STRAIT_IRQS_MAX), PCI_IRQ_MSIX | PCI_IRQ_MSI);
+	n = strait_alloc_irq_vectors(pdev, min(n, STRAIT_IRQS_MAX));
 	if (n > 0) {
 		at->vectors = n;
 		return;
@@ -77,8 +76,7 @@ int strait_irq_set(struct strait_attach *at, u32 vector, int fd)
 	irq_clear(at, vector);
 	if (!eventfd)
 		goto out;
-	rc = strait_fail() ? -ENOMEM :
-	     request_irq(pci_irq_vector(at->pdev, vector), irq_handler, 0, pci_name(at->pdev), eventfd);
+	rc = strait_request_irq(pci_irq_vector(at->pdev, vector), irq_handler, pci_name(at->pdev), eventfd);
 	if (!rc)
 		at->irqs[vector].eventfd = eventfd;
 out:

@@ -242,12 +242,13 @@ static int map_host(struct strait_map *m, u64 offset)
 	int rc;
 
 	m->kind = STRAIT_MAP_HOST;
-	if (strait_fail() || sg_alloc_table(&m->own, count_entries(b, offset, m->length), GFP_KERNEL_ACCOUNT))
-		return -ENOMEM;
-	fill_table(&m->own, b, offset, m->length);
-	rc = strait_fail() ? -ENOMEM : dma_map_sgtable(dev, &m->own, m->dir, COMPAT_DMA_COHERENT);
+	rc = strait_sg_alloc_table(&m->own, count_entries(b, offset, m->length));
 	if (rc)
-		return rc == -EIO ? -ENOMEM : rc;
+		return rc;
+	fill_table(&m->own, b, offset, m->length);
+	rc = strait_dma_map_sgtable(dev, &m->own, m->dir);
+	if (rc)
+		return rc;
 	rc = keep_runs(m, &m->own, 0);
 	if (!rc)
 		rc = map_publish(m);
@@ -289,15 +290,15 @@ static int map_device_runs(struct strait_map *m, u64 offset)
 	u64 end = offset + m->length, length;
 	phys_addr_t phys;
 	dma_addr_t bus;
+	int rc;
 
 	for (; offset < end; offset += length) {
 		length = device_piece(m->backing, offset, end - offset, &phys);
-		bus = strait_fail() ? DMA_MAPPING_ERROR :
-		      compat_dma_map_mmio(dev, phys, length, m->dir, DMA_ATTR_SKIP_CPU_SYNC);
-		if (dma_mapping_error(dev, bus)) {
+		rc = strait_dma_map_mmio(dev, phys, length, m->dir, &bus);
+		if (rc) {
 			unmap_device_runs(m, m->n);
 			flush(dev);
-			return -ENOMEM;
+			return rc;
 		}
 		m->runs[m->n++] = (struct strait_run){ .bus = bus, .length = length };
 	}
@@ -350,7 +351,7 @@ static int map_attachment(struct strait_map *m, u64 offset)
 	long left;
 	int rc;
 
-	table = strait_fail() ? ERR_PTR(-ENOMEM) : dma_buf_map_attachment(m->attachment, m->dir);
+	table = strait_dma_buf_map(m->attachment, m->dir);
 	if (IS_ERR(table))
 		return PTR_ERR(table);
 	m->table = table;
@@ -383,8 +384,7 @@ static int map_dmabuf(struct strait_map *m, u64 offset, u32 *reason)
 	rc = charge(m);
 	if (rc)
 		return rc;
-	attachment = strait_fail() ? ERR_PTR(-ENOMEM) :
-		     dma_buf_dynamic_attach(m->backing->dmabuf, &m->at->pdev->dev, &attach_ops, m);
+	attachment = strait_dma_buf_attach(m->backing->dmabuf, &m->at->pdev->dev, &attach_ops, m);
 	if (IS_ERR(attachment)) {
 		rc = PTR_ERR(attachment);
 		if (rc != -ENOMEM && rc != -ENODEV) {
@@ -444,13 +444,7 @@ static int map_backing(struct strait_map *m, struct strait_region *r, u64 offset
 
 static int reserve(struct strait_attach *at, struct strait_map *m)
 {
-	int rc;
-
-	if (strait_fail())
-		return -ENOMEM;
-	rc = xa_alloc_cyclic(&at->maps, &m->handle, NULL, XA_LIMIT(1, STRAIT_MAPS_MAX), &at->next,
-			     GFP_KERNEL_ACCOUNT);
-	return rc < 0 ? (rc == -EBUSY ? -ENOSPC : rc) : 0;
+	return strait_xa_reserve(&at->maps, &m->handle, STRAIT_MAPS_MAX, &at->next);
 }
 
 static int map_region(struct strait_map *m, struct strait_file *f, struct strait_ioc_map *req)

@@ -43,6 +43,7 @@
 #include <linux/xarray.h>
 
 #include "compat.h"
+#include "inject.h"
 #include "strait.h"
 
 #define STRAIT_VERSION "0.1.0"
@@ -238,19 +239,8 @@ long strait_io(struct strait_file *f, struct strait_ioc_io *req);
 /* uring.c */
 int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 
-/* debug.c. Shall this allocation fail? Asked before each one the module makes. */
-bool strait_fail(void);
+/* debug.c */
 void strait_debug_init(void);
 void strait_debug_fini(void);
-
-static inline void *strait_zalloc(size_t size)
-{
-	return strait_fail() ? NULL : kzalloc(size, GFP_KERNEL_ACCOUNT);
-}
-
-static inline void *strait_zalloc_array(size_t n, size_t size)
-{
-	return strait_fail() ? NULL : kvcalloc(n, size, GFP_KERNEL_ACCOUNT);
-}
 
 #endif

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Counters, and allocations that fail when a test wants it: in debugfs, root's only. */
+/* Counters in debugfs, for root. */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
 #include "core.h"
-#include "fail.h"
-
-static struct fail_nth fail;
-
-bool strait_fail(void)
-{
-	return fail_nth_now(&fail);
-}
 
 static const char *const count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_IMPORTS] = "imports",
@@ -48,7 +40,6 @@ void strait_debug_init(void)
 {
 	root = debugfs_create_dir("strait", NULL);
 	debugfs_create_file("counters", 0400, root, NULL, &counters_fops);
-	fail_nth_file(&fail, root);
 }
 
 void strait_debug_fini(void)

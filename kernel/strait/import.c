@@ -60,10 +60,7 @@ static int watch(struct strait_region *r)
 {
 	int rc;
 
-	if (strait_fail())
-		return -ENOMEM;
-	rc = mmu_interval_notifier_insert(&r->notifier, current->mm, r->address, r->length,
-					  &notifier_ops);
+	rc = strait_notifier_insert(&r->notifier, r->address, r->length, &notifier_ops);
 	if (!rc)
 		r->watched = true;
 	return rc;

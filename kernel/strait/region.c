@@ -18,15 +18,7 @@ struct strait_region *strait_region_new(u32 kind, u64 length)
 
 int strait_region_reserve(struct strait_file *f, struct strait_region *r)
 {
-	int rc;
-
-	if (strait_fail())
-		return -ENOMEM;
-	rc = xa_alloc_cyclic(&f->regions, &r->handle, NULL, XA_LIMIT(1, STRAIT_REGIONS_MAX), &f->next,
-			     GFP_KERNEL_ACCOUNT);
-	if (rc < 0)
-		return rc == -EBUSY ? -ENOSPC : rc;
-	return 0;
+	return strait_xa_reserve(&f->regions, &r->handle, STRAIT_REGIONS_MAX, &f->next);
 }
 
 void strait_region_settle(struct strait_file *f, struct strait_region *r, bool keep)

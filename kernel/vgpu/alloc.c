@@ -15,16 +15,8 @@ void vgpu_alloc_release(struct kref *kref)
 
 static int handle_new(struct vgpu_file *f, struct vgpu_alloc *a)
 {
-	int rc;
-
-	if (vgpu_fail())
-		return -ENOMEM;
 	/* Reserved, and not to be found until vgpu_alloc_publish(). */
-	rc = xa_alloc_cyclic(&f->allocs, &a->handle, NULL, XA_LIMIT(1, VGPU_MAX_ALLOCS), &f->next,
-			     GFP_KERNEL_ACCOUNT);
-	if (rc < 0)
-		return rc == -EBUSY ? -ENOSPC : rc;
-	return 0;
+	return vgpu_xa_reserve(&f->allocs, &a->handle, VGPU_MAX_ALLOCS, &f->next);
 }
 
 static void alloc_init(struct vgpu_alloc *a, struct vgpu_file *f, u64 length)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Counters, and what tests use to make races wide and allocations fail: in debugfs, root's only. */
+/* Counters, and what tests use to make races wide: in debugfs, root's only. */
 #include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/seq_file.h>
 
-#include "fail.h"
 #include "vgpu.h"
 
 #define WINDOW_MAX_MS 10000
@@ -38,13 +37,6 @@ void vgpu_window_meet(enum vgpu_window w)
 {
 	if (unlikely(atomic_read(&windows[w].inside)))
 		atomic_inc(&windows[w].met);
-}
-
-static struct fail_nth fail;
-
-bool vgpu_fail(void)
-{
-	return fail_nth_now(&fail);
 }
 
 static const char *const count_names[VGPU_COUNTS] = {
@@ -82,7 +74,6 @@ void vgpu_debug_init(void)
 	int i;
 
 	root = debugfs_create_dir("strait_vgpu", NULL);
-	fail_nth_file(&fail, root);
 	dir = debugfs_create_dir("window", root);
 	for (i = 0; i < VGPU_WINDOWS; i++) {
 		sub = debugfs_create_dir(window_names[i], dir);

@@ -78,13 +78,13 @@ static int map_entries(struct vgpu_dmabuf *b, struct device *dev, struct sg_tabl
 
 	for_each_sg(table->sgl, sg, table->orig_nents, i) {
 		u32 len = min_t(u64, b->length - at, ENTRY_MAX);
-		dma_addr_t addr = DMA_MAPPING_ERROR;
+		dma_addr_t addr;
+		int rc;
 
-		if (!vgpu_fail())
-			addr = dma_map_resource(dev, b->phys + at, len, dir, 0);
-		if (dma_mapping_error(dev, addr)) {
+		rc = vgpu_dma_map(dev, b->phys + at, len, dir, &addr);
+		if (rc) {
 			unmap_entries(dev, table, i, dir);
-			return -ENOMEM;
+			return rc;
 		}
 		sg_set_page(sg, NULL, len, 0);
 		sg_dma_address(sg) = addr;
@@ -116,8 +116,7 @@ static struct sg_table *vgpu_dmabuf_map(struct dma_buf_attachment *attach,
 	table = vgpu_zalloc(sizeof(*table));
 	if (!table)
 		return ERR_PTR(-ENOMEM);
-	rc = vgpu_fail() ? -ENOMEM :
-	     sg_alloc_table(table, DIV_ROUND_UP_ULL(b->length, ENTRY_MAX), GFP_KERNEL);
+	rc = vgpu_sg_alloc_table(table, DIV_ROUND_UP_ULL(b->length, ENTRY_MAX));
 	if (rc)
 		goto err_free;
 	rc = map_entries(b, attach->dev, table, dir);
@@ -199,7 +198,7 @@ struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length,
 	info.size = length;
 	info.flags = fd_flags & O_ACCMODE;
 	info.priv = b;
-	dmabuf = vgpu_fail() ? ERR_PTR(-ENOMEM) : dma_buf_export(&info);
+	dmabuf = vgpu_dma_buf_export(&info);
 	if (IS_ERR(dmabuf)) {
 		kref_put(&b->kref, dmabuf_free);
 		return dmabuf;

@@ -120,7 +120,7 @@ static long give_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_fla
 	dmabuf = vgpu_dmabuf_export(a, offset, length, fd_flags);
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
-	*fd = vgpu_fail() ? -ENOMEM : get_unused_fd_flags(fd_flags & O_CLOEXEC);
+	*fd = vgpu_get_unused_fd(fd_flags & O_CLOEXEC);
 	if (*fd < 0) {
 		dma_buf_put(dmabuf);
 		return *fd;

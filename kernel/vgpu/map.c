@@ -24,7 +24,7 @@ static vm_fault_t fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
 	struct page *page;
 	int rc;
 
-	page = vgpu_fail() ? NULL : alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	page = vgpu_zalloc_page();
 	if (!page)
 		return VM_FAULT_OOM;
 	rc = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, page);

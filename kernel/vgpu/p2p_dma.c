@@ -96,14 +96,13 @@ static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 	u32 i;
 
 	for (i = 0; i < pt->pub.entries; i++) {
-		dma_addr_t addr = DMA_MAPPING_ERROR;
+		dma_addr_t addr;
+		int rc;
 
-		if (!vgpu_fail())
-			addr = dma_map_resource(peer, pt->entry[i].physical_address, VGPU_SIZE,
-						DMA_BIDIRECTIONAL, 0);
-		if (dma_mapping_error(peer, addr)) {
+		rc = vgpu_dma_map(peer, pt->entry[i].physical_address, VGPU_SIZE, DMA_BIDIRECTIONAL, &addr);
+		if (rc) {
 			unmap_entries(dma, i);
-			return -ENOMEM;
+			return rc;
 		}
 		dma->pub.dma_addresses[i] = addr;
 	}

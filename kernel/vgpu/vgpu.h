@@ -257,21 +257,20 @@ enum vgpu_window {
 
 void vgpu_window(enum vgpu_window w);
 void vgpu_window_meet(enum vgpu_window w);
-/* Shall this allocation fail? Asked before each one the driver makes. */
-bool vgpu_fail(void);
 void vgpu_debug_init(void);
 void vgpu_debug_fini(void);
 void vgpu_debug_add(struct vgpu_dev *dev);
 void vgpu_debug_remove(struct vgpu_dev *dev);
 
-static inline void *vgpu_zalloc(size_t size)
-{
-	return vgpu_fail() ? NULL : kzalloc(size, GFP_KERNEL_ACCOUNT);
-}
-
-static inline void *vgpu_zalloc_array(size_t n, size_t size)
-{
-	return vgpu_fail() ? NULL : kvcalloc(n, size, GFP_KERNEL_ACCOUNT);
-}
+/* inject.c: what can fail for want of memory. A new one is listed in kernel/test/inject.c. */
+struct dma_buf_export_info;
+void *vgpu_zalloc(size_t size);
+void *vgpu_zalloc_array(size_t n, size_t size);
+struct page *vgpu_zalloc_page(void);
+int vgpu_xa_reserve(struct xarray *xa, u32 *handle, u32 max, u32 *next);
+int vgpu_dma_map(struct device *peer, phys_addr_t phys, size_t length, enum dma_data_direction dir, dma_addr_t *ret);
+int vgpu_sg_alloc_table(struct sg_table *table, unsigned int entries);
+struct dma_buf *vgpu_dma_buf_export(const struct dma_buf_export_info *info);
+int vgpu_get_unused_fd(unsigned int flags);
 
 #endif

@@ -119,18 +119,12 @@ void ko_expect_counter(const char *name, uint64_t value)
 
 void ko_fail_nth(unsigned int n)
 {
-	char text[16];
-
-	snprintf(text, sizeof(text), "%u", n);
-	ASSERT_OK(write_text(DEBUG "fail_nth", text));
+	inject_nth("strait", n);
 }
 
 bool ko_fail_left(void)
 {
-	char text[16];
-
-	ASSERT_OK(read_text(DEBUG "fail_nth", text, sizeof(text)));
-	return atoi(text) > 0;
+	return inject_left("strait");
 }
 
 static void *wait_until_gone(void *arg)

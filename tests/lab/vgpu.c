@@ -256,20 +256,36 @@ unsigned int window_entered(const char *name)
 	return window_get(name, "entered");
 }
 
+#define INJECT "/sys/kernel/debug/strait_inject/"
+
+void inject_nth(const char *module, unsigned int n)
+{
+	char path[96], text[16];
+
+	snprintf(path, sizeof(path), INJECT "%s", module);
+	snprintf(text, sizeof(text), "%u", n);
+	if (access(path, F_OK))
+		load_module("strait_inject_test");
+	ASSERT_OK(write_text(path, text));
+}
+
+bool inject_left(const char *module)
+{
+	char path[96], text[32];
+
+	snprintf(path, sizeof(path), INJECT "%s", module);
+	ASSERT_OK(read_text(path, text, sizeof(text)));
+	return atoi(text) > 0;
+}
+
 void fail_nth(unsigned int n)
 {
-	char text[16];
-
-	snprintf(text, sizeof(text), "%u", n);
-	ASSERT_OK(write_text(DEBUG "fail_nth", text));
+	inject_nth("strait_vgpu", n);
 }
 
 bool fail_left(void)
 {
-	char text[32];
-
-	ASSERT_OK(read_text(DEBUG "fail_nth", text, sizeof(text)));
-	return strcmp(text, "0") != 0;
+	return inject_left("strait_vgpu");
 }
 
 void sleep_ms(unsigned int ms)

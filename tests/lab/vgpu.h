@@ -64,9 +64,12 @@ void window_open(const char *name, unsigned int ms);
 void window_close(const char *name);
 unsigned int window_met(const char *name);
 unsigned int window_entered(const char *name);
-/* The nth allocation of the driver for this process fails, counted from 1; 0: none. */
+/* The nth fallible call (kernel/test/inject.c) of a module for this process fails, counted from 1; 0: none. */
+void inject_nth(const char *module, unsigned int n);
+/* Has a failure set by inject_nth() not been reached? */
+bool inject_left(const char *module);
+/* The same of the driver. */
 void fail_nth(unsigned int n);
-/* Has a failure set by fail_nth() not been reached? */
 bool fail_left(void);
 
 void sleep_ms(unsigned int ms);

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * strait_inject_test: lets the nth call of a module's fallible functions (its inject.c) that one process makes fail,
+ * with a kprobe on each of them. fail_function does the same only on kernels built with it, which stock ones are not;
+ * and where kprobes are breakpoints it does not count for /proc/<tid>/fail-nth, which wants to be in_task().
+ *
+ *	/sys/kernel/debug/strait_inject/<module>	write n: the nth such call of this process fails, once;
+ *							0: none. Read: what is left to count.
+ */
+#include <linux/debugfs.h>
+#include <linux/kprobes.h>
+#include <linux/linkage.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/objtool.h>
+#include <linux/sched.h>
+
+#define POINTS_MAX 32
+
+struct point {
+	const char *name;	/* of the function */
+	long value;		/* that it returns in place of what it does */
+	struct set *set;
+	struct kprobe probe;
+};
+
+struct set {
+	const char *module;
+	struct point *points;
+	unsigned int n;
+	bool armed;
+	pid_t tgid;
+	atomic_t left;		/* until one fails; 0: none does */
+};
+
+static DEFINE_MUTEX(inject_lock);	/* set.armed, and the probes */
+
+static struct point strait_points[] = {
+	{ "strait_zalloc", 0 },
+	{ "strait_zalloc_array", 0 },
+	{ "strait_alloc_page", 0 },
+	{ "strait_xa_reserve", -ENOMEM },
+	{ "strait_notifier_insert", -ENOMEM },
+	{ "strait_alloc_irq_vectors", -ENOMEM },
+	{ "strait_request_irq", -ENOMEM },
+	{ "strait_sg_alloc_table", -ENOMEM },
+	{ "strait_dma_map_sgtable", -ENOMEM },
+	{ "strait_dma_map_mmio", -ENOMEM },
+	{ "strait_dma_buf_attach", -ENOMEM },
+	{ "strait_dma_buf_map", -ENOMEM },
+};
+
+static struct point vgpu_points[] = {
+	{ "vgpu_zalloc", 0 },
+	{ "vgpu_zalloc_array", 0 },
+	{ "vgpu_zalloc_page", 0 },
+	{ "vgpu_xa_reserve", -ENOMEM },
+	{ "vgpu_dma_map", -ENOMEM },
+	{ "vgpu_sg_alloc_table", -ENOMEM },
+	{ "vgpu_dma_buf_export", -ENOMEM },
+	{ "vgpu_get_unused_fd", -ENOMEM },
+};
+
+static struct set sets[] = {
+	{ .module = "strait", .points = strait_points, .n = ARRAY_SIZE(strait_points) },
+	{ .module = "strait_vgpu", .points = vgpu_points, .n = ARRAY_SIZE(vgpu_points) },
+};
+
+/* What a function becomes that does nothing but return: the kernel's own is not exported. */
+asmlinkage void inject_just_return(void);
+asm(".text\n"
+    ".type inject_just_return, @function\n"
+    ".globl inject_just_return\n"
+    ASM_FUNC_ALIGN
+    "inject_just_return:\n"
+    ANNOTATE_NOENDBR "\n"
+    ASM_RET
+    ".size inject_just_return, .-inject_just_return\n");
+
+static int entered(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct point *point = container_of(probe, struct point, probe);
+	struct set *set = point->set;
+
+	if (READ_ONCE(set->tgid) != current->tgid || atomic_dec_if_positive(&set->left) != 0)
+		return 0;
+	regs_set_return_value(regs, point->value);
+	instruction_pointer_set(regs, (unsigned long)inject_just_return);
+	return 1;
+}
+NOKPROBE_SYMBOL(entered);
+
+/* There only so that the probe stays one that may change where execution goes on. */
+static void passed(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+NOKPROBE_SYMBOL(passed);
+
+static void disarm(struct set *set, unsigned int n)
+{
+	struct kprobe *probes[POINTS_MAX];
+	unsigned int i;
+
+	lockdep_assert_held(&inject_lock);
+	for (i = 0; i < n; i++)
+		probes[i] = &set->points[i].probe;
+	/* All at once: each call waits for a grace period of RCU. */
+	if (n)
+		unregister_kprobes(probes, n);
+	set->armed = false;
+}
+
+static int arm(struct set *set)
+{
+	unsigned int i;
+	int rc;
+
+	lockdep_assert_held(&inject_lock);
+	for (i = 0; i < set->n; i++) {
+		struct point *point = &set->points[i];
+
+		point->set = set;
+		point->probe = (struct kprobe){
+			.symbol_name = point->name, .pre_handler = entered, .post_handler = passed
+		};
+		rc = register_kprobe(&point->probe);
+		if (rc) {
+			pr_err("strait_inject: no probe on %s: %d\n", point->name, rc);
+			disarm(set, i);
+			return rc;
+		}
+	}
+	set->armed = true;
+	return 0;
+}
+
+static int nth_get(void *data, u64 *value)
+{
+	struct set *set = data;
+
+	*value = atomic_read(&set->left);
+	return 0;
+}
+
+static int nth_set(void *data, u64 value)
+{
+	struct set *set = data;
+	int rc = 0;
+
+	if (value > INT_MAX)
+		return -EINVAL;
+	mutex_lock(&inject_lock);
+	atomic_set(&set->left, 0);
+	/* Probes stay until we go, or the module that they are in: making and removing them takes long. */
+	if (set->armed && kprobe_gone(&set->points[0].probe))
+		disarm(set, set->n);
+	if (value && !set->armed)
+		rc = arm(set);
+	if (!rc) {
+		WRITE_ONCE(set->tgid, current->tgid);
+		atomic_set(&set->left, value);
+	}
+	mutex_unlock(&inject_lock);
+	return rc;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(nth_fops, nth_get, nth_set, "%llu\n");
+
+static struct dentry *root;
+
+static int __init inject_init(void)
+{
+	unsigned int i;
+
+	BUILD_BUG_ON(ARRAY_SIZE(strait_points) > POINTS_MAX || ARRAY_SIZE(vgpu_points) > POINTS_MAX);
+
+	root = debugfs_create_dir("strait_inject", NULL);
+	for (i = 0; i < ARRAY_SIZE(sets); i++)
+		debugfs_create_file_unsafe(sets[i].module, 0600, root, &sets[i], &nth_fops);
+	return 0;
+}
+module_init(inject_init);
+
+static void __exit inject_exit(void)
+{
+	unsigned int i;
+
+	debugfs_remove(root);
+	mutex_lock(&inject_lock);
+	for (i = 0; i < ARRAY_SIZE(sets); i++)
+		if (sets[i].armed)
+			disarm(&sets[i], sets[i].n);
+	mutex_unlock(&inject_lock);
+}
+module_exit(inject_exit);
+
+MODULE_DESCRIPTION("Error injection for the tests of Strait's modules");
+MODULE_AUTHOR("The Strait authors");
+MODULE_LICENSE("Dual MIT/GPL");
