@@ -29,7 +29,7 @@ def test(function):
 
 def environment(**more):
     env = {name: value for name, value in os.environ.items() if not name.startswith(('LD_', 'CUFILE_', 'STRAIT_C'))}
-    return dict(env, LD_LIBRARY_PATH=HERE, **more)
+    return dict({**env, 'KVIKIO_COMPAT_MODE': 'AUTO', 'CUFILE_ENV_PATH_JSON': '/nowhere'}, LD_LIBRARY_PATH=HERE, **more)
 
 
 def run(*args, code=0, env=None, **options):
@@ -204,6 +204,24 @@ def words_of_the_program_are_its_own(path):
     out, err = run('--quiet', 'echo', '--json', '--help', '--', '-x')
     assert out == '--json --help -- -x\n' and err == '', out + err
     assert 'usage: strait run' in run('--help')[0]
+
+
+@test
+def environment_for_kvikio(path):
+    env = environment()
+    wanted = {'KVIKIO_COMPAT_MODE': os.access('/run/udev', os.R_OK) and '' or 'OFF',
+              'CUFILE_ENV_PATH_JSON': os.access('/etc/cufile.json', os.R_OK) and '' or
+                                      os.path.realpath(os.path.join(BUILD, 'cufile.json'))}
+    show = ('--', 'sh', '-c', ''.join(f'echo ${name};' for name in wanted))
+    out, err = run(*show, env=env)
+    assert out == 'AUTO\n/nowhere\n' and 'KvikIO' not in err, out + err
+    for name in wanted:
+        env.pop(name)
+    out, err = run(*show, env=env)
+    assert out.splitlines() == list(wanted.values()), out
+    assert all(f'{name}={value}' in err for name, value in wanted.items() if value), err
+    out, err = run('--json', *show, env=env)
+    assert summary(err)['environment'] == {name: value for name, value in wanted.items() if value}, err
 
 
 @test

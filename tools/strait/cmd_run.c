@@ -27,6 +27,7 @@
 
 #define AUDIT "libstrait-run.so"
 #define LIBRARY "libcufile.so.0"
+#define SETTINGS "cufile.json"
 
 enum { EXIT_CANNOT_START = 126, EXIT_NOT_FOUND = 127 };
 
@@ -34,7 +35,8 @@ struct run {
 	const char *library; /* libcufile.so.0 */
 	bool preload;	     /* by LD_PRELOAD alone */
 	bool quiet;
-	char file[PATH_MAX]; /* the tally */
+	bool kvikio_mode, kvikio_settings; /* set in the environment for KvikIO */
+	char file[PATH_MAX];		   /* the tally */
 	struct strait_tally *tally;
 };
 
@@ -80,6 +82,23 @@ static int set_environment(struct run *r)
 	}
 	free(audit);
 	return code;
+}
+
+/*
+ * KvikIO looks for udev before it calls cuFile, and for a settings file before it calls the stream functions; this
+ * library needs neither. What the user has set stands.
+ */
+static void set_for_kvikio(struct run *r)
+{
+	char *settings = access("/etc/" SETTINGS, R_OK) ? own_file(SETTINGS) : NULL;
+
+	r->kvikio_mode = access("/run/udev", R_OK) && !getenv("KVIKIO_COMPAT_MODE");
+	if (r->kvikio_mode)
+		setenv("KVIKIO_COMPAT_MODE", "OFF", 1);
+	r->kvikio_settings = settings && !getenv("CUFILE_ENV_PATH_JSON");
+	if (r->kvikio_settings)
+		setenv("CUFILE_ENV_PATH_JSON", settings, 1);
+	free(settings);
 }
 
 /* Without it the program runs all the same; only nothing can be told about it. */
@@ -146,7 +165,16 @@ static void print_bytes(const _Atomic uint64_t *bytes, const char *what)
 	fputs(some ? "), " : ", ", stderr);
 }
 
-static void print_json(const struct strait_tally_process *s, unsigned int n, int status)
+static void print_kvikio(const struct run *r)
+{
+	if (!r->kvikio_mode && !r->kvikio_settings)
+		return;
+	fprintf(stderr, "strait run: for KvikIO, set%s%s%s\n", r->kvikio_mode ? " KVIKIO_COMPAT_MODE=OFF" : "",
+		r->kvikio_settings ? " CUFILE_ENV_PATH_JSON=" : "",
+		r->kvikio_settings ? getenv("CUFILE_ENV_PATH_JSON") : "");
+}
+
+static void print_json(const struct run *r, const struct strait_tally_process *s, unsigned int n, int status)
 {
 	static const char *const names[] = { "read", "written" };
 	struct json j;
@@ -163,6 +191,12 @@ static void print_json(const struct strait_tally_process *s, unsigned int n, int
 		json_close(&j);
 	}
 	json_uint(&j, "failed", s->failed);
+	json_object(&j, "environment");
+	if (r->kvikio_mode)
+		json_string(&j, "KVIKIO_COMPAT_MODE", "OFF");
+	if (r->kvikio_settings)
+		json_string(&j, "CUFILE_ENV_PATH_JSON", getenv("CUFILE_ENV_PATH_JSON"));
+	json_close(&j);
 	if (WIFSIGNALED(status))
 		json_int(&j, "signal", WTERMSIG(status));
 	else
@@ -179,9 +213,10 @@ static void print_summary(const struct run *r, int status)
 		return;
 	n = add_up(r->tally, &sum);
 	if (cli.json) {
-		print_json(&sum, n, status);
+		print_json(r, &sum, n, status);
 		return;
 	}
+	print_kvikio(r);
 	if (!n) {
 		fputs("strait run: no process opened cuFile\n", stderr);
 		return;
@@ -306,6 +341,7 @@ int cmd_run(int argc, char **argv)
 	code = set_environment(&r);
 	if (code)
 		return code;
+	set_for_kvikio(&r);
 	make_tally(&r);
 	code = run_program(&r, argv + at);
 	if (r.tally)
