@@ -12,6 +12,7 @@ TOPOLOGIES = ('root-ports', 'switch', 'flat')
 IOMMUS = ('strict', 'lazy', 'pt', 'off')
 BAR_SIZE = 256 << 20
 DRIVE_SIZE = 1 << 30
+VIRTIO_SIZE = 64 << 20
 # What a drive has written is seen from outside at once, and gone when the machine is: a disk of the host that is busy
 # with something else does not make a drive late.
 NO_FLUSH = 'cache.no-flush=on'
@@ -41,6 +42,13 @@ def not_translating(options):
     return '' if options.iommu in ('strict', 'lazy') else f'the IOMMU does not translate with --iommu {options.iommu}'
 
 
+def not_remapping(options):
+    """Why interrupts of devices are not remapped on this machine, or an empty string."""
+    if options.iommu == 'off':
+        return 'there is no IOMMU'
+    return 'the IOMMU does not remap interrupts' if options.noremap else ''
+
+
 def die_with_parent():
     """Whatever ends this program, no emulator is left behind."""
     PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -56,6 +64,12 @@ def has_io_uring(qemu, path):
         return False
 
 
+def as_argument(device):
+    """A device as the monitor names it, for the emulator's command line."""
+    words = [f'{key}={value}' for key, value in device.items() if key != 'driver' and value]
+    return ','.join([device['driver'], *words])
+
+
 class Guest:
     """One emulated machine. Its files are in @folder."""
 
@@ -66,12 +80,15 @@ class Guest:
         self.report = os.path.join(folder, 'report.log')
         self.bar = os.path.join(folder, 'bar')
         self.drive = os.path.join(folder, 'drive.img')
+        self.virtio = os.path.join(folder, 'virtio.img')
         self.agent = os.path.join(folder, 'agent')
         self.monitor = os.path.join(folder, 'monitor')
         self.errors = os.path.join(folder, 'qemu.log')
-        for path, size in ((self.bar, BAR_SIZE), (self.drive, DRIVE_SIZE), (self.report, 0), (self.console, 0)):
+        for path, size in ((self.bar, BAR_SIZE), (self.drive, DRIVE_SIZE), (self.virtio, VIRTIO_SIZE), (self.report, 0),
+                           (self.console, 0)):
             with open(path, 'wb') as file:
                 file.truncate(size)
+        self.memories = 0
         self.command = self.arguments(initrd, hub)
         self.process = None
 
@@ -93,10 +110,11 @@ class Guest:
                  # Slots with a button, as real ones have: not by ACPI.
                  '-global', 'ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off']
         if options.iommu != 'off':
-            args += ['-device', 'intel-iommu,intremap=on']
-        args += ['-blockdev', f'driver=raw,node-name=drive,discard=unmap,{NO_FLUSH},file.driver=file,'
-                 f'file.filename={self.drive}',
-                 '-object', f'memory-backend-file,id=gpu,mem-path={self.bar},size={BAR_SIZE},share=on']
+            args += ['-device', f'intel-iommu,intremap={"off" if options.noremap else "on"}']
+        for name, path in (('drive', self.drive), ('virtio', self.virtio)):
+            args += ['-blockdev', f'driver=raw,node-name={name},discard=unmap,{NO_FLUSH},file.driver=file,'
+                     f'file.filename={path}']
+        args += ['-object', f'memory-backend-file,id={self.memory()},mem-path={self.bar},size={BAR_SIZE},share=on']
         args += self.topology()
         if options.drives:
             args += self.more_drives()
@@ -106,6 +124,8 @@ class Guest:
         if hub:
             args += ['-netdev', f'stream,id=net1,addr.type=unix,addr.path={hub},server=off',
                      '-device', f'virtio-net-pci,netdev=net1,romfile=,mac={self.mac(1)}']
+        # A drive without P2PDMA, whose driver is loaded by the tests that use it.
+        args += ['-device', 'pcie-root-port,id=rp9,chassis=9,slot=9', '-device', as_argument(self.slots()['virtio'])]
         return args + ['-append', self.boot_line()]
 
     def mac(self, card):
@@ -120,28 +140,40 @@ class Guest:
                  'loglevel=4' if self.shell else 'loglevel=7']
         return ' '.join(word for word in words if word)
 
+    def memory(self, another=False):
+        """What the GPU's memory is called at the monitor."""
+        self.memories += another
+        return f'gpu{self.memories}'
+
+    def slots(self):
+        """The devices that can be taken out, as the emulator's monitor names them."""
+        buses = {'flat': (None, None), 'root-ports': ('rp1', 'rp2'), 'switch': ('down1', 'down2')}[self.options.topology]
+        return {
+            'drive': {'driver': 'nvme', 'id': 'nvme', 'drive': 'drive', 'serial': 'strait0', 'bus': buses[0]},
+            'gpu': {'driver': 'ivshmem-plain', 'id': 'vgpu', 'memdev': self.memory(), 'bus': buses[1]},
+            'virtio': {'driver': 'virtio-blk-pci', 'id': 'vblk', 'drive': 'virtio', 'bus': 'rp9'},
+        }
+
     def slot(self, what):
-        """A device that can be taken out, as the emulator's monitor names it. ValueError if there is none."""
-        if what != 'drive':
-            raise ValueError('only the drive can be taken out')
-        if self.options.topology == 'flat':
+        """One of them. ValueError if there is none."""
+        found = self.slots().get(what)
+        if not found:
+            raise ValueError(f'"{what}" is none of {", ".join(self.slots())}')
+        if not found['bus']:
             raise ValueError('a device in the root complex cannot be taken out')
-        return {'driver': 'nvme', 'id': 'nvme', 'drive': 'drive', 'serial': 'strait0',
-                'bus': 'rp1' if self.options.topology == 'root-ports' else 'down1'}
+        return found
 
     def topology(self):
-        drive, gpu = 'nvme,id=nvme,drive=drive,serial=strait0', 'ivshmem-plain,memdev=gpu'
+        devices = ['-device', as_argument(self.slots()['drive']), '-device', as_argument(self.slots()['gpu'])]
         if self.options.topology == 'flat':
-            return ['-device', drive, '-device', gpu]
+            return devices
         if self.options.topology == 'root-ports':
             return ['-device', 'pcie-root-port,id=rp1,chassis=1,slot=1',
-                    '-device', 'pcie-root-port,id=rp2,chassis=2,slot=2,pref64-reserve=1G',
-                    '-device', f'{drive},bus=rp1', '-device', f'{gpu},bus=rp2']
+                    '-device', 'pcie-root-port,id=rp2,chassis=2,slot=2,pref64-reserve=1G', *devices]
         return ['-device', 'pcie-root-port,id=rp1,chassis=1,slot=1,pref64-reserve=2G',
                 '-device', 'x3130-upstream,id=up,bus=rp1',
                 '-device', 'xio3130-downstream,id=down1,bus=up,chassis=2,slot=2',
-                '-device', 'xio3130-downstream,id=down2,bus=up,chassis=3,slot=3',
-                '-device', f'{drive},bus=down1', '-device', f'{gpu},bus=down2']
+                '-device', 'xio3130-downstream,id=down2,bus=up,chassis=3,slot=3', *devices]
 
     def more_drives(self):
         """Drives of other kinds, known by their serial numbers, each below a root port."""

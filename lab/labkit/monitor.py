@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A guest's devices, taken out of it and put back while it runs: by QEMU's monitor."""
 import json
+import os
 import socket
 import time
 
@@ -70,7 +71,30 @@ def unplug(guest, what):
     return 'gone'
 
 
+def put_back(guest, monitor, what):
+    device = dict(guest.slot(what))
+    if 'memdev' in device:
+        # QEMU cannot use a memory object again whose device is gone: another one, of the same file.
+        old, device['memdev'] = guest.memory(), guest.memory(another=True)
+        monitor.call('object-del', id=old)
+        monitor.call('object-add', **{'qom-type': 'memory-backend-file', 'id': device['memdev'], 'mem-path': guest.bar,
+                                      'size': os.path.getsize(guest.bar), 'share': True})
+    monitor.call('device_add', **device)
+
+
 def plug(guest, what):
     with Monitor(guest.monitor) as monitor:
-        monitor.call('device_add', **guest.slot(what))
+        put_back(guest, monitor, what)
     return 'there'
+
+
+def restore(guest):
+    """Put back every device that is not in its slot, however it was taken out."""
+    back = []
+    with Monitor(guest.monitor) as monitor:
+        there = {entry['name'] for entry in monitor.call('qom-list', path='/machine/peripheral')}
+        for name, device in guest.slots().items():
+            if device['bus'] and device['id'] not in there:
+                put_back(guest, monitor, name)
+                back.append(name)
+    return ' '.join(['back:', *back])

@@ -101,11 +101,15 @@ class Agent:
                 data += got
                 while b'\n' in data:
                     line, data = data.split(b'\n', 1)
-                    port.sendall(self.answer(line.decode(errors='replace').strip()).encode() + b'\n')
+                    answer = self.answer(line.decode(errors='replace').strip())
+                    try:
+                        port.sendall(answer.encode() + b'\n')
+                    except OSError:
+                        return
 
     def answer(self, line):
         word, *rest = line.split() or ['']
-        ask = {'unplug': monitor.unplug, 'plug': monitor.plug}.get(word)
+        ask = {'unplug': monitor.unplug, 'plug': monitor.plug, 'restore': monitor.restore}.get(word)
         try:
             return 'ok ' + (ask(self.guest, *rest) if ask else checksum(self.guest, word, *rest))
         except (TypeError, ValueError, OSError) as error:

@@ -28,7 +28,7 @@ MODULES = ('virtio_pci', 'virtio_net', 'nvme')
 # What it loads when it is asked to, by modprobe or by what needs it: mount, "rdma link add".
 MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
                 'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
-                'null_blk', 'uio_pci_generic', 'test_hmm', 'dm_mod', 'raid1')
+                'null_blk', 'virtio_blk', 'uio_pci_generic', 'test_hmm', 'dm_mod', 'raid1')
 TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping')
 
 
@@ -103,7 +103,7 @@ def guest_root(kernel, build, tests, own):
     """All that every guest of a run has in common."""
     root = Initramfs()
     root.busybox()
-    for name in ('init', 'serve', 'peer', 'host'):
+    for name in ('init', 'serve', 'peer', 'host', 'pull'):
         root.file(os.path.join(LAB, 'guest', name), '/init' if name == 'init' else '/lab/bin/' + name, 0o755)
     root.modules(kernel.release, kernel.closure(MODULES + MORE_MODULES + tuple(m.name for m in own), own))
     for name in TOOLS:
@@ -155,7 +155,7 @@ class Run:
         self.slow = SLOW.get(kernel.name, 1)
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '') + (
-            '/drives' if options.drives else '') + ('/alone' if options.alone else '') + (
+            '/drives' if options.drives else '') + ('/noremap' if options.noremap else '') + ('/alone' if options.alone else '') + (
             f'/{options.part}' if options.part else '')
         self.stopped = False
         self.folder = None
@@ -168,6 +168,7 @@ class Run:
             'LAB_GUESTS': self.count, 'LAB_INDEX': index, 'LAB_ROLE': role,
             'LAB_NO_P2PDMA': machine.no_p2pdma(self.kernel, self.options),
             'LAB_NO_TRANSLATION': machine.not_translating(self.options),
+            'LAB_NO_REMAPPING': machine.not_remapping(self.options),
             'LAB_BAR_SIZE': machine.BAR_SIZE, 'LAB_DRIVE_SIZE': machine.DRIVE_SIZE,
             'LAB_MODULES': ' '.join(name for name in MODULES if name in self.kernel.modules),
             # Modules that exist to test others are loaded by the tests that use them.

@@ -20,7 +20,7 @@ depth() { readlink -f "/sys/bus/pci/devices/$1" | tr '/' '\n' | grep -c '^0000:'
 
 domain() { cat "/sys/bus/pci/devices/$1/iommu_group/type" 2>/dev/null || echo none; }
 
-plan 10
+plan 11
 drive=$(pci 1b36:0010)
 gpu=$(pci 1af4:1110)
 edu=$(pci 1234:11e8)
@@ -49,6 +49,11 @@ off) want=none ;;
 esac
 equal "the IOMMU of the drive is $LAB_IOMMU" "$(domain "$drive")" "$want"
 equal "the IOMMU of the DMA engine is $LAB_IOMMU" "$(domain "$edu")" "$want"
+
+remapping=on
+[ -z "$LAB_NO_REMAPPING" ] || remapping=off
+equal "the remapping of interrupts is $remapping" \
+	"$(dmesg | grep -q 'Enabled IRQ remapping' && echo on || echo off)" $remapping
 
 # BAR 0 of edu: its identification, and a register that gives back the complement of what was written.
 if [ -c /dev/mem ]; then
