@@ -23,7 +23,7 @@ STRAIT_API void strait_context_close(struct strait_context *ctx)
 		engine_unref(ctx);
 }
 
-static pthread_mutex_t share_lock = PTHREAD_MUTEX_INITIALIZER;
+OS_FORK_LOCK(share_lock, NULL)
 static struct strait_context *shared; /* with a reference */
 
 STRAIT_API int strait_context_share(struct strait_context *ctx)

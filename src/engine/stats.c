@@ -13,27 +13,12 @@
  */
 static struct stats gone;
 static struct list live = LIST_INIT(live);
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+OS_FORK_LOCK(lock, NULL)
 
 /* Both structs are arrays of 64-bit counters but for what frames them. */
 #define N_COUNTERS (offsetof(struct stats, node) / sizeof(uint64_t))
 #define COUNTER_BYTES (offsetof(struct strait_stats, route[STRAIT_ROUTES_MAX]) - sizeof(size_t))
 _Static_assert(COUNTER_BYTES == offsetof(struct stats, node), "counters must match");
-
-static void fork_lock(void)
-{
-	pthread_mutex_lock(&lock);
-}
-
-static void fork_unlock(void)
-{
-	pthread_mutex_unlock(&lock);
-}
-
-__attribute__((constructor)) static void survive_fork(void)
-{
-	os_at_fork(fork_lock, fork_unlock);
-}
 
 static void add_counters(uint64_t *sum, struct stats *s)
 {

@@ -8,6 +8,7 @@
  * by a test (os_inject).
  */
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -123,8 +124,36 @@ void os_yield(void); /* let another thread run */
 
 /* Changes in a forked child; handles remember the value they were made under. */
 unsigned int os_fork_generation(void);
-/* Run @prepare before each fork() and @after behind it on both sides: for locks that are not a handle's. */
-void os_at_fork(void (*prepare)(void), void (*after)(void));
+/* Run before each fork(), and behind it in the parent and in the child. */
+void os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+/*
+ * A static lock, which the forking thread holds over fork(): the child finds it free, and what it protects whole. There
+ * @reset, unless it is NULL, first drops what other threads had under way. The lock must never be held over a call
+ * that may fork or take long: of a driver, or of the application.
+ */
+#define OS_FORK_LOCK(lock, reset)                                                                                      \
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;                                                       \
+	static void lock##_prepare(void)                                                                               \
+	{                                                                                                              \
+		pthread_mutex_lock(&lock);                                                                             \
+	}                                                                                                              \
+	static void lock##_parent(void)                                                                                \
+	{                                                                                                              \
+		pthread_mutex_unlock(&lock);                                                                           \
+	}                                                                                                              \
+	static void lock##_child(void)                                                                                 \
+	{                                                                                                              \
+		void (*drop)(void) = reset;                                                                            \
+                                                                                                                       \
+		if (drop)                                                                                              \
+			drop();                                                                                        \
+		pthread_mutex_unlock(&lock);                                                                           \
+	}                                                                                                              \
+	__attribute__((constructor)) static void lock##_over_fork(void)                                                \
+	{                                                                                                              \
+		os_at_fork(lock##_prepare, lock##_parent, lock##_child);                                               \
+	}
 
 void *os_dl_open(const char *name, char *why, size_t len);
 void *os_dl_sym(void *lib, const char *name);

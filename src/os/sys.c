@@ -164,9 +164,9 @@ unsigned int os_fork_generation(void)
 	return atomic_load_explicit(&fork_generation, memory_order_relaxed);
 }
 
-void os_at_fork(void (*prepare)(void), void (*after)(void))
+void os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
-	pthread_atfork(prepare, after, after);
+	pthread_atfork(prepare, parent, child);
 }
 
 void *os_dl_open(const char *name, char *why, size_t len)

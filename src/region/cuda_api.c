@@ -11,8 +11,25 @@
 
 struct cuda_api cu;
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool loaded;
+/*
+ * The library is loaded and started by one thread at a time, which holds no lock meanwhile: that takes long, and the
+ * driver starts programs then.
+ */
+static struct {
+	pthread_cond_t changed;
+	bool loaded;
+	bool busy;	  /* a thread is at it */
+	bool interrupted; /* by fork(): the thread that was at it is not in this process */
+} start_state = { .changed = PTHREAD_COND_INITIALIZER };
+
+static void start_forked(void)
+{
+	start_state.interrupted |= start_state.busy;
+	start_state.busy = false;
+	pthread_cond_init(&start_state.changed, NULL);
+}
+
+OS_FORK_LOCK(start_lock, start_forked)
 
 typedef void (*any_fn)(void);
 typedef cu_result get_proc_v1(const char *symbol, void **fn, int version, uint64_t flags);
@@ -129,18 +146,46 @@ int cuda_open_errno(cu_result r)
 	return rc == -ENOMEM ? -EIO : rc;
 }
 
+/* False: a thread was at it when the process was forked, and no one knows how far it had got. */
+static bool start_begin(void)
+{
+	bool can;
+
+	pthread_mutex_lock(&start_lock);
+	while (start_state.busy)
+		pthread_cond_wait(&start_state.changed, &start_lock);
+	can = !start_state.interrupted;
+	start_state.busy = can;
+	pthread_mutex_unlock(&start_lock);
+	return can;
+}
+
+static void start_end(bool loaded)
+{
+	pthread_mutex_lock(&start_lock);
+	start_state.loaded = loaded;
+	start_state.busy = false;
+	pthread_cond_signal(&start_state.changed);
+	pthread_mutex_unlock(&start_lock);
+}
+
 int cuda_api_load(char *why, size_t len)
 {
+	bool loaded;
 	int rc = 0;
 
-	pthread_mutex_lock(&load_lock);
+	if (!start_begin()) {
+		str_copy(why, len,
+			 "the process was forked while another thread started the CUDA driver: start the program anew");
+		return -ENODEV;
+	}
+	loaded = start_state.loaded; /* it is this thread's now */
 	if (!loaded)
 		rc = open_library(why, len);
-	if (!rc) {
-		loaded = true;
+	loaded = !rc;
+	if (!rc)
 		rc = start(why, len);
-	}
-	pthread_mutex_unlock(&load_lock);
+	start_end(loaded);
 	return rc;
 }
 

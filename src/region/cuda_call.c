@@ -16,7 +16,7 @@
 enum { OWED, RUNNING, CALLED_HERE };
 
 /* What the driver may, for all we know, still hold after it has lost the context. */
-static pthread_mutex_t lost_lock = PTHREAD_MUTEX_INITIALIZER;
+OS_FORK_LOCK(lost_lock, NULL)
 static struct list lost = LIST_INIT(lost);
 
 static bool take(struct cuda_call *c, int state)

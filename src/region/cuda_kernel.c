@@ -3,6 +3,7 @@
 #include "region/cuda_kernel.h"
 
 #include "base/util.h"
+#include "os/os.h"
 #include "region/cuda.h"
 #include "region/cuda_ptx.h"
 
@@ -12,45 +13,53 @@
  * copies, or kernels are loaded.
  */
 static struct {
-	pthread_mutex_t lock;
 	pthread_cond_t loaded;
 	unsigned int ordered;
 	unsigned int loading;
-} turn = { .lock = PTHREAD_MUTEX_INITIALIZER, .loaded = PTHREAD_COND_INITIALIZER };
+} turn = { .loaded = PTHREAD_COND_INITIALIZER };
+
+/* The threads that were at it are not in the child. */
+static void turn_forked(void)
+{
+	turn.ordered = turn.loading = 0;
+	pthread_cond_init(&turn.loaded, NULL);
+}
+
+OS_FORK_LOCK(turn_lock, turn_forked)
 
 void cuda_ordered_begin(struct strait_device *dev)
 {
-	pthread_mutex_lock(&turn.lock);
+	pthread_mutex_lock(&turn_lock);
 	while (turn.loading)
-		pthread_cond_wait(&turn.loaded, &turn.lock);
+		pthread_cond_wait(&turn.loaded, &turn_lock);
 	turn.ordered++;
-	pthread_mutex_unlock(&turn.lock);
+	pthread_mutex_unlock(&turn_lock);
 }
 
 void cuda_ordered_end(struct strait_device *dev)
 {
-	pthread_mutex_lock(&turn.lock);
+	pthread_mutex_lock(&turn_lock);
 	turn.ordered--;
-	pthread_mutex_unlock(&turn.lock);
+	pthread_mutex_unlock(&turn_lock);
 }
 
 static bool loading_begin(void)
 {
 	bool can;
 
-	pthread_mutex_lock(&turn.lock);
+	pthread_mutex_lock(&turn_lock);
 	can = !turn.ordered;
 	turn.loading += can;
-	pthread_mutex_unlock(&turn.lock);
+	pthread_mutex_unlock(&turn_lock);
 	return can;
 }
 
 static void loading_end(void)
 {
-	pthread_mutex_lock(&turn.lock);
+	pthread_mutex_lock(&turn_lock);
 	if (!--turn.loading)
 		pthread_cond_broadcast(&turn.loaded);
-	pthread_mutex_unlock(&turn.lock);
+	pthread_mutex_unlock(&turn_lock);
 }
 
 static cu_result load(struct cuda_space *sp)

@@ -156,6 +156,8 @@ cu_result cuInit(unsigned int flags)
 	if (flags)
 		return CU_INVALID_VALUE;
 	MAY_FAIL();
+	if (fake_machine.in_init)
+		fake_machine.in_init();
 	if (!fake_machine.devices)
 		return CU_NO_DEVICE;
 	started = true;

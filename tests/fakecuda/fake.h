@@ -30,6 +30,8 @@ struct fake_machine {
 	bool unregister_waits; /* cuMemHostUnregister waits for the streams of its context, cuMemFree for all of the device */
 	unsigned int copy_us; /* how long a copy takes at least */
 	unsigned int queues;  /* of the hardware, shared by all streams of a context; 0: each has its own */
+	/* Called by cuInit without a lock: the real one starts programs, and takes its time. */
+	void (*in_init)(void);
 };
 extern struct fake_machine fake_machine;
 

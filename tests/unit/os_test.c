@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -379,7 +380,7 @@ TEST(forks_are_counted)
 	int status;
 	pid_t pid;
 
-	os_at_fork(hook, hook);
+	os_at_fork(hook, hook, hook);
 	pid = fork();
 	if (!pid)
 		_exit(os_fork_generation() == before + 1 && hooks == 2 ? 0 : 1);
@@ -387,6 +388,57 @@ TEST(forks_are_counted)
 	ASSERT_EQ(status, 0);
 	ASSERT_EQ(os_fork_generation(), before);
 	ASSERT_EQ(hooks, 2);
+}
+
+static unsigned int held; /* by threads */
+
+static void nobody_holds_it(void)
+{
+	held = 0;
+}
+
+OS_FORK_LOCK(fork_lock, nobody_holds_it)
+
+static atomic_bool stop_locking;
+
+static void *lock_on_and_on(void *arg)
+{
+	while (!atomic_load(&stop_locking)) {
+		pthread_mutex_lock(&fork_lock);
+		held++;
+		pthread_mutex_unlock(&fork_lock);
+	}
+	return NULL;
+}
+
+/* The child finds the lock free, and what it protects as it was said. */
+TEST(locks_over_fork)
+{
+	pthread_t t[2];
+	int status;
+
+	for (int i = 0; i < 2; i++)
+		ASSERT_EQ(pthread_create(&t[i], NULL, lock_on_and_on, NULL), 0);
+	for (int i = 0; i < 100; i++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			unsigned int had;
+
+			pthread_mutex_lock(&fork_lock);
+			had = held;
+			pthread_mutex_unlock(&fork_lock);
+			_exit(had ? 1 : 0);
+		}
+		ASSERT_EQ(waitpid(pid, &status, 0), pid);
+		ASSERT_EQ(status, 0);
+	}
+	atomic_store(&stop_locking, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	pthread_mutex_lock(&fork_lock);
+	ASSERT_GT(held, 0);
+	pthread_mutex_unlock(&fork_lock);
 }
 
 TEST(small_files)
