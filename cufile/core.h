@@ -3,8 +3,8 @@
 #define CUFILE_CORE_H
 
 /*
- * What the parts of libcufile share. One lock, cf.lock, guards all tables; it is never held over a call that
- * can sleep on I/O. Objects (files, memory, batches) are found by pointer in tables of what is alive, so that a
+ * What the parts of libcufile share. One lock, cf.lock, guards all tables; it is never held over a call of Strait
+ * or CUDA: fork() takes it. Objects (files, memory, batches) are found by pointer in tables of what is alive, so that a
  * handle that is no longer, or never was, one is noticed. A table has a reference of what is in it.
  *
  * Whoever needs the context, or puts something into a table, is inside of cf_enter() and cf_leave(): the last
@@ -59,11 +59,14 @@ struct cf_mem {
 	uint64_t used; /* when, counted in uses */
 };
 
+/* One thread at a time opens or closes the driver, without a lock: both wait for CUDA, which may fork. */
+enum cf_change { CF_SETTLED, CF_OPENING, CF_CLOSING };
+
 struct cf_state {
 	pthread_mutex_t lock;
-	pthread_cond_t left; /* users has become 0 */
-	long opens;
-	bool closing;
+	pthread_cond_t changed; /* @change is CF_SETTLED again, or the last user left a driver that is CF_CLOSING */
+	enum cf_change change;
+	long opens; /* 0 while it changes */
 	unsigned int users;
 	struct strait_context *ctx;
 	_Atomic uint32_t routes; /* what transfers may take */

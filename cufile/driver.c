@@ -10,10 +10,9 @@
 
 #define DEFAULT_VERSION 1150
 
-struct cf_state cf = { .lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER };
+struct cf_state cf = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 static unsigned int p2p_flags[CU_FILE_MAX_TARGET_TYPES];
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one opens or closes at a time */
 
 uint64_t cf_now_ns(void)
 {
@@ -62,21 +61,19 @@ ssize_t cf_fail(int err)
 
 static void fork_prepare(void)
 {
-	pthread_mutex_lock(&open_lock);
 	pthread_mutex_lock(&cf.lock);
 }
 
 static void fork_parent(void)
 {
 	pthread_mutex_unlock(&cf.lock);
-	pthread_mutex_unlock(&open_lock);
 }
 
 static void fork_child(void)
 {
 	cf.opens = 0;
 	cf.users = 0;
-	cf.closing = false;
+	cf.change = CF_SETTLED;
 	cf.ctx = NULL;
 	cf_files_forked();
 	cf_mem_forked();
@@ -87,8 +84,7 @@ static void fork_child(void)
 	cf_tally_forked();
 	cf_log_forked();
 	pthread_mutex_init(&cf.lock, NULL);
-	pthread_cond_init(&cf.left, NULL);
-	pthread_mutex_init(&open_lock, NULL);
+	pthread_cond_init(&cf.changed, NULL);
 }
 
 static void fork_setup(void)
@@ -115,11 +111,10 @@ static bool leases_wanted(void)
 	return !text || strcmp(text, "0");
 }
 
-/* With open_lock held. */
-static int open_context(void)
+/* By the thread that is CF_OPENING. */
+static int open_context(struct strait_context **ret)
 {
 	struct strait_context_opts o = { .size = sizeof(o), .log = cf_log_strait };
-	struct strait_context *ctx;
 	int rc;
 
 	cf_params_load();
@@ -129,46 +124,68 @@ static int open_context(void)
 	o.pinned_budget = pinned_budget();
 	if (cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
 		o.queue_depth = (uint32_t)cf_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
-	rc = strait_context_open(&o, &ctx);
+	rc = strait_context_open(&o, ret);
 	if (rc) {
 		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
 		return cf_code(rc);
 	}
 	cf_tally_open();
 	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
-	strait_context_share(ctx);
-	pthread_mutex_lock(&cf.lock);
-	cf.ctx = ctx;
-	cf.routes = STRAIT_ROUTE_ANY;
-	cf.leases = leases_wanted();
-	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE) || cf_bool(CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE))
-		cf.routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) |
-			    STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST);
-	pthread_mutex_unlock(&cf.lock);
+	strait_context_share(*ret);
 	return CU_FILE_SUCCESS;
+}
+
+static uint32_t routes_wanted(void)
+{
+	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE) || cf_bool(CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE))
+		return STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) |
+		       STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST);
+	return STRAIT_ROUTE_ANY;
+}
+
+/* With cf.lock held: until no thread opens or closes the driver. */
+static void wait_settled(void)
+{
+	while (cf.change != CF_SETTLED)
+		pthread_cond_wait(&cf.changed, &cf.lock);
+}
+
+static void settle_locked(void)
+{
+	cf.change = CF_SETTLED;
+	pthread_cond_broadcast(&cf.changed);
 }
 
 static int driver_open(bool again)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	int code = CU_FILE_SUCCESS;
-	bool fresh;
+	struct strait_context *ctx = NULL;
+	bool leases;
+	uint32_t routes;
+	int code;
 
 	pthread_once(&once, fork_setup);
-	pthread_mutex_lock(&open_lock);
 	pthread_mutex_lock(&cf.lock);
-	fresh = !cf.opens;
-	if (!fresh && again)
-		cf.opens++;
-	pthread_mutex_unlock(&cf.lock);
-	if (fresh)
-		code = open_context();
-	if (fresh && !code) {
-		pthread_mutex_lock(&cf.lock);
-		cf.opens++;
+	wait_settled();
+	if (cf.opens) {
+		cf.opens += again;
 		pthread_mutex_unlock(&cf.lock);
+		return CU_FILE_SUCCESS;
 	}
-	pthread_mutex_unlock(&open_lock);
+	cf.change = CF_OPENING;
+	pthread_mutex_unlock(&cf.lock);
+	code = open_context(&ctx);
+	routes = routes_wanted();
+	leases = leases_wanted();
+	pthread_mutex_lock(&cf.lock);
+	if (!code) {
+		cf.ctx = ctx;
+		cf.routes = routes;
+		cf.leases = leases;
+		cf.opens = 1;
+	}
+	settle_locked();
+	pthread_mutex_unlock(&cf.lock);
 	return code;
 }
 
@@ -177,7 +194,7 @@ int cf_enter_open(struct strait_context **ctx)
 	int code = CU_FILE_DRIVER_NOT_INITIALIZED;
 
 	pthread_mutex_lock(&cf.lock);
-	if (cf.opens && !cf.closing) {
+	if (cf.opens) {
 		cf.users++;
 		*ctx = cf.ctx;
 		code = CU_FILE_SUCCESS;
@@ -202,8 +219,8 @@ int cf_enter(struct strait_context **ctx)
 void cf_leave(void)
 {
 	pthread_mutex_lock(&cf.lock);
-	if (!--cf.users && cf.closing)
-		pthread_cond_signal(&cf.left);
+	if (!--cf.users && cf.change == CF_CLOSING)
+		pthread_cond_broadcast(&cf.changed);
 	pthread_mutex_unlock(&cf.lock);
 }
 
@@ -217,7 +234,7 @@ bool cf_is_open(void)
 	bool open;
 
 	pthread_mutex_lock(&cf.lock);
-	open = cf.opens > 0 && !cf.closing;
+	open = cf.opens > 0;
 	pthread_mutex_unlock(&cf.lock);
 	return open;
 }
@@ -243,29 +260,28 @@ static int driver_close(void)
 	struct strait_context *ctx = NULL;
 	int code = CU_FILE_SUCCESS;
 
-	pthread_mutex_lock(&open_lock);
 	pthread_mutex_lock(&cf.lock);
+	wait_settled();
 	if (!cf.opens) {
 		code = CU_FILE_DRIVER_NOT_INITIALIZED;
 	} else if (!--cf.opens) {
-		cf.closing = true;
+		cf.change = CF_CLOSING;
 		while (cf.users)
-			pthread_cond_wait(&cf.left, &cf.lock);
+			pthread_cond_wait(&cf.changed, &cf.lock);
 		ctx = cf.ctx;
 		cf.ctx = NULL;
 	}
 	pthread_mutex_unlock(&cf.lock);
-	if (ctx) {
-		strait_context_share(NULL);
-		cf_streams_close_all();
-		cf_mem_drop_all();
-		cf_files_drop_all();
-		strait_context_close(ctx);
-		pthread_mutex_lock(&cf.lock);
-		cf.closing = false;
-		pthread_mutex_unlock(&cf.lock);
-	}
-	pthread_mutex_unlock(&open_lock);
+	if (!ctx)
+		return code;
+	strait_context_share(NULL);
+	cf_streams_close_all();
+	cf_mem_drop_all();
+	cf_files_drop_all();
+	strait_context_close(ctx);
+	pthread_mutex_lock(&cf.lock);
+	settle_locked();
+	pthread_mutex_unlock(&cf.lock);
 	return code;
 }
 

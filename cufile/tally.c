@@ -34,7 +34,7 @@ static struct strait_tally *map(const char *path)
 	return NULL;
 }
 
-/* With the driver's lock held. */
+/* By the thread that opens the driver: one at a time. */
 void cf_tally_open(void)
 {
 	const char *path = getenv(STRAIT_TALLY_ENV);
