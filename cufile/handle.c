@@ -135,9 +135,12 @@ static int routes(struct strait_context *ctx, struct strait_endpoint *ep, int fd
 		if (strait_device_info(dev, &d) || strait_route_query_device(ep, dev, STRAIT_READ, &r))
 			continue;
 		direct = direct || r.verdict[STRAIT_ROUTE_P2P].usable;
-		if (tell)
-			cf_log(CF_INFO, "fd %d to %s: route %s; p2p: %s", fd, d.name, strait_route_name(r.route),
-			       r.verdict[STRAIT_ROUTE_P2P].why);
+		if (tell) {
+			char why[256];
+
+			strait_route_verdict_text(&r.verdict[STRAIT_ROUTE_P2P], why, sizeof(why));
+			cf_log(CF_INFO, "fd %d to %s: route %s; p2p: %s", fd, d.name, strait_route_name(r.route), why);
+		}
 	}
 	if (compat || direct)
 		return CU_FILE_SUCCESS;

@@ -54,18 +54,17 @@ struct strait_device_info {
  * @size: sizeof(struct strait_provider_info), set by the caller
  * @name: "cuda", "emu", ...
  * @devices: how many it found
- * @status: 0, or the negative errno that kept it from working
- * @why: why there is no device and what would change that; empty if there are any
+ * @status: 0, or the negative errno that kept it from working; strait_device_why() with the provider's name says
+ *	what is missing and what would change that
  */
 struct strait_provider_info {
 	size_t size;
 	char name[16];
 	uint32_t devices;
 	int32_t status;
-	char why[256];
 };
 
-#define STRAIT_PROVIDER_INFO_SIZE_V1 288
+#define STRAIT_PROVIDER_INFO_SIZE_V1 32
 
 /**
  * strait_device_count() - How many devices the context has

@@ -2,6 +2,7 @@
 #ifndef STRAIT_ENDPOINT_H
 #define STRAIT_ENDPOINT_H
 
+#include <strait/reason.h>
 #include <strait/types.h>
 
 #ifdef __cplusplus
@@ -30,7 +31,8 @@ extern "C" {
  * @dio_align: offsets and lengths of direct I/O are multiples of this; 0 without direct I/O
  * @dio_mem_align: memory of direct I/O likewise
  * @fs: name of the file system: "ext4", "tmpfs", "block", or its magic number in hex
- * @direct_why: why direct I/O is not possible; empty if it is
+ * @direct_reason: enum strait_reason: why direct I/O is not possible; STRAIT_WHY_NONE if it is
+ * @direct_error: the negative errno behind that, 0 if there was none
  */
 struct strait_file_info {
 	size_t size;
@@ -39,10 +41,11 @@ struct strait_file_info {
 	uint32_t dio_align;
 	uint32_t dio_mem_align;
 	char fs[20];
-	char direct_why[128];
+	uint32_t direct_reason;
+	int32_t direct_error;
 };
 
-#define STRAIT_FILE_INFO_SIZE_V1 176
+#define STRAIT_FILE_INFO_SIZE_V1 56
 
 /**
  * strait_file_open() - Open a file as an endpoint

@@ -11,6 +11,7 @@
  * errno, as the specification has it: code in bits 0 to 7, type in 8 to 10, "do not retry" in 14.
  */
 
+#include <strait/reason.h>
 #include <strait/types.h>
 
 #ifdef __cplusplus
@@ -137,7 +138,8 @@ struct strait_nvme_info {
  * @blocks: how many there are
  * @capacity: of those that can be allocated at one time
  * @utilization: of those allocated now
- * @why: why it is not usable; empty if it is
+ * @reason: enum strait_reason: why it is not usable; STRAIT_WHY_NONE if it is
+ * @protection: type of protection information, 0 for none
  */
 struct strait_nvme_namespace {
 	size_t size;
@@ -148,10 +150,11 @@ struct strait_nvme_namespace {
 	uint64_t blocks;
 	uint64_t capacity;
 	uint64_t utilization;
-	char why[128];
+	uint32_t reason;
+	uint32_t protection;
 };
 
-#define STRAIT_NVME_NAMESPACE_SIZE_V1 176
+#define STRAIT_NVME_NAMESPACE_SIZE_V1 56
 
 /* Flags of a command. */
 #define STRAIT_NVME_RAW_DATA (1u << 0) /* @prp is put into the command as it is; @map is not looked at */

@@ -2,6 +2,7 @@
 #ifndef STRAIT_ROUTE_H
 #define STRAIT_ROUTE_H
 
+#include <strait/reason.h>
 #include <strait/transfer.h>
 #include <strait/types.h>
 
@@ -13,14 +14,18 @@ extern "C" {
  * struct strait_route_verdict - What stands for or against one route
  * @usable: 1 if the transfer can take it
  * @code: 0, or the negative errno a transfer that requires this route gets
- * @why: one line: why it is not usable, or what it will do
- * @fix: one line: what would make it usable; empty if nothing or nothing is needed
+ * @reason: enum strait_reason: why it is not usable, or what it will do
+ * @because: enum strait_reason: what is behind @reason, STRAIT_WHY_NONE if there is no more to say
+ * @error: the negative errno behind @because, or behind @reason if there is no such; 0 if there was none
+ * @reserved: 0
  */
 struct strait_route_verdict {
 	uint32_t usable;
 	int32_t code;
-	char why[200];
-	char fix[200];
+	uint32_t reason;
+	uint32_t because;
+	int32_t error;
+	uint32_t reserved[3];
 };
 
 /**
@@ -39,7 +44,7 @@ struct strait_route_report {
 	struct strait_route_verdict verdict[STRAIT_ROUTES_MAX];
 };
 
-#define STRAIT_ROUTE_REPORT_SIZE_V1 3288
+#define STRAIT_ROUTE_REPORT_SIZE_V1 280
 
 /**
  * strait_route_name() - The name of a route
@@ -56,6 +61,26 @@ STRAIT_API const char *strait_route_name(int route);
  * Return: enum strait_route; -EINVAL.
  */
 STRAIT_API int strait_route_parse(const char *name);
+
+/**
+ * strait_route_verdict_text() - A verdict as one line
+ * @verdict: of a report
+ * @text: where the line is written, always terminated
+ * @len: room in @text; 256 is enough
+ *
+ * The texts of its reasons and of its error, put together.
+ *
+ * Return: 0; -EINVAL.
+ */
+STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *verdict, char *text, size_t len);
+
+/**
+ * strait_route_verdict_fix() - What would make a route usable
+ * @verdict: of a report
+ *
+ * Return: one line, which lives as long as the process; empty if nothing would, or nothing is needed.
+ */
+STRAIT_API const char *strait_route_verdict_fix(const struct strait_route_verdict *verdict);
 
 /**
  * strait_route_query() - Which routes a transfer would take, and why not better ones

@@ -11,6 +11,7 @@
 #include <strait/log.h>
 #include <strait/nvme.h>
 #include <strait/pci.h>
+#include <strait/reason.h>
 #include <strait/region.h>
 #include <strait/route.h>
 #include <strait/stats.h>

@@ -68,6 +68,5 @@ STRAIT_API int strait_provider_info(struct strait_context *ctx, unsigned int ind
 	str_copy(i.name, sizeof(i.name), p->ops->name);
 	i.devices = p->n;
 	i.status = p->status;
-	str_copy(i.why, sizeof(i.why), p->n ? "" : p->why);
 	return struct_out(info, &i, sizeof(i), STRAIT_PROVIDER_INFO_SIZE_V1);
 }

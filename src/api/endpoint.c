@@ -60,7 +60,8 @@ STRAIT_API int strait_file_info(struct strait_endpoint *ep, struct strait_file_i
 	i.dio_align = f->dio_align;
 	i.dio_mem_align = f->dio_mem_align;
 	str_copy(i.fs, sizeof(i.fs), f->fs);
-	str_copy(i.direct_why, sizeof(i.direct_why), f->direct_why ? f->direct_why : "");
+	i.direct_reason = f->direct_reason;
+	i.direct_error = f->direct_error;
 	return struct_out(info, &i, sizeof(i), STRAIT_FILE_INFO_SIZE_V1);
 }
 

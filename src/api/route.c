@@ -27,6 +27,29 @@ STRAIT_API int strait_route_parse(const char *name)
 	return -EINVAL;
 }
 
+STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *v, char *text, size_t len)
+{
+	const char *because, *untested = "";
+
+	API_CHECK(v && text && len);
+	because = strait_reason_text(v->because);
+	/* Not what the error is about. */
+	if (v->because == STRAIT_WHY_NO_HARDWARE_YET) {
+		untested = because;
+		because = "";
+	}
+	str_format(text, len, "%s%s%s%s%s%s%s", strait_reason_text(v->reason), *because ? "; " : "", because,
+		   v->error ? ": " : "", v->error ? strerror(-v->error) : "", *untested ? "; " : "", untested);
+	return 0;
+}
+
+STRAIT_API const char *strait_route_verdict_fix(const struct strait_route_verdict *v)
+{
+	const char *fix = v ? strait_reason_fix(v->reason) : "";
+
+	return *fix || !v ? fix : strait_reason_fix(v->because);
+}
+
 static int report(const struct strait_transfer *t, struct strait_route_report *out)
 {
 	struct strait_route_report rep = { .size = sizeof(rep) };

@@ -25,7 +25,8 @@ enum way {
 
 struct endpoint_facts {
 	const char *fs;
-	const char *direct_why; /* why there is no direct I/O, NULL if there is */
+	uint32_t direct_reason; /* enum strait_reason: why there is no direct I/O, 0 if there is */
+	int direct_error;	/* behind that */
 	bool can_read;
 	bool can_write;
 	bool can_map; /* pages of its cache can be mapped */
@@ -86,11 +87,11 @@ struct endpoint_ops {
 	int (*sync)(struct strait_endpoint *ep);
 	/*
 	 * Only with can_move. reach: can the memory of this device (@region NULL), or of this region, be
-	 * given to what moves the bytes? 0, or a negative errno with the reason in @why. What that takes is
-	 * kept as long as the region. The region is in use.
+	 * given to what moves the bytes? 0, or a negative errno with the enum strait_reason in @reason. What that
+	 * takes is kept as long as the region. The region is in use.
 	 */
-	int (*reach)(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region, char *why,
-		     size_t why_len);
+	int (*reach)(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
+		     uint32_t *reason);
 	/*
 	 * Moves what @m says, all of it a multiple of dio_align and dio_mem_align. Returns how many bytes
 	 * from the start on are good; @m->err says why not all: nothing is in flight any more.

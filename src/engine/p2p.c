@@ -274,7 +274,8 @@ static void reach_facts(const struct strait_transfer *t, struct route_facts *f)
 	bool there = t->region->mem.len; /* or a question about memory that is not there yet */
 	uint64_t start, end;
 
-	if (ep->ops->reach(ep, t->region->dev, there ? t->region : NULL, f->reach_why, sizeof(f->reach_why)))
+	f->reach_error = ep->ops->reach(ep, t->region->dev, there ? t->region : NULL, &f->reach_reason);
+	if (f->reach_error)
 		f->p2p_why = ROUTE_NO_REACH;
 	else if (there && !p2p_part(t, &start, &end))
 		f->p2p_why = ROUTE_UNALIGNED;

@@ -40,7 +40,6 @@ struct route_facts {
 	/* the region's */
 	bool host_memory;
 	bool can_register_file;
-	const char *device;
 	/* the endpoint's */
 	const struct endpoint_facts *ep;
 	/* the request's */
@@ -60,7 +59,8 @@ struct route_facts {
 	enum route_reason p2p_why; /* if not */
 	uint32_t p2p_reason;	   /* STRAIT_REASON_* behind ROUTE_REFUSED */
 	bool moves;		   /* the endpoint moves the bytes itself, to host memory too */
-	char reach_why[160];	   /* behind ROUTE_NO_REACH */
+	uint32_t reach_reason;	   /* enum strait_reason behind ROUTE_NO_REACH */
+	int reach_error;	   /* likewise */
 };
 
 struct route_decision {
@@ -73,7 +73,7 @@ struct route_decision {
 
 void route_decide(const struct route_facts *f, struct route_decision *d);
 
-/* The texts for a decision. */
+/* The reasons of a decision as the public interface has them. */
 void route_explain(const struct route_facts *f, const struct route_decision *d,
 		   struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT]);
 

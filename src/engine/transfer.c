@@ -107,7 +107,6 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	memset(f, 0, sizeof(*f));
 	f->host_memory = dev->caps & STRAIT_DEVICE_HOST;
 	f->can_register_file = dev->caps & STRAIT_DEVICE_REGISTER_FILE;
-	f->device = dev->name;
 	f->ep = &t->endpoint->facts;
 	f->op = t->op;
 	f->routes = t->routes;

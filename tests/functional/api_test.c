@@ -150,7 +150,8 @@ TEST(devices)
 	ASSERT_EQ(strlen(text), 3);
 	for (i = 0; !strait_provider_info(ctx, i, &provider); i++) {
 		ASSERT_NE(provider.name[0], '\0');
-		ASSERT_EQ(!provider.devices, !!provider.why[0]);
+		ASSERT_EQ(strait_device_why(ctx, provider.name, text, sizeof(text)), provider.devices ? -EEXIST : 0);
+		ASSERT_TRUE(provider.devices || text[0]);
 	}
 	ASSERT_GE(i, 2);
 	ASSERT_EQ(strait_provider_info(ctx, i, &provider), -ENOENT);

@@ -42,7 +42,7 @@ TEST_VARIANTS(round_trips, struct fs, file_systems)
 
 		ASSERT_STREQ(info.fs, v->says);
 		ASSERT_EQ(!!(info.caps & STRAIT_FILE_CAN_DIRECT), v->direct);
-		ASSERT_EQ(!info.direct_why[0], v->direct);
+		ASSERT_EQ(!info.direct_reason, v->direct);
 		pattern(want, i, len, 4);
 		region_put_bytes(r, 0, want, len);
 		/* First what extends it, unaligned; then over it, aligned. */

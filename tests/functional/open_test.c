@@ -288,8 +288,8 @@ TEST_VARIANTS(direct_means_direct, struct kind, devices)
 	ep = file_new(g.ctx, g.path, O_RDWR, STRAIT_FILE_DIRECT);
 	info = file_info(ep);
 	if (!(info.caps & STRAIT_FILE_CAN_DIRECT))
-		SKIP("%s", info.direct_why);
-	ASSERT_STREQ(info.direct_why, "");
+		SKIP("%s", strait_reason_text(info.direct_reason));
+	ASSERT_EQ(info.direct_reason, STRAIT_WHY_NONE);
 	ASSERT_TRUE(is_pow2(info.dio_align) && is_pow2(info.dio_mem_align));
 	warm(g.path);
 	for (uint64_t len = 4096; len <= MIB(1); len *= 4) {
@@ -306,7 +306,7 @@ TEST_VARIANTS(direct_means_direct, struct kind, devices)
 
 	/* And with the other flag never. */
 	ep = file_new(g.ctx, g.path, O_RDWR, STRAIT_FILE_BUFFERED);
-	ASSERT_NE(file_info(ep).direct_why[0], '\0');
+	ASSERT_NE(file_info(ep).direct_reason, STRAIT_WHY_NONE);
 	ASSERT_EQ(file_info(ep).dio_align, 0);
 	before = stats_of(g.ctx);
 	evict(g.path, 0, 0);
@@ -379,7 +379,8 @@ static void use_without_proc(void *arg)
 
 	ASSERT_OK(strait_file_import(g.ctx, plain, 0, &ep));
 	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_CAN_DIRECT);
-	ASSERT_TRUE(strstr(file_info(ep).direct_why, "/proc"));
+	ASSERT_EQ(file_info(ep).direct_reason, STRAIT_WHY_NOT_REOPENED);
+	ASSERT_EQ(file_info(ep).direct_error, -ENOENT);
 	evict(g.path, 0, 0);
 	reads_well(&g, ep);
 	writes_well(&g, ep, g.path);

@@ -324,7 +324,7 @@ TEST(requests_in_flight_on_a_ring)
 	unsigned int reads;
 
 	if (!(file_info(ep).caps & STRAIT_FILE_CAN_DIRECT))
-		SKIP("%s", file_info(ep).direct_why);
+		SKIP("%s", strait_reason_text(file_info(ep).direct_reason));
 	inject(OS_PREAD, 0, 0, 0);
 	ASSERT_EQ(move(STRAIT_READ, 0, ep, 0, r, 0, len).bytes, len);
 	reads = inject_calls();

@@ -517,8 +517,8 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 	}
 	if (v->device)
 		ASSERT_OK(strait_emu_set_model(g.dev, &slow));
-	else if (file_info(g.ep).direct_why[0])
-		SKIP("no direct I/O: %s", file_info(g.ep).direct_why);
+	else if (file_info(g.ep).direct_reason)
+		SKIP("no direct I/O: %s", strait_reason_text(file_info(g.ep).direct_reason));
 	else
 		shut_gate(OS_RING_SUBMIT);
 	ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));

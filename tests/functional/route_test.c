@@ -64,7 +64,7 @@ TEST(a_half_cached_file_goes_both_ways)
 
 	begin(O_RDONLY, 0);
 	if (!(file_info(ep).caps & STRAIT_FILE_CAN_DIRECT))
-		SKIP("%s", file_info(ep).direct_why);
+		SKIP("%s", strait_reason_text(file_info(ep).direct_reason));
 	for (size_t i = 0; i < ARRAY_SIZE(masks); i++) {
 		uint64_t before = stats_of(ctx).direct_bytes, direct;
 		struct strait_route_report rep;
@@ -155,7 +155,7 @@ static void no_route(uint32_t op, uint32_t routes, struct strait_region *r)
 	ASSERT_EQ(rep.route, -1);
 	ASSERT_EQ(rep.mask, 0);
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++) {
-		ASSERT_NE(rep.verdict[i].why[0], '\0');
+		ASSERT_NE(rep.verdict[i].reason, STRAIT_WHY_NONE);
 		if (routes & STRAIT_ROUTE_MASK(i))
 			ASSERT_EQ(rep.verdict[i].code, move(op, routes, ep, 0, r, 0, LEN).status);
 	}
@@ -172,18 +172,19 @@ TEST(explanations)
 	if (access("/dev/strait", F_OK)) {
 		ASSERT_FALSE(rep.verdict[STRAIT_ROUTE_P2P].usable);
 		ASSERT_EQ(rep.verdict[STRAIT_ROUTE_P2P].code, -EOPNOTSUPP);
-		ASSERT_TRUE(strstr(rep.verdict[STRAIT_ROUTE_P2P].why, "no strait.ko"));
-		ASSERT_NE(rep.verdict[STRAIT_ROUTE_P2P].fix[0], '\0');
+		ASSERT_EQ(rep.verdict[STRAIT_ROUTE_P2P].reason, STRAIT_WHY_NO_MODULE);
+		ASSERT_LT(rep.verdict[STRAIT_ROUTE_P2P].error, 0);
+		ASSERT_NE(strait_route_verdict_fix(&rep.verdict[STRAIT_ROUTE_P2P])[0], '\0');
 	}
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_STAGED].usable);
 	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_STAGED].code, 0);
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_PAGECACHE].usable);
-	ASSERT_TRUE(strstr(rep.verdict[STRAIT_ROUTE_HOST].why, device_under_test()));
+	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_HOST].reason, STRAIT_WHY_NOT_HOST);
 	/* Not asked for is another thing than not possible. */
 	rep = query(STRAIT_READ, ROUTE(STAGED), dev_region, 0, LEN);
 	ASSERT_EQ(rep.mask, ROUTE(STAGED));
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_PAGECACHE].usable);
-	ASSERT_TRUE(strstr(rep.verdict[STRAIT_ROUTE_PAGECACHE].why, "other routes"));
+	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_PAGECACHE].reason, STRAIT_WHY_NOT_ASKED);
 	rep = query(STRAIT_READ, 0, host_region, 0, LEN);
 	ASSERT_EQ(rep.route, STRAIT_ROUTE_HOST);
 	ASSERT_EQ(rep.mask, ROUTE(HOST));

@@ -69,7 +69,7 @@ TEST_VARIANTS(the_page_cache_is_left_alone, struct mode, past_the_cache)
 	uint64_t state = 4;
 
 	if (!(file_info(ep).caps & STRAIT_FILE_CAN_DIRECT))
-		SKIP("%s", file_info(ep).direct_why);
+		SKIP("%s", strait_reason_text(file_info(ep).direct_reason));
 	if (!evict(path, 0, 0))
 		SKIP("pages cannot be evicted here");
 	for (uint64_t i = 0; i < n; i += 16) {

@@ -23,7 +23,7 @@ static const struct endpoint_facts read_only = { .fs = "ext4",
 						 .can_read = true,
 						 .can_map = true,
 						 .can_buffered = true,
-						 .direct_why = "because" };
+						 .direct_reason = STRAIT_WHY_FS_NO_DIRECT };
 static const struct endpoint_facts write_only = { .fs = "ext4", .can_write = true, .can_buffered = true };
 static const struct endpoint_facts direct = { .fs = "xfs",
 					      .can_read = true,
@@ -89,11 +89,23 @@ static const struct row {
 	  PAGECACHE | STAGED, STRAIT_ROUTE_PAGECACHE, 0 },
 };
 
+/* A line that fits, of reasons that have a text. */
+static const char *expect_text(const struct strait_route_verdict *v)
+{
+	static char text[256];
+
+	ASSERT_NE(strait_reason_text(v->reason)[0], '\0');
+	ASSERT_EQ(!strait_reason_text(v->because)[0], !v->because);
+	ASSERT_OK(strait_route_verdict_text(v, text, sizeof(text)));
+	ASSERT_LT(strlen(text), sizeof(text) - 1);
+	ASSERT_TRUE(strait_route_verdict_fix(v));
+	return text;
+}
+
 TEST_VARIANTS(decides, struct row, rows)
 {
 	struct route_facts f = { .host_memory = v->host,
 				 .can_register_file = v->reg,
-				 .device = "emu:0",
 				 .ep = v->ep,
 				 .op = v->op,
 				 .routes = v->routes,
@@ -111,7 +123,7 @@ TEST_VARIANTS(decides, struct row, rows)
 	ASSERT_EQ(d.route, v->route);
 	ASSERT_EQ(d.code, v->code);
 
-	/* Every route gets a reason, usable ones no error, and each text fits its field. */
+	/* Every route gets a reason, and usable ones no error. */
 	memset(verdict, 0xff, sizeof(verdict));
 	route_explain(&f, &d, verdict);
 	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
@@ -120,9 +132,8 @@ TEST_VARIANTS(decides, struct row, rows)
 		     asked = !v->routes || (v->routes & STRAIT_ROUTE_MASK(r));
 
 		ASSERT_EQ(w->usable, possible);
-		ASSERT_NE(w->why[0], '\0');
-		ASSERT_LT(strnlen(w->why, sizeof(w->why)), sizeof(w->why) - 1);
-		ASSERT_LT(strnlen(w->fix, sizeof(w->fix)), sizeof(w->fix) - 1);
+		ASSERT_NE(w->reason, STRAIT_WHY_NONE);
+		expect_text(w);
 		if (possible && asked)
 			ASSERT_EQ(w->code, 0);
 		else
@@ -134,26 +145,25 @@ static const struct p2p_row {
 	const char *name;
 	enum route_reason why;
 	uint32_t reason;
-	const char *text;
+	uint32_t said, because;
 } p2p_rows[] = {
-	{ "not-asked", ROUTE_OK, 0, "no strait.ko" },
-	{ "no-module", ROUTE_NO_MODULE, 0, "no strait.ko" },
-	{ "no-pages", ROUTE_NO_PAGES, 0, "nothing makes memory of vgpu:0 known" },
-	{ "no-import", ROUTE_NO_IMPORT, 0, "does not take memory of vgpu:0" },
-	{ "no-bridge", ROUTE_NO_BRIDGE, 0, "no bridge to the driver of vgpu:0" },
-	{ "no-direct", ROUTE_NO_DIRECT, 0, "no direct I/O" },
-	{ "refused", ROUTE_REFUSED, STRAIT_REASON_NOT_PCI, "not a PCI device" },
-	{ "refused-why-ever", ROUTE_REFUSED, 200, "does not know" },
-	{ "unverified", ROUTE_UNVERIFIED, 0, "not known whether" },
-	{ "pair", ROUTE_PAIR, 0, "does not arrive" },
-	{ "unaligned", ROUTE_UNALIGNED, 0, "aligned" },
+	{ "not-asked", ROUTE_OK, 0, STRAIT_WHY_NO_MODULE, 0 },
+	{ "no-module", ROUTE_NO_MODULE, 0, STRAIT_WHY_NO_MODULE, 0 },
+	{ "no-pages", ROUTE_NO_PAGES, 0, STRAIT_WHY_NO_PAGES, 0 },
+	{ "no-import", ROUTE_NO_IMPORT, 0, STRAIT_WHY_NO_IMPORT, 0 },
+	{ "no-bridge", ROUTE_NO_BRIDGE, 0, STRAIT_WHY_NO_BRIDGE, 0 },
+	{ "no-direct", ROUTE_NO_DIRECT, 0, STRAIT_WHY_NO_DIRECT, 0 },
+	{ "refused", ROUTE_REFUSED, STRAIT_REASON_NOT_PCI, STRAIT_WHY_MODULE_REFUSES, STRAIT_WHY_MODULE_NOT_PCI },
+	{ "refused-why-ever", ROUTE_REFUSED, 200, STRAIT_WHY_MODULE_REFUSES, STRAIT_WHY_UNKNOWN },
+	{ "unverified", ROUTE_UNVERIFIED, 0, STRAIT_WHY_UNVERIFIED, 0 },
+	{ "pair", ROUTE_PAIR, 0, STRAIT_WHY_NOT_ARRIVED, 0 },
+	{ "unaligned", ROUTE_UNALIGNED, 0, STRAIT_WHY_UNALIGNED, 0 },
 };
 
 /* Each reason against p2p has its own words, and another route takes over. */
 TEST_VARIANTS(says_why_not_p2p, struct p2p_row, p2p_rows)
 {
-	struct route_facts f = { .device = "vgpu:0",
-				 .ep = &plain,
+	struct route_facts f = { .ep = &plain,
 				 .op = STRAIT_WRITE,
 				 .length = MIB(1),
 				 .cached = UINT64_MAX,
@@ -168,8 +178,10 @@ TEST_VARIANTS(says_why_not_p2p, struct p2p_row, p2p_rows)
 	route_explain(&f, &d, verdict);
 	ASSERT_FALSE(verdict[STRAIT_ROUTE_P2P].usable);
 	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].code, -EOPNOTSUPP);
-	if (!strstr(verdict[STRAIT_ROUTE_P2P].why, v->text))
-		FAIL("%s", verdict[STRAIT_ROUTE_P2P].why);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].reason, v->said);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].because, v->because);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].error, v->said == STRAIT_WHY_NO_MODULE ? -ENOENT : 0);
+	expect_text(&verdict[STRAIT_ROUTE_P2P]);
 	f.routes = P2P;
 	route_decide(&f, &d);
 	ASSERT_EQ(d.code, -EOPNOTSUPP);
@@ -180,46 +192,60 @@ TEST_VARIANTS(says_what_is_not_verified, struct p2p_row, p2p_rows)
 {
 	bool known = v->why == ROUTE_NO_DIRECT || v->why == ROUTE_REFUSED || v->why == ROUTE_PAIR ||
 		     v->why == ROUTE_UNALIGNED || v->why == ROUTE_NO_PAGES;
-	struct route_facts f = { .device = "cuda:0", .ep = &plain, .length = MIB(1), .p2p_bridged = true };
+	struct route_facts f = { .ep = &plain, .length = MIB(1), .p2p_bridged = true };
 	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
 	struct route_decision d;
 
 	f.p2p_why = v->why;
 	route_decide(&f, &d);
 	route_explain(&f, &d, verdict);
-	ASSERT_EQ(!strstr(verdict[STRAIT_ROUTE_P2P].why, "not verified on hardware"), known);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].because != STRAIT_WHY_NO_HARDWARE_YET, known);
+	ASSERT_EQ(!strstr(expect_text(&verdict[STRAIT_ROUTE_P2P]), "not verified on hardware"), known);
 	f.p2p_usable = true;
 	route_decide(&f, &d);
 	route_explain(&f, &d, verdict);
-	ASSERT_FALSE(strstr(verdict[STRAIT_ROUTE_P2P].why, "not verified"));
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].because, STRAIT_WHY_NONE);
 }
 
-/* Every reason of the module fits its field. */
+/* Every reason of the module has a number and a text. */
 TEST(words_for_all_reasons_of_the_module)
 {
-	struct route_facts f = { .device = "vgpu:0", .ep = &plain, .length = MIB(1), .p2p_why = ROUTE_REFUSED };
-	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
+	struct route_facts f = { .ep = &plain, .length = MIB(1), .p2p_why = ROUTE_REFUSED };
+	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT], *v = &verdict[STRAIT_ROUTE_P2P];
 	struct route_decision d;
 
 	for (f.p2p_reason = 0; f.p2p_reason <= STRAIT_REASON_COUNT; f.p2p_reason++) {
-		const char *why = verdict[STRAIT_ROUTE_P2P].why;
-
 		route_decide(&f, &d);
 		route_explain(&f, &d, verdict);
-		ASSERT_LT(strlen(why), sizeof(verdict[0].why) - 1);
-		ASSERT_EQ(!strstr(why, "does not know"), f.p2p_reason < STRAIT_REASON_COUNT);
+		ASSERT_EQ(v->because, f.p2p_reason < STRAIT_REASON_COUNT ? STRAIT_WHY_MODULE_SILENT + f.p2p_reason :
+									   STRAIT_WHY_UNKNOWN);
+		ASSERT_EQ(!strstr(expect_text(v), "does not know"), f.p2p_reason < STRAIT_REASON_COUNT);
 	}
+	ASSERT_EQ(STRAIT_WHY_MODULE_ALIGNMENT - STRAIT_WHY_MODULE_SILENT, STRAIT_REASON_ALIGNMENT);
+}
+
+/* A reason that a later library has: said so, not an empty line. */
+TEST(a_reason_that_is_not_known)
+{
+	struct strait_route_verdict v = { .reason = 99999 };
+	char text[8];
+
+	ASSERT_TRUE(strstr(strait_reason_text(99999), "does not know"));
+	ASSERT_STREQ(strait_reason_fix(99999), "");
+	ASSERT_STREQ(strait_reason_text(STRAIT_WHY_NONE), "");
+	ASSERT_OK(strait_route_verdict_text(&v, text, sizeof(text)));
+	ASSERT_EQ(strlen(text), sizeof(text) - 1);
+	ASSERT_EQ(strait_route_verdict_text(&v, text, 0), -EINVAL);
+	ASSERT_EQ(strait_route_verdict_text(NULL, text, 8), -EINVAL);
+	ASSERT_STREQ(strait_route_verdict_fix(NULL), "");
 }
 
 /* Usable, it comes first; the others take the ends. */
 TEST(p2p_comes_first)
 {
-	struct route_facts f = { .device = "vgpu:0",
-				 .can_register_file = true,
-				 .ep = &plain,
-				 .length = MIB(1),
-				 .cached = MIB(1),
-				 .p2p_usable = true };
+	struct route_facts f = {
+		.can_register_file = true, .ep = &plain, .length = MIB(1), .cached = MIB(1), .p2p_usable = true
+	};
 	struct strait_route_verdict verdict[STRAIT_ROUTE_COUNT];
 	struct route_decision d;
 
@@ -227,8 +253,8 @@ TEST(p2p_comes_first)
 	ASSERT_EQ(d.route, STRAIT_ROUTE_P2P);
 	ASSERT_EQ(d.mask, P2P | PAGECACHE | STAGED);
 	route_explain(&f, &d, verdict);
-	ASSERT_TRUE(strstr(verdict[STRAIT_ROUTE_P2P].why, "vgpu:0"));
-	ASSERT_TRUE(strstr(verdict[STRAIT_ROUTE_STAGED].why, "ends"));
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].reason, STRAIT_WHY_DRIVE_DMA);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_STAGED].reason, STRAIT_WHY_ENDS);
 	/* Unless most is in memory; required, it is used all the same. */
 	f.p2p_cached = true;
 	route_decide(&f, &d);
@@ -236,7 +262,7 @@ TEST(p2p_comes_first)
 	route_explain(&f, &d, verdict);
 	ASSERT_TRUE(verdict[STRAIT_ROUTE_P2P].usable);
 	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].code, 0);
-	ASSERT_TRUE(strstr(verdict[STRAIT_ROUTE_P2P].why, "page cache"));
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].reason, STRAIT_WHY_CACHED);
 	f.routes = P2P;
 	route_decide(&f, &d);
 	ASSERT_EQ(d.mask, P2P);

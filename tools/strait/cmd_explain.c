@@ -67,7 +67,7 @@ static void print_file(const struct explain *e)
 	if (e->file.caps & STRAIT_FILE_CAN_DIRECT)
 		printf("direct I/O in multiples of %u bytes\n", e->file.dio_align);
 	else
-		printf("no direct I/O: %s\n", e->file.direct_why);
+		printf("no direct I/O: %s\n", strait_reason_text(e->file.direct_reason));
 }
 
 static void print_cached(const struct explain *e)
@@ -80,9 +80,13 @@ static void print_cached(const struct explain *e)
 
 static void print_verdict(const char *word, int route, const struct strait_route_verdict *v)
 {
-	printf("  %-9s  %s%s%s\n", strait_route_name(route), word, v->why[0] ? ": " : "", v->why);
+	const char *fix = strait_route_verdict_fix(v);
+	char why[256];
+
+	strait_route_verdict_text(v, why, sizeof(why));
+	printf("  %-9s  %s%s%s\n", strait_route_name(route), word, why[0] ? ": " : "", why);
 	if (!v->usable)
-		printf("             %s%s\n", v->fix[0] ? "to get it: " : "nothing would make it so", v->fix);
+		printf("             %s%s\n", fix[0] ? "to get it: " : "nothing would make it so", fix);
 }
 
 static void print_text(const struct explain *e)
@@ -132,7 +136,7 @@ static void print_json(const struct explain *e, int code)
 	if (e->file.caps & STRAIT_FILE_CAN_DIRECT)
 		json_uint(&j, "dio_align", e->file.dio_align);
 	else
-		json_string(&j, "direct_why", e->file.direct_why);
+		json_string(&j, "direct_why", strait_reason_text(e->file.direct_reason));
 	if (!e->why[0])
 		json_uint(&j, "cached_bytes", r->cached_bytes);
 	json_close(&j);
@@ -150,13 +154,17 @@ static void print_json(const struct explain *e, int code)
 		json_string(&j, "route", strait_route_name(r->route));
 	json_array(&j, "routes");
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++) {
+		char why[256];
+
+		strait_route_verdict_text(&r->verdict[i], why, sizeof(why));
 		json_object(&j, NULL);
 		json_string(&j, "name", strait_route_name(i));
 		json_bool(&j, "usable", r->verdict[i].usable);
 		json_bool(&j, "taken", r->mask & STRAIT_ROUTE_MASK(i) || i == r->route);
 		json_int(&j, "code", r->verdict[i].code);
-		json_string(&j, "why", r->verdict[i].why);
-		json_string(&j, "fix", r->verdict[i].fix);
+		json_uint(&j, "reason", r->verdict[i].reason);
+		json_string(&j, "why", why);
+		json_string(&j, "fix", strait_route_verdict_fix(&r->verdict[i]));
 		json_close(&j);
 	}
 	json_close(&j);

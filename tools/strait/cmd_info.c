@@ -80,10 +80,12 @@ static void read_devices(struct info *in)
 			in->devices++;
 	}
 	for (;; in->providers++) {
-		struct strait_provider_info p = { .size = sizeof(p) };
+		struct info_provider p = { .info.size = sizeof(p.info) };
 
-		if (strait_provider_info(in->ctx, in->providers, &p))
+		if (strait_provider_info(in->ctx, in->providers, &p.info))
 			break;
+		if (!p.info.devices)
+			strait_device_why(in->ctx, p.info.name, p.why, sizeof(p.why));
 		in->provider = xrealloc(in->provider, (in->providers + 1) * sizeof(p));
 		in->provider[in->providers] = p;
 	}

@@ -204,7 +204,8 @@ int nvme_open_endpoint(struct nvme_cmd *c, uint32_t flags)
 	}
 	c->nsid = c->ns.nsid;
 	if (c->ns.usable)
-		return fail(CLI_FAILED, "format it without", "namespace %u cannot be used: %s", c->nsid, c->ns.why);
+		return fail(CLI_FAILED, strait_reason_fix(c->ns.reason), "namespace %u cannot be used: %s", c->nsid,
+			    strait_reason_text(c->ns.reason));
 	err = strait_nvme_endpoint(c->nvme, c->nsid, flags, &c->ep);
 	return err ? fail(CLI_FAILED, NULL, "cannot open namespace %u: %s", c->nsid, error_text(err)) : CLI_OK;
 }
@@ -257,7 +258,7 @@ static void identify_json(struct nvme_cmd *c)
 		json_uint(&j, "capacity", c->ns.capacity);
 		json_uint(&j, "utilization", c->ns.utilization);
 		json_bool(&j, "usable", !c->ns.usable);
-		json_string(&j, "why", c->ns.why);
+		json_string(&j, "why", strait_reason_text(c->ns.reason));
 		json_close(&j);
 	}
 	json_close(&j);
@@ -293,7 +294,7 @@ static int nvme_identify(struct nvme_cmd *c)
 	for (unsigned int k = 0; !strait_nvme_namespace(c->nvme, k, &c->ns); k++)
 		printf("  namespace %-3u %" PRIu64 " blocks of %u bytes, %s%s%s\n", c->ns.nsid, c->ns.blocks,
 		       c->ns.lba_bytes, size_format(c->ns.blocks * c->ns.lba_bytes, text), c->ns.usable ? "; " : "",
-		       c->ns.why);
+		       strait_reason_text(c->ns.reason));
 	return CLI_OK;
 }
 

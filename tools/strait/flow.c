@@ -20,7 +20,7 @@ static int no_route(const struct strait_transfer *t, const char *path)
 {
 	struct strait_route_report report = { .size = sizeof(report) };
 	const char *way = t->op == STRAIT_READ ? "read" : "write";
-	char hint[256] = "see: strait explain", why[512] = "";
+	char hint[256] = "see: strait explain", why[512] = "", text[256];
 
 	if (!strait_route_query(t, &report)) {
 		for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
@@ -29,9 +29,10 @@ static int no_route(const struct strait_transfer *t, const char *path)
 
 			if (!(t->routes & STRAIT_ROUTE_MASK(r)) || v->usable)
 				continue;
-			snprintf(why + n, sizeof(why) - n, "%s%s: %s", n ? "; " : "", strait_route_name(r), v->why);
-			if (v->fix[0])
-				snprintf(hint, sizeof(hint), "to make it so: %s", v->fix);
+			strait_route_verdict_text(v, text, sizeof(text));
+			snprintf(why + n, sizeof(why) - n, "%s%s: %s", n ? "; " : "", strait_route_name(r), text);
+			if (strait_route_verdict_fix(v)[0])
+				snprintf(hint, sizeof(hint), "to make it so: %s", strait_route_verdict_fix(v));
 		}
 	}
 	return fail(CLI_NO_ROUTE, hint, "%s: no required route can %s it: %s", path, way,

@@ -30,6 +30,11 @@ struct info_fs {
 	char direct_why[160]; /* why not, or how it is known */
 };
 
+struct info_provider {
+	struct strait_provider_info info;
+	char why[256]; /* why it has no device */
+};
+
 struct info_lines {
 	char **line;
 	unsigned int n;
@@ -41,7 +46,7 @@ struct info {
 	struct strait_topo_kernel kernel;
 	struct strait_device_info *device;
 	unsigned int devices;
-	struct strait_provider_info *provider;
+	struct info_provider *provider;
 	unsigned int providers;
 	struct strait_topo_node *node;
 	unsigned int nodes;

@@ -123,8 +123,8 @@ void info_make_advice(struct info *in)
 {
 	add_can(in);
 	for (unsigned int i = 0; i < in->providers; i++)
-		if (!in->provider[i].devices)
-			info_add(&in->more, "%s devices: %s", in->provider[i].name, in->provider[i].why);
+		if (!in->provider[i].info.devices)
+			info_add(&in->more, "%s devices: %s", in->provider[i].info.name, in->provider[i].why);
 	add_p2p(in);
 	add_acs(in);
 	add_kernel(in);

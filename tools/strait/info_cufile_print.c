@@ -73,8 +73,13 @@ static void print_devices(const struct info_cufile *c)
 	for (unsigned int i = 0; i < c->devices; i++) {
 		const struct strait_route_verdict *v = &c->device[i].read.verdict[STRAIT_ROUTE_P2P];
 
-		if (!v->usable && !(c->device[i].info->caps & STRAIT_DEVICE_HOST))
-			printf("  %s, p2p: %s%s%s\n", c->device[i].info->name, v->why, v->fix[0] ? "; " : "", v->fix);
+		const char *fix = strait_route_verdict_fix(v);
+		char why[256];
+
+		if (v->usable || c->device[i].info->caps & STRAIT_DEVICE_HOST)
+			continue;
+		strait_route_verdict_text(v, why, sizeof(why));
+		printf("  %s, p2p: %s%s%s\n", c->device[i].info->name, why, fix[0] ? "; " : "", fix);
 	}
 }
 
@@ -135,11 +140,16 @@ static void put_devices(const struct info_cufile *c, struct json *j)
 		json_bool(j, "streams", d->info->caps & STRAIT_DEVICE_STREAMS);
 		json_array(j, "routes");
 		for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
+			const struct strait_route_verdict *v = &d->read.verdict[r];
+			char why[256];
+
+			strait_route_verdict_text(v, why, sizeof(why));
 			json_object(j, NULL);
 			json_string(j, "name", strait_route_name(r));
-			json_bool(j, "usable", d->read.verdict[r].usable);
-			json_string(j, "why", d->read.verdict[r].why);
-			json_string(j, "fix", d->read.verdict[r].fix);
+			json_bool(j, "usable", v->usable);
+			json_uint(j, "reason", v->reason);
+			json_string(j, "why", why);
+			json_string(j, "fix", strait_route_verdict_fix(v));
 			json_close(j);
 		}
 		json_close(j);

@@ -32,9 +32,9 @@ static void put_devices(const struct info *in, struct json *j)
 	json_array(j, "providers");
 	for (unsigned int i = 0; i < in->providers; i++) {
 		json_object(j, NULL);
-		json_string(j, "name", in->provider[i].name);
-		json_uint(j, "devices", in->provider[i].devices);
-		json_int(j, "status", in->provider[i].status);
+		json_string(j, "name", in->provider[i].info.name);
+		json_uint(j, "devices", in->provider[i].info.devices);
+		json_int(j, "status", in->provider[i].info.status);
 		json_string(j, "why", in->provider[i].why);
 		json_close(j);
 	}

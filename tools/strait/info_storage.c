@@ -179,7 +179,7 @@ static void ask_direct(struct info *in, struct info_fs *fs)
 	if (!strait_file_import(in->ctx, fd, 0, &ep)) {
 		if (!strait_file_info(ep, &info)) {
 			fs->direct = !!(info.caps & STRAIT_FILE_CAN_DIRECT);
-			snprintf(fs->direct_why, sizeof(fs->direct_why), "%s", fs->direct ? "" : info.direct_why);
+			snprintf(fs->direct_why, sizeof(fs->direct_why), "%s", strait_reason_text(info.direct_reason));
 		}
 		strait_endpoint_close(ep);
 	}

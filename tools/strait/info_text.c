@@ -42,8 +42,8 @@ static void print_devices(const struct info *in)
 	table_print(&t, stdout, 2);
 	table_free(&t);
 	for (unsigned int i = 0; i < in->providers; i++)
-		if (!in->provider[i].devices)
-			printf("  no %s device: %s\n", in->provider[i].name, in->provider[i].why);
+		if (!in->provider[i].info.devices)
+			printf("  no %s device: %s\n", in->provider[i].info.name, in->provider[i].why);
 }
 
 static void print_drives(const struct info *in)

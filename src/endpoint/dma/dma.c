@@ -257,22 +257,19 @@ static int try_device(struct strait_dma *d, struct strait_device *dev)
 	return rc;
 }
 
-int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, char *why, size_t len)
+int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason)
 {
 	const struct pci_mapping *pm;
 	int rc = r ? dma_map(d, r, &pm) : 0;
 
 	if (rc) {
-		str_format(why, len, "memory of %s cannot be mapped for the card by %s: %s", dev->name,
-			   d->pci->ops->name, strerror(-rc));
+		*reason = STRAIT_WHY_NO_DEVICE_MAP;
 		return rc;
 	}
 	if (dev->caps & STRAIT_DEVICE_HOST)
 		return 0;
 	rc = try_device(d, dev);
-	if (rc == -EREMOTEIO)
-		str_format(why, len, "it was tried: what the card writes to memory of %s does not arrive", dev->name);
-	else if (rc)
-		str_format(why, len, "memory of %s could not be tried: %s", dev->name, strerror(-rc));
+	if (rc)
+		*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
 	return rc;
 }

@@ -100,8 +100,8 @@ void dma_unref(struct strait_dma *d);
 void dma_info(struct strait_dma *d, struct strait_dma_info *info);
 /* All of a region, made the first time. The region is in use. */
 int dma_map(struct strait_dma *d, struct strait_region *r, const struct pci_mapping **ret);
-/* 0, or why memory of the region or device is not to be reached. */
-int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, char *why, size_t len);
+/* Can the card reach memory of the region or device? 0, or a negative errno with the enum strait_reason. */
+int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason);
 
 /* move.c: how many bytes from the start on are good. Nothing is in flight any more. */
 uint64_t dma_move(struct strait_dma *d, struct dma_job *job);

@@ -114,10 +114,10 @@ static ssize_t card_write(struct strait_endpoint *ep, enum way way, const void *
 	return rc ? rc : (ssize_t)len;
 }
 
-static int card_reach(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region, char *why,
-		      size_t why_len)
+static int card_reach(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
+		      uint32_t *reason)
 {
-	return dma_reach(to_card(ep)->d, dev, region, why, why_len);
+	return dma_reach(to_card(ep)->d, dev, region, reason);
 }
 
 static uint64_t card_move(struct strait_endpoint *ep, struct endpoint_move *m)
@@ -178,7 +178,7 @@ int dma_endpoint_open(struct strait_dma *d, struct strait_endpoint **ret)
 	list_init(&c->ep.lease_node);
 	c->ep.facts = (struct endpoint_facts){
 		.fs = "dma",
-		.direct_why = "a card has no file system",
+		.direct_reason = STRAIT_WHY_NO_FILE_SYSTEM,
 		.can_read = true,
 		.can_write = true,
 		.can_buffered = true,

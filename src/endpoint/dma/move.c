@@ -141,13 +141,13 @@ static int through_card(struct strait_dma *d, struct strait_region *src, uint64_
 			uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done)
 {
 	struct dma_job in = { .to_card = true, .deadline = deadline }, out = { .deadline = deadline };
-	char why[160];
-	int rc = dma_reach(d, src->dev, src, why, sizeof(why));
+	uint32_t reason = STRAIT_WHY_NONE;
+	int rc = dma_reach(d, src->dev, src, &reason);
 
 	if (!rc)
-		rc = dma_reach(d, dst->dev, dst, why, sizeof(why));
+		rc = dma_reach(d, dst->dev, dst, &reason);
 	if (rc) {
-		log_warn(d->log, "%s: %s", d->pci->name, why);
+		log_warn(d->log, "%s: %s: %s", d->pci->name, strait_reason_text(reason), strerror(-rc));
 		return rc;
 	}
 	rc = dma_map(d, src, &in.pm);

@@ -22,7 +22,6 @@ struct file {
 	atomic_bool read_nowait; /* RWF_NOWAIT works here as far as known */
 	atomic_uint ask;	 /* so many of the next reads ask what is in memory before they try */
 	char fs[20];
-	char why[128];
 };
 
 extern const struct endpoint_ops file_endpoint_ops;

@@ -30,7 +30,7 @@ static const struct fs_name *fs_find(uint64_t magic)
 	return NULL;
 }
 
-/* Alignment that direct I/O needs; why gets the reason when there is none. */
+/* Alignment that direct I/O needs. */
 static int find_alignment(struct file *f, uint32_t *mem, uint32_t *off)
 {
 	int rc = os_dio_align(f->fd, mem, off);
@@ -38,7 +38,7 @@ static int find_alignment(struct file *f, uint32_t *mem, uint32_t *off)
 	if (!rc) {
 		if (*off && *mem)
 			return 0;
-		str_format(f->why, sizeof(f->why), "%s has no direct I/O for this file", f->fs);
+		f->ep.facts.direct_reason = STRAIT_WHY_FS_NO_DIRECT;
 		return -EOPNOTSUPP;
 	}
 	/* The kernel does not tell (before 6.1, or this file system): the sector, or a page, is safe. */
@@ -73,13 +73,13 @@ static void probe_direct(struct file *f, const struct stat *st, const char *path
 	uint32_t mem = 0, off = 0;
 
 	if (f->ep.flags & STRAIT_FILE_BUFFERED) {
-		str_copy(f->why, sizeof(f->why), "buffered I/O was asked for");
+		facts->direct_reason = STRAIT_WHY_BUFFERED_ASKED;
 		return;
 	}
 	if (find_alignment(f, &mem, &off))
 		return;
 	if (!is_pow2(mem) || !is_pow2(off) || off > KIB(64) || mem > KIB(64)) {
-		str_format(f->why, sizeof(f->why), "direct I/O here needs an alignment of %u and %u bytes", mem, off);
+		facts->direct_reason = STRAIT_WHY_DIRECT_ALIGNMENT;
 		return;
 	}
 	if (oflags & O_DIRECT) {
@@ -89,14 +89,13 @@ static void probe_direct(struct file *f, const struct stat *st, const char *path
 		f->fd_direct = open_direct(f, st, path, oflags);
 	}
 	if (f->fd_direct < 0) {
-		int err = -f->fd_direct;
-
+		if (f->fd_direct == -EINVAL) {
+			facts->direct_reason = STRAIT_WHY_FS_REFUSES_DIRECT;
+		} else {
+			facts->direct_reason = STRAIT_WHY_NOT_REOPENED;
+			facts->direct_error = f->fd_direct;
+		}
 		f->fd_direct = -1;
-		if (err == EINVAL)
-			str_format(f->why, sizeof(f->why), "%s refuses O_DIRECT", f->fs);
-		else
-			str_format(f->why, sizeof(f->why), "the file cannot be opened again with O_DIRECT: %s%s",
-				   strerror(err), err == ENOENT ? " (is /proc mounted?)" : "");
 		return;
 	}
 	facts->can_direct = true;
@@ -123,12 +122,11 @@ int file_probe(struct file *f, const struct stat *st, const char *path, int ofla
 			str_format(f->fs, sizeof(f->fs), "0x%llx", (unsigned long long)magic);
 	}
 	if (fs && fs->in_memory) {
-		str_format(f->why, sizeof(f->why), "%s lives in memory: there is no drive to read directly", f->fs);
+		f->ep.facts.direct_reason = STRAIT_WHY_FS_IN_MEMORY;
 		f->ep.facts.can_buffered = true; /* O_DIRECT, where it is accepted, changes nothing there */
 	} else {
 		probe_direct(f, st, path, oflags);
 	}
 	f->ep.facts.fs = f->fs;
-	f->ep.facts.direct_why = f->ep.facts.can_direct ? NULL : f->why;
 	return 0;
 }

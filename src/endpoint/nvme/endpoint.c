@@ -108,7 +108,7 @@ static int namespace_sync(struct strait_endpoint *ep)
 }
 
 static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
-			   char *why, size_t why_len)
+			   uint32_t *reason)
 {
 	struct namespace *n = to_namespace(ep);
 	struct nvme_job how = namespace_job(n, false);
@@ -118,18 +118,12 @@ static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev
 	if (region) {
 		rc = nvme_map_whole(n->ctrl, region, &map);
 		if (rc)
-			str_format(why, why_len, "memory of %s cannot be mapped for the drive by %s: %s", dev->name,
-				   n->ctrl->pci->ops->name, strerror(-rc));
+			*reason = STRAIT_WHY_NO_DEVICE_MAP;
 	}
 	if (!rc && !(dev->caps & STRAIT_DEVICE_HOST)) {
 		rc = nvme_try_device(n->ctrl, &how, dev);
-		if (rc == -EREMOTEIO)
-			str_format(why, why_len,
-				   "a block was tried: what the drive writes to memory of %s does not arrive",
-				   dev->name);
-		else if (rc)
-			str_format(why, why_len, "memory of %s could not be tried with a block: %s", dev->name,
-				   strerror(-rc));
+		if (rc)
+			*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
 	}
 	return rc;
 }
@@ -233,7 +227,8 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 	if (rc)
 		return rc;
 	if (ns.info.usable) {
-		log_warn(ctrl->log, "%s: namespace %u is not usable: %s", ctrl->pci->name, nsid, ns.info.why);
+		log_warn(ctrl->log, "%s: namespace %u is not usable: %s", ctrl->pci->name, nsid,
+			 strait_reason_text(ns.info.reason));
 		return ns.info.usable;
 	}
 	n = calloc(1, sizeof(*n));
@@ -246,7 +241,7 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 	list_init(&n->ep.lease_node);
 	n->ep.facts = (struct endpoint_facts){
 		.fs = "nvme",
-		.direct_why = "a namespace in user space has no file system below it",
+		.direct_reason = STRAIT_WHY_NO_FILE_SYSTEM,
 		.can_read = true,
 		.can_write = !(flags & STRAIT_NVME_READ_ONLY),
 		.can_buffered = true,

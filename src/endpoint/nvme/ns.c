@@ -10,20 +10,17 @@
 #define VERSION_1_1 0x10100u
 
 /* Why it cannot be an endpoint, if so. */
-static void judge(struct strait_nvme_namespace *i, uint8_t protection)
+static void judge(struct strait_nvme_namespace *i)
 {
-	i->usable = -EOPNOTSUPP;
-	if (protection & 7)
-		str_format(i->why, sizeof(i->why), "formatted with protection information of type %u", protection & 7);
+	if (i->protection)
+		i->reason = STRAIT_WHY_NS_PROTECTION;
 	else if (i->metadata_bytes)
-		str_format(i->why, sizeof(i->why), "formatted with %u bytes of metadata beside each block",
-			   i->metadata_bytes);
+		i->reason = STRAIT_WHY_NS_METADATA;
 	else if (i->lba_bytes != 512 && i->lba_bytes != 4096)
-		str_format(i->why, sizeof(i->why), "its blocks have %u bytes: 512 and 4096 are known", i->lba_bytes);
+		i->reason = STRAIT_WHY_NS_BLOCK_SIZE;
 	else if (!i->blocks || i->blocks > INT64_MAX / i->lba_bytes)
-		str_format(i->why, sizeof(i->why), "it says to have %llu blocks", (unsigned long long)i->blocks);
-	else
-		i->usable = 0;
+		i->reason = STRAIT_WHY_NS_LENGTH;
+	i->usable = i->reason ? -EOPNOTSUPP : 0;
 }
 
 static void parse(const uint8_t *page, uint32_t nsid, struct strait_nvme_namespace *i)
@@ -37,7 +34,8 @@ static void parse(const uint8_t *page, uint32_t nsid, struct strait_nvme_namespa
 	i->utilization = hw_get64(page, NVME_NS_UTILIZATION);
 	i->metadata_bytes = lbaf & 0xffff;
 	i->lba_bytes = shift < 31 ? 1u << shift : 0;
-	judge(i, page[NVME_NS_PROTECTION]);
+	i->protection = page[NVME_NS_PROTECTION] & 7;
+	judge(i);
 }
 
 /* The numbers of those that are there, in order. */
