@@ -189,16 +189,12 @@ TEST(longer_structs_are_filled)
 
 /* ---- regions ---- */
 
-TEST(regions)
+TEST(malformed_regions)
 {
 	struct strait_context *ctx = context_new(NULL), *other = context_new(NULL);
-	struct strait_device *dev = device_named(ctx, "emu"), *host = device_named(ctx, "host");
-	struct strait_region_info info = { .size = sizeof(info) };
-	struct strait_region *r, *over, *found;
+	struct strait_device *dev = device_named(ctx, "emu");
+	struct strait_region *r;
 	char buf[100];
-	uint64_t off;
-	void *p, *map;
-	int fd;
 
 	ASSERT_EQ(strait_region_alloc(NULL, 10, &r), -EINVAL);
 	ASSERT_EQ(strait_region_alloc(dev, 0, &r), -EINVAL);
@@ -211,6 +207,20 @@ TEST(regions)
 	ASSERT_EQ(strait_region_import(ctx, device_named(other, "emu"), buf, 10, &r), -EINVAL);
 	ASSERT_EQ(strait_region_import(ctx, dev, buf, 10, &r), -EFAULT);
 	strait_region_close(NULL);
+	strait_context_close(ctx);
+	strait_context_close(other);
+}
+
+TEST_WHERE(regions, where_emulated)
+TEST(regions)
+{
+	struct strait_context *ctx = context_new(NULL), *other = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "emu"), *host = device_named(ctx, "host");
+	struct strait_region_info info = { .size = sizeof(info) };
+	struct strait_region *r, *over, *found;
+	uint64_t off;
+	void *p, *map;
+	int fd;
 
 	ASSERT_OK(strait_emu_malloc(dev, KIB(100), &p));
 	ASSERT_EQ(strait_region_import(ctx, NULL, (char *)p + KIB(50), KIB(51), &r), -EFAULT);
@@ -479,6 +489,7 @@ TEST(malformed_transfers)
 }
 
 /* A time that is up stops a long transfer at the next piece, and what is there is good. */
+TEST_WHERE(time_that_is_up, where_emulated)
 TEST(time_that_is_up)
 {
 	const uint64_t len = MIB(16);
@@ -518,6 +529,7 @@ TEST(time_that_is_up)
 
 /* ---- the emulated device's own, and the machine ---- */
 
+TEST_WHERE(the_emulated_device, where_emulated)
 TEST(the_emulated_device)
 {
 	struct strait_context *ctx = context_new(NULL);

@@ -96,6 +96,7 @@ TEST_VARIANTS(many_small_transfers, struct mode, small_modes)
 }
 
 /* Long and short, in and out, on two devices and the host, by several queues at once. */
+TEST_WHERE(a_mixture_of_everything, where_emulated)
 TEST(a_mixture_of_everything)
 {
 	enum { QUEUES = 3, N = 120 };
@@ -109,7 +110,6 @@ TEST(a_mixture_of_everything)
 	struct strait_context *ctx;
 	uint64_t state = 1, bytes = 0;
 
-	emulated_only();
 	setenv("STRAIT_EMU_DEVICES", "2", 1);
 	ctx = context_new(NULL);
 	in = file_new(ctx, path, O_RDONLY, 0);

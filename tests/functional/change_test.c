@@ -199,6 +199,7 @@ static bool cut_before_copy(enum os_call call, int64_t *ret)
 }
 
 /* Cut between registration and copy, inside a page or by many: what the file has lost is not delivered. */
+TEST_WHERE(cut_at_the_last_moment, where_not_cuda) /* no call of ours copies the pages */
 TEST(cut_at_the_last_moment)
 {
 	static const uint64_t lens[] = { 5000, MIB(1), MIB(9) + 7 };
@@ -206,7 +207,6 @@ TEST(cut_at_the_last_moment)
 	struct strait_region *r = region_new(device_named(ctx, "emu"), MIB(16));
 	unsigned char *want = pattern_new(0, MIB(16), 5);
 
-	not_on_cuda("no call of ours copies the pages");
 	os_inject = cut_before_copy;
 	for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
 		const uint64_t cuts[] = { lens[i] - 1, lens[i] - 100, lens[i] / 2, 4097, 1, 0 };

@@ -259,10 +259,16 @@ void emulated_only(void)
 		SKIP("tells the emulated device what to do; this is %s", other_device());
 }
 
-void host_memory_once(const struct mode *m)
+bool where_emulated(__attribute__((unused)) const void *v)
 {
-	if (other_device() && !strcmp(m->device, "host"))
-		SKIP("the host's own memory is tested beside the emulated device; this is %s", other_device());
+	return !other_device();
+}
+
+bool where_host_once(const void *v)
+{
+	const struct mode *m = v;
+
+	return !other_device() || strcmp(m->device, "host") != 0;
 }
 
 bool on_cuda(void)
@@ -270,10 +276,9 @@ bool on_cuda(void)
 	return !strncmp(device_under_test(), "cuda", 4);
 }
 
-void not_on_cuda(const char *why)
+bool where_not_cuda(__attribute__((unused)) const void *v)
 {
-	if (on_cuda())
-		SKIP("%s", why);
+	return !on_cuda();
 }
 
 struct strait_device *device_named(struct strait_context *ctx, const char *name)

@@ -84,12 +84,16 @@ struct strait_context *context_for(const struct mode *m);
  * device's own interface are skipped then.
  */
 const char *device_under_test(void);
-/* Skips a test on host memory where another device is under test. */
-void host_memory_once(const struct mode *m);
 void emulated_only(void);
+/*
+ * For TEST_WHERE(): on the emulated device alone; not where a GPU's driver is under the test; and of variants that are
+ * a struct mode, those on the host's own memory beside the emulated device only.
+ */
+bool where_emulated(const void *v);
+bool where_not_cuda(const void *v);
+bool where_host_once(const void *v);
 /* A GPU's driver is under the test: what it does with processes, threads and files is not ours to say. */
 bool on_cuda(void);
-void not_on_cuda(const char *why);
 #define strait_emu_set_model(...) (emulated_only(), strait_emu_set_model(__VA_ARGS__))
 #define strait_emu_malloc(...) (emulated_only(), strait_emu_malloc(__VA_ARGS__))
 #define strait_emu_remove(...) (emulated_only(), strait_emu_remove(__VA_ARGS__))

@@ -33,7 +33,6 @@ struct rig {
 
 static void rig_open(struct rig *g, const struct mode *m, uint64_t len, int oflags)
 {
-	host_memory_once(m);
 	g->path = strdup(make_file("data", len, 7));
 	g->len = len;
 	g->model = pattern_new(0, len, 7);
@@ -70,6 +69,7 @@ static void check_read(struct rig *g, uint64_t file_off, uint64_t off, uint64_t 
 	region_expect_byte(g->r, off + GUARD + len, FILL, GUARD);
 }
 
+TEST_WHERE(reads_of_every_size, where_host_once)
 TEST_VARIANTS(reads_of_every_size, struct mode, read_modes)
 {
 	const uint64_t len = MIB(3) + 123;
@@ -90,6 +90,7 @@ TEST_VARIANTS(reads_of_every_size, struct mode, read_modes)
 }
 
 /* Longer than many chunks, and longer than a page-cache window. */
+TEST_WHERE(reads_of_many_chunks, where_host_once)
 TEST_VARIANTS(reads_of_many_chunks, struct mode, read_modes)
 {
 	const uint64_t len = MIB(21) + 4097;
@@ -108,6 +109,7 @@ TEST_VARIANTS(reads_of_many_chunks, struct mode, read_modes)
 	rig_close(&g);
 }
 
+TEST_WHERE(reads_across_and_past_the_end, where_host_once)
 TEST_VARIANTS(reads_across_and_past_the_end, struct mode, read_modes)
 {
 	static const uint64_t lens[] = { 1, 511, 4096, 5000, KIB(64) + 7, MIB(1), MIB(2) + 4095, MIB(9) + 513 };
@@ -132,6 +134,7 @@ TEST_VARIANTS(reads_across_and_past_the_end, struct mode, read_modes)
 	}
 }
 
+TEST_WHERE(an_empty_file_gives_nothing, where_host_once)
 TEST_VARIANTS(an_empty_file_gives_nothing, struct mode, read_modes)
 {
 	struct rig g;
@@ -143,6 +146,7 @@ TEST_VARIANTS(an_empty_file_gives_nothing, struct mode, read_modes)
 	rig_close(&g);
 }
 
+TEST_WHERE(holes_and_offsets_past_4_gib, where_host_once)
 TEST_VARIANTS(holes_and_offsets_past_4_gib, struct mode, read_modes)
 {
 	const uint64_t at = 5 * GIB(1) + 333, len = MIB(2) + 77;
@@ -194,6 +198,7 @@ static void check_write(struct rig *g, uint64_t file_off, uint64_t off, uint64_t
 	free(data);
 }
 
+TEST_WHERE(writes_of_every_size, where_host_once)
 TEST_VARIANTS(writes_of_every_size, struct mode, write_modes)
 {
 	const uint64_t len = MIB(2) + 123;
@@ -208,6 +213,7 @@ TEST_VARIANTS(writes_of_every_size, struct mode, write_modes)
 	rig_close(&g);
 }
 
+TEST_WHERE(writes_of_many_chunks, where_host_once)
 TEST_VARIANTS(writes_of_many_chunks, struct mode, write_modes)
 {
 	const uint64_t len = MIB(17) + 4097;
@@ -223,6 +229,7 @@ TEST_VARIANTS(writes_of_many_chunks, struct mode, write_modes)
 }
 
 /* A write past the end makes the file longer; what lies between reads as zeros. */
+TEST_WHERE(writes_extend_a_file, where_host_once)
 TEST_VARIANTS(writes_extend_a_file, struct mode, write_modes)
 {
 	static const uint64_t starts[] = { 0, 100, 4096, MIB(1) + 1 };
@@ -274,6 +281,7 @@ TEST(simple_calls_give_byte_counts)
 }
 
 /* Regions over the application's own memory, at any address. */
+TEST_WHERE(imported_memory_of_any_alignment, where_emulated)
 TEST(imported_memory_of_any_alignment)
 {
 	struct strait_context *ctx = context_new(NULL);

@@ -453,6 +453,7 @@ static const struct mode copy_modes[] = {
 	{ "direct", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, 0 },
 };
 
+TEST_WHERE(copy_errors, where_emulated)
 TEST_VARIANTS(copy_errors, struct mode, copy_modes)
 {
 	struct strait_emu_model models[] = { { sizeof(models[0]), 0, 0 }, { sizeof(models[0]), GIB(2), 1000 } };

@@ -169,12 +169,12 @@ TEST(grown_under_a_promise)
 }
 
 /* What stays registered never exceeds the budget; the oldest goes first. */
+TEST_WHERE(within_the_budget, where_not_cuda) /* its windows are longer than the budget */
 TEST(within_the_budget)
 {
 	struct strait_endpoint *ep;
 	uint64_t state = 1;
 
-	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	for (int i = 0; i < 60; i++) {
@@ -222,6 +222,7 @@ static unsigned int read_pieces_of(struct strait_queue *q, struct strait_endpoin
 }
 
 /* All of it is read in small pieces, here and there: windows do not drive each other out for each of them. */
+TEST_WHERE(small_reads_of_more_than_the_budget, where_not_cuda) /* its windows are longer than the budget */
 TEST(small_reads_of_more_than_the_budget)
 {
 	unsigned int rounds = 2000 / test_slow(), in_place = 0;
@@ -229,7 +230,6 @@ TEST(small_reads_of_more_than_the_budget)
 	struct strait_queue *q;
 	uint64_t state = 1;
 
-	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
@@ -249,13 +249,13 @@ TEST(small_reads_of_more_than_the_budget)
 }
 
 /* The same from front to end: the window that is being read is worth another's place. */
+TEST_WHERE(small_reads_in_a_row_of_more_than_the_budget, where_not_cuda) /* its windows are longer than the budget */
 TEST(small_reads_in_a_row_of_more_than_the_budget)
 {
 	unsigned int in_place = 0, all = 0;
 	struct strait_endpoint *ep;
 	struct strait_queue *q;
 
-	not_on_cuda("its windows are longer than the budget");
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
@@ -275,13 +275,13 @@ TEST(small_reads_in_a_row_of_more_than_the_budget)
 }
 
 /* Windows that are not in memory are not asked about with every read. */
+TEST_WHERE(small_reads_of_a_file_not_in_memory, where_not_cuda) /* its windows are longer than the file */
 TEST(small_reads_of_a_file_not_in_memory)
 {
 	struct strait_endpoint *ep;
 	struct strait_queue *q;
 	uint64_t state = 1;
 
-	not_on_cuda("its windows are longer than the file");
 	begin(0);
 	if (!evict(path, 0, 0))
 		SKIP("pages cannot be evicted here");

@@ -258,13 +258,13 @@ TEST(descriptors_are_not_all_taken)
 	free(want);
 }
 
+TEST_WHERE(few_descriptors, where_not_cuda) /* the driver needs more, and does not start without */
 TEST(few_descriptors)
 {
 	const char *path = shared_file();
 	unsigned int now = descriptors_now();
 	struct strait_context *ctx;
 
-	not_on_cuda("the driver needs more, and does not start without");
 	/* With fewer and fewer to be had. */
 	for (rlim_t left = 12; left > 0; left--) {
 		limit(RLIMIT_NOFILE, now + left);
@@ -331,6 +331,7 @@ TEST(a_limit_on_file_length)
 }
 
 /* Little device memory: what does not fit is refused, what does is given. */
+TEST_WHERE(little_device_memory, where_emulated)
 TEST(little_device_memory)
 {
 	struct strait_device_info info = { .size = sizeof(info) };
@@ -338,7 +339,6 @@ TEST(little_device_memory)
 	struct strait_region *a, *b;
 	struct strait_device *dev;
 
-	emulated_only();
 	setenv("STRAIT_EMU_MEMORY", "1048576", 1);
 	ctx = context_new(NULL);
 	dev = device_named(ctx, "emu");

@@ -192,9 +192,9 @@ TEST(a_child_is_refused)
 	end();
 }
 
+TEST_WHERE(a_child_opens_its_own, where_not_cuda) /* the driver works in the process that started it */
 TEST(a_child_opens_its_own)
 {
-	not_on_cuda("the driver works in the process that started it");
 	begin(0);
 	works();
 	in_child(works_in_a_context_of_its_own, ctx);

@@ -320,6 +320,7 @@ TEST(canceling)
 }
 
 /* A read that is canceled leaves a prefix, and what is behind it untouched. */
+TEST_WHERE(canceling_a_slow_read, where_emulated)
 TEST(canceling_a_slow_read)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(64) };
@@ -347,6 +348,7 @@ TEST(canceling_a_slow_read)
 	rig_close(&g);
 }
 
+TEST_WHERE(closing_with_work_in_flight, where_emulated)
 TEST(closing_with_work_in_flight)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(128), .latency_ns = 1000000 };
@@ -391,6 +393,7 @@ static bool cut_before_copy(enum os_call call, int64_t *ret)
 }
 
 /* A promise that is broken for one file is no other transfer's failure. */
+TEST_WHERE(one_broken_promise_among_many, where_not_cuda) /* no call of ours copies the pages */
 TEST(one_broken_promise_among_many)
 {
 	enum { N = 32 }; /* one thread takes as many at once */
@@ -399,7 +402,6 @@ TEST(one_broken_promise_among_many)
 	unsigned char *want;
 	struct rig g;
 
-	not_on_cuda("no call of ours copies the pages");
 	rig_open(&g, 1, 64);
 	broken = file_new(g.ctx, make_file("broken", KIB(256), 2), O_RDONLY, STRAIT_FILE_UNCHANGING);
 	good = file_new(g.ctx, make_file("good", KIB(256), 3), O_RDONLY, STRAIT_FILE_UNCHANGING);
@@ -440,6 +442,7 @@ TEST(one_broken_promise_among_many)
 }
 
 /* What is read in place and takes the device long: who submits goes on, and whoever comes first sees to the rest. */
+TEST_WHERE(left_under_way, where_emulated)
 TEST(left_under_way)
 {
 	enum { N = 700 };
@@ -496,6 +499,7 @@ static const struct slow {
 	{ "file", STRAIT_FILE_DIRECT, false },
 };
 
+TEST_WHERE(time_is_up, where_emulated)
 TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 {
 	enum { N = 300 };
@@ -506,7 +510,6 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 	unsigned int n = 0;
 	struct rig g;
 
-	emulated_only();
 	rig_open(&g, 1, 1024);
 	rig_reopen(&g, v->flags);
 	for (uint64_t k = 0; k < N; k++)

@@ -227,6 +227,7 @@ static void free_it(struct rig *g)
 	ASSERT_EQ(strait_region_check(g->r), -ESTALE);
 }
 
+TEST_WHERE(freed_in_mid_transfer, where_emulated)
 TEST_VARIANTS(freed_in_mid_transfer, struct mode, modes)
 {
 	struct rig g;
@@ -252,6 +253,7 @@ static void remove_it(struct rig *g)
 	ASSERT_EQ(strait_region_check(g->r), -ENODEV);
 }
 
+TEST_WHERE(removed_in_mid_transfer, where_emulated)
 TEST_VARIANTS(removed_in_mid_transfer, struct mode, modes)
 {
 	struct strait_device_info info = { .size = sizeof(info) };
@@ -259,7 +261,6 @@ TEST_VARIANTS(removed_in_mid_transfer, struct mode, modes)
 	struct rig g;
 	void *p;
 
-	emulated_only();
 	rig_open(&g, v, false);
 	g.expect = g.expect_also = -ENODEV;
 	in_the_middle(&g, remove_it);
@@ -275,6 +276,7 @@ TEST_VARIANTS(removed_in_mid_transfer, struct mode, modes)
 }
 
 /* With a device that is slow, so that there is always a copy under way. */
+TEST_WHERE(removed_in_mid_copy, where_emulated)
 TEST(removed_in_mid_copy)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(100) };
@@ -309,6 +311,7 @@ static bool hold_writes(enum os_call call, int64_t *ret)
 }
 
 /* The last handle waits for what is in flight; the notice comes once, before the memory goes. */
+TEST_WHERE(closing_waits, where_not_cuda) /* it does not tell when memory goes away */
 TEST(closing_waits)
 {
 	struct strait_region *second;
@@ -320,7 +323,6 @@ TEST(closing_waits)
 	pthread_t th;
 	void *p;
 
-	not_on_cuda("it does not tell when memory goes away");
 	rig_open(&g, &modes[0], false);
 	ASSERT_OK(strait_region_map(g.r, &p));
 	ASSERT_OK(strait_region_lookup(g.ctx, (char *)p + 5, &off, &second));
@@ -350,12 +352,12 @@ TEST(closing_waits)
 }
 
 /* A wish for a notice that was taken back is not fulfilled; where there can be none it is refused. */
+TEST_WHERE(notices, where_not_cuda) /* it does not tell when memory goes away */
 TEST(notices)
 {
 	struct strait_region *host;
 	struct rig g;
 
-	not_on_cuda("it does not tell when memory goes away");
 	rig_open(&g, &modes[0], false);
 	ASSERT_OK(strait_region_on_revoke(g.r, NULL, NULL));
 	ASSERT_OK(strait_region_revoke(g.r));

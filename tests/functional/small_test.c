@@ -106,6 +106,7 @@ TEST_VARIANTS(the_page_cache_is_left_alone, struct mode, past_the_cache)
 }
 
 /* A context that is not used has no threads and no pinned memory. */
+TEST_WHERE(opening_starts_nothing, where_not_cuda) /* its driver has threads of its own */
 TEST(opening_starts_nothing)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -115,7 +116,6 @@ TEST(opening_starts_nothing)
 	struct strait_queue *q;
 	struct strait_stream *s;
 
-	not_on_cuda("its driver has threads of its own");
 	if (!strcmp(device_under_test(), "emu:0"))
 		ASSERT_EQ(threads, 1);
 	ASSERT_OK(strait_queue_open(ctx, NULL, &q));
@@ -131,9 +131,9 @@ TEST(opening_starts_nothing)
 }
 
 /* Threads end with the context. */
+TEST_WHERE(threads_go_with_the_context, where_not_cuda) /* its driver has threads of its own */
 TEST(threads_go_with_the_context)
 {
-	not_on_cuda("its driver has threads of its own");
 	for (int i = 0; i < 3; i++) {
 		struct strait_context_opts opts = { .size = sizeof(opts), .threads = 4 };
 		struct strait_context *ctx = context_new(&opts);

@@ -99,13 +99,16 @@ static void set_params(void *arg)
 	p->len = MIB(1) + 1;
 }
 
-static void no_map_on_cuda(const struct mode *m)
+/* Functions of the host do not see memory of a CUDA device. */
+static bool where_memory_is_mapped(const void *v)
 {
-	if (strcmp(m->device, "host"))
-		not_on_cuda("functions of the host do not see its memory");
+	const struct mode *m = v;
+
+	return !on_cuda() || !strcmp(m->device, "host");
 }
 
 /* Parameters are read when the stream reaches the transfer; work behind it sees result and bytes. */
+TEST_WHERE(parameters_come_late, where_memory_is_mapped)
 TEST_VARIANTS(parameters_come_late, struct mode, modes)
 {
 	struct params p = { .off = UINT64_MAX, .region_off = UINT64_MAX, .len = UINT64_MAX, .result = 99 };
@@ -113,7 +116,6 @@ TEST_VARIANTS(parameters_come_late, struct mode, modes)
 	struct rig g;
 	void *mem;
 
-	no_map_on_cuda(v);
 	rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
 	before = (struct check){ .p = &p, .mem = (unsigned char *)mem + 77, .want = g.want + 12345, .len = MIB(1) + 1 };
@@ -157,6 +159,7 @@ static void change(void *arg)
 		s->mem[k] = (unsigned char)(s->mem[k] + 1);
 }
 
+TEST_WHERE(order_of_transfers_and_functions, where_memory_is_mapped)
 TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 {
 	enum { N = 60 };
@@ -166,7 +169,6 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 	struct rig g;
 	void *mem;
 
-	no_map_on_cuda(v);
 	rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
 	/* Page 0 of the file goes round and round, one more in each byte each time. */
@@ -215,7 +217,7 @@ TEST_VARIANTS(errors_are_stored, struct mode, modes)
 	ASSERT_EQ(nothing.result, 0);
 	ASSERT_EQ(good.result, (int64_t)LEN);
 	region_expect(g.r, 0, g.want, LEN);
-	if (!strcmp(v->device, "emu:0")) {
+	if (!strcmp(v->device, "emu:0") && where_emulated(v)) {
 		/* A device error of a transfer is the transfer's alone. */
 		emu_inject_copy_error(g.dev, 0, -EIO);
 		range = (struct params){ 0, 0, 4096, 0 };
@@ -400,6 +402,7 @@ static void *remove_device(void *arg)
 }
 
 /* When the device is pulled out what waits on a stream ends all the same. */
+TEST_WHERE(a_device_removed_under_a_stream, where_emulated)
 TEST(a_device_removed_under_a_stream)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
@@ -437,6 +440,7 @@ TEST(a_device_removed_under_a_stream)
 }
 
 /* The numbers of transfers on a stream start again some day: the comparison goes round with them. */
+TEST_WHERE(numbers_go_round, where_not_cuda) /* its words are in registered memory */
 TEST(numbers_go_round)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -445,7 +449,6 @@ TEST(numbers_go_round)
 	_Atomic uint32_t word = UINT32_MAX - 1;
 	struct dev_stream *s;
 
-	not_on_cuda("its words are in registered memory");
 	ASSERT_OK(ops->stream_open(dev, NULL, &s));
 	ASSERT_OK(ops->stream_wait_word(s, &word, (uint64_t)(uintptr_t)&word, UINT32_MAX - 1));
 	ASSERT_EQ(ops->stream_wait(s, 0), 0);

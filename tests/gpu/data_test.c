@@ -62,6 +62,14 @@ TEST_VARIANTS_TIMEOUT(reads_what_the_file_has, struct mode, modes, 120)
 	ASSERT_EQ(now_current(), NULL);
 }
 
+static bool where_written(const void *v)
+{
+	const struct mode *m = v;
+
+	return m->routes != ROUTE(PAGECACHE); /* that way is for reading */
+}
+
+TEST_WHERE(writes_what_the_region_has, where_written)
 TEST_VARIANTS_TIMEOUT(writes_what_the_region_has, struct mode, modes, 120)
 {
 	struct strait_endpoint *ep;
@@ -71,8 +79,6 @@ TEST_VARIANTS_TIMEOUT(writes_what_the_region_has, struct mode, modes, 120)
 	char *bytes;
 
 	need_gpu();
-	if (v->routes == ROUTE(PAGECACHE))
-		SKIP("that way is for reading");
 	path = make_file("data", MIB(104), 1);
 	ctx = context_for(v);
 	ep = file_new(ctx, path, O_RDWR, v->file);

@@ -34,20 +34,23 @@ static inline void *app_symbol(void *lib, const char *name)
 	return p;
 }
 
-/* Skips the test where there is no GPU. */
-static inline void need_gpu(void)
+/* Without a GPU there is nothing to be tested. */
+static void no_gpu(char *why, size_t len)
 {
 	struct strait_context *ctx = context_new(NULL);
 	struct strait_device *dev;
-	char why[256] = "";
-	void *lib;
 
-	if (strait_device_find(ctx, "cuda:0", &dev)) {
-		strait_device_why(ctx, "cuda:0", why, sizeof(why));
-		SKIP("%s", why);
-	}
+	if (strait_device_find(ctx, "cuda:0", &dev))
+		strait_device_why(ctx, "cuda:0", why, len);
 	strait_context_close(ctx);
-	lib = dlopen("libcuda.so.1", RTLD_NOW);
+}
+
+TEST_PROGRAM_NEEDS(no_gpu)
+
+static inline void need_gpu(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+
 	ASSERT_TRUE(lib);
 #define APP_CALL(name, args) *(void **)(void *)&app.name = app_symbol(lib, #name);
 	CUDA_ALL(APP_CALL)

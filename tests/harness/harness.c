@@ -34,6 +34,14 @@ struct test {
 static struct test *tests;
 static size_t n_tests;
 
+/* Tests that exist in some places only. */
+static struct where {
+	const char *name;
+	test_cond *cond;
+} * wheres;
+static size_t n_wheres;
+static test_missing *missing;
+
 /* Written by the child, read by its parent. */
 struct shared {
 	bool done; /* the test's function returned */
@@ -58,6 +66,19 @@ void test_register(const char *name, const char *variant, test_fn *fn, const voi
 	t->fn = fn;
 	t->arg = arg;
 	t->seconds = seconds;
+}
+
+void test_where(const char *name, test_cond *cond)
+{
+	wheres = realloc(wheres, (n_wheres + 1) * sizeof(*wheres));
+	if (!wheres)
+		abort();
+	wheres[n_wheres++] = (struct where){ name, cond };
+}
+
+void test_program_needs(test_missing *fn)
+{
+	missing = fn;
 }
 
 #define PRNG_STEP 0x9e3779b97f4a7c15u
@@ -392,6 +413,19 @@ static bool matches(const char *pattern, const char *name)
 	return !fnmatch(pattern, name, 0) || (!strncmp(pattern, name, n) && name[n] == '/');
 }
 
+/* Does the test, or variant, make sense here? */
+static bool exists(const struct test *t)
+{
+	for (size_t i = 0; i < n_wheres; i++) {
+		size_t n = strlen(wheres[i].name);
+
+		if (!strncmp(wheres[i].name, t->name, n) && (!t->name[n] || t->name[n] == '/') &&
+		    !wheres[i].cond(t->arg))
+			return false;
+	}
+	return true;
+}
+
 /* Keep the tests that one of the patterns names; all of them without patterns. */
 static void select_tests(char **patterns, int n)
 {
@@ -402,10 +436,32 @@ static void select_tests(char **patterns, int n)
 
 		for (int j = 0; j < n && !keep; j++)
 			keep = matches(patterns[j], tests[i].name);
+		keep = keep && exists(&tests[i]);
 		if (keep)
 			tests[kept++] = tests[i];
 	}
 	n_tests = kept;
+}
+
+/* Asks in a child, because the answer may take a driver that does not survive a fork. */
+static const char *program_misses(void)
+{
+	int status;
+	pid_t child;
+
+	if (!missing || !n_tests)
+		return NULL;
+	child = fork();
+	if (child < 0)
+		return NULL;
+	if (!child) {
+		missing(shared->skip, sizeof(shared->skip));
+		_exit(0);
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	/* A child that died leaves it to the tests to find out why. */
+	return WIFEXITED(status) && !WEXITSTATUS(status) && shared->skip[0] ? shared->skip : NULL;
 }
 
 int main(int argc, char **argv)
@@ -429,6 +485,11 @@ int main(int argc, char **argv)
 		printf("1..%zu\nBail out! %s\n", n_tests, strerror(errno));
 		return 1;
 	}
+	if (program_misses()) {
+		printf("1..0 # SKIP %s\n", shared->skip);
+		remove_tree(root);
+		return 0;
+	}
 	/* Orphans of tests come to this process, which can then end them. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	sigemptyset(&waited);
@@ -446,5 +507,6 @@ int main(int argc, char **argv)
 		failed += !run_test(&tests[i], i + 1);
 	remove_tree(root);
 	free(tests);
+	free(wheres);
 	return failed || ferror(stdout) ? 1 : 0;
 }

@@ -65,6 +65,26 @@
 	}                                                                                                              \
 	static void fn(__attribute__((unused)) const type *v)
 
+/*
+ * A test, or those of its variants, that say nothing where @cond is false do not count as tests there: neither listed
+ * nor skipped. @cond gets the variant, NULL for a test without, and is asked before any test runs.
+ */
+#define TEST_WHERE(fn, cond)                                                                                           \
+	__attribute__((constructor)) static void fn##_where(void)                                                      \
+	{                                                                                                              \
+		test_where(#fn, cond);                                                                                 \
+	}
+
+/*
+ * What all tests of the program need: @why fills in what is missing, or leaves its buffer as it is. Then the whole
+ * program is skipped, in one line. It is called in a process of its own.
+ */
+#define TEST_PROGRAM_NEEDS(why)                                                                                        \
+	__attribute__((constructor)) static void why##_register(void)                                                  \
+	{                                                                                                              \
+		test_program_needs(why);                                                                               \
+	}
+
 /* Integers of any type and pointers, compared by value: -1 is less than 0u. */
 #define ASSERT_EQ(a, b) TEST_COMPARE("==", #a " == " #b, a, b)
 #define ASSERT_NE(a, b) TEST_COMPARE("!=", #a " != " #b, a, b)
@@ -110,6 +130,11 @@ struct test_value {
 	uint64_t magnitude;
 };
 
+typedef bool test_cond(const void *variant);
+typedef void test_missing(char *why, size_t len);
+
+void test_where(const char *name, test_cond *cond);
+void test_program_needs(test_missing *missing);
 void test_register(const char *name, const char *variant, test_fn *fn, const void *arg, unsigned int seconds);
 void test_fail(const char *file, int line, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
 void test_skip(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));

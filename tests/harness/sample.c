@@ -154,3 +154,29 @@ TEST_VARIANTS(varies, struct variant, variants)
 {
 	ASSERT_EQ(v->value, 1);
 }
+
+/* Exists where the selftest says so. */
+static bool where_asked_for(const void *v)
+{
+	return getenv("SAMPLE_WHERE") && (!v || strcmp(*(const char *const *)v, getenv("SAMPLE_WHERE")) == 0);
+}
+
+TEST_WHERE(somewhere, where_asked_for)
+TEST_VARIANTS(somewhere, struct variant, variants)
+{
+}
+
+TEST_WHERE(somewhere_alone, where_asked_for)
+TEST(somewhere_alone)
+{
+}
+
+static void needs_something(char *why, size_t len)
+{
+	if (getenv("SAMPLE_MISSES"))
+		snprintf(why, len, "no %s here", getenv("SAMPLE_MISSES"));
+	if (getenv("SAMPLE_DIES"))
+		abort();
+}
+
+TEST_PROGRAM_NEEDS(needs_something)

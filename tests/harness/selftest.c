@@ -184,3 +184,23 @@ TEST(lost_reader_cleans_up)
 	ASSERT_EQ(sample(command), 0);
 	ASSERT_STREQ(output, "1..2\n");
 }
+
+TEST(what_makes_no_sense_here_is_no_test)
+{
+	ASSERT_EQ(sample("--list 'somewhere*' passes"), 0);
+	ASSERT_STREQ(output, "passes\n");
+	ASSERT_EQ(setenv("SAMPLE_WHERE", "two", 1), 0);
+	ASSERT_EQ(sample("'somewhere*' passes"), 0);
+	ASSERT_STREQ(output, "1..3\nok 1 - passes\nok 2 - somewhere/two\nok 3 - somewhere_alone\n");
+}
+
+TEST(a_program_that_lacks_something_is_one_skip)
+{
+	ASSERT_EQ(setenv("SAMPLE_MISSES", "hardware", 1), 0);
+	ASSERT_EQ(sample("passes fails_eq"), 0);
+	ASSERT_STREQ(output, "1..0 # SKIP no hardware here\n");
+	/* A check that dies has not said that anything is missing. */
+	ASSERT_EQ(setenv("SAMPLE_DIES", "1", 1), 0);
+	ASSERT_EQ(sample("passes fails_eq"), 1);
+	assert_says("1..2\nok 1 - passes\nnot ok 2 - fails_eq\n");
+}
