@@ -17,12 +17,18 @@ struct vt_import {
 	struct delayed_work work;
 };
 
-/* With the reservation lock held. */
+/*
+ * The exporter may take the memory back, and let its own caller go on, before @table is cleared. A
+ * late importer leaves time for that.
+ */
 static void unmap(struct vt_import *im)
 {
+	dma_resv_assert_held(im->dmabuf->resv);
 	if (!im->table)
 		return;
 	dma_buf_unmap_attachment(im->attach, im->table, DMA_BIDIRECTIONAL);
+	if (im->late)
+		msleep(50);
 	im->table = NULL;
 }
 
@@ -35,11 +41,11 @@ static void late_work(struct work_struct *work)
 	dma_resv_unlock(im->dmabuf->resv);
 }
 
-/* With the reservation lock held. */
 static void told(struct dma_buf_attachment *attach)
 {
 	struct vt_import *im = attach->importer_priv;
 
+	dma_resv_assert_held(im->dmabuf->resv);
 	atomic_inc(&im->told);
 	if (im->late) {
 		schedule_delayed_work(&im->work, msecs_to_jiffies(300));
@@ -173,7 +179,10 @@ int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 	if (!im)
 		return -ENOENT;
 	req->told = atomic_read(&im->told);
-	req->mapped = !!READ_ONCE(im->table);
+	/* An unmapping under way holds the lock until the table is cleared. */
+	dma_resv_lock(im->dmabuf->resv, NULL);
+	req->mapped = !!im->table;
+	dma_resv_unlock(im->dmabuf->resv);
 	return 0;
 }
 
