@@ -107,6 +107,16 @@ void vt_edu_wait(void)
 	mutex_unlock(&edu_lock);
 }
 
+bool vt_edu_busy(void)
+{
+	bool busy;
+
+	mutex_lock(&edu_lock);
+	busy = edu.pdev && readq(edu.regs + EDU_CMD) & EDU_CMD_RUN;
+	mutex_unlock(&edu_lock);
+	return busy;
+}
+
 static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	int rc;

@@ -134,6 +134,8 @@ static long vt_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 		vt_edu_wait();
 		return 0;
 	}
+	if (cmd == VT_DMA_BUSY)
+		return vt_edu_busy();
 	if (_IOC_TYPE(cmd) != VT_IOC || !size || size > sizeof(arg))
 		return -ENOTTY;
 	if (copy_from_user(&arg, (void __user *)user, size))

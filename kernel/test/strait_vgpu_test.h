@@ -154,5 +154,6 @@ struct vt_old {
 #define VT_PIN _IOWR(VT_IOC, 0x0c, struct vt_pin)
 #define VT_UNPIN _IOWR(VT_IOC, 0x0d, struct vt_pin)
 #define VT_OLD _IOWR(VT_IOC, 0x0e, struct vt_old)
+#define VT_DMA_BUSY _IO(VT_IOC, 0x0f) /* 1: the engine has not moved its bytes yet; else 0 */
 
 #endif

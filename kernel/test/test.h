@@ -33,6 +33,7 @@ struct pci_dev *vt_edu_get(void);
 int vt_edu_transfer(dma_addr_t addr, void *data, u32 len, bool write);
 int vt_edu_start(dma_addr_t addr, const void *data, u32 len);
 void vt_edu_wait(void);
+bool vt_edu_busy(void);
 
 /* p2p.c */
 int vt_get(struct vt_file *f, struct vt_get *req);

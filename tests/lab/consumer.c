@@ -88,6 +88,14 @@ void consumer_dma_wait(int c)
 	ASSERT_EQ(ioctl(c, VT_DMA_WAIT), 0);
 }
 
+bool consumer_dma_busy(int c)
+{
+	int rc = ioctl(c, VT_DMA_BUSY);
+
+	ASSERT_GE(rc, 0);
+	return rc;
+}
+
 int importer_try_attach(int c, int fd, uint32_t flags)
 {
 	struct vt_buf b = { .fd = fd, .flags = flags };

@@ -7,7 +7,7 @@
 #include "kernel/test/strait_vgpu_test.h"
 #include "vgpu.h"
 
-/* Loads the module; skips the test where that is not possible. */
+/* Loads the module. */
 int consumer_open(void);
 /* nvidia_p2p_get_pages() of @m, or its persistent form; the consumer's id. */
 uint32_t consumer_get(int c, const struct gpu_mem *m, uint32_t flags, uint32_t cb_flags);
@@ -20,6 +20,8 @@ struct vt_status consumer_status(int c, uint32_t id);
 /* The engine moves @len bytes between @data and the memory. -errno. */
 int consumer_dma(int c, uint32_t id, uint32_t flags, uint64_t off, void *data, uint32_t len);
 void consumer_dma_wait(int c);
+/* Has the engine still to move the bytes of the transfer that was started? It does that at the transfer's end. */
+bool consumer_dma_busy(int c);
 
 uint32_t importer_attach(int c, int fd, uint32_t flags);
 int importer_try_attach(int c, int fd, uint32_t flags);

@@ -310,7 +310,7 @@ void load_module(const char *name)
 
 	snprintf(cmd, sizeof(cmd), "modprobe %s", name);
 	if (system(cmd))
-		SKIP("the module %s does not load", name);
+		FAIL("the module %s does not load", name);
 }
 
 pid_t start(int (*fn)(void *arg), void *arg)

@@ -74,6 +74,7 @@ bool fail_left(void);
 
 void sleep_ms(unsigned int ms);
 uint64_t now_ms(void);
+/* A module of the tree. */
 void load_module(const char *name);
 int write_text(const char *path, const char *text);
 int read_text(const char *path, char *text, size_t len);
