@@ -97,6 +97,13 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 #define compat_dma_unmap_mmio(dev, addr, size, dir, attrs) dma_unmap_resource(dev, addr, size, dir, attrs)
 #endif
 
+/* The pagemap of a device page. */
+#if HAVE_PAGE_PGMAP
+#define compat_page_pgmap(page) page_pgmap(page)
+#else
+#define compat_page_pgmap(page) ((page)->pgmap)
+#endif
+
 /* A reference on a file that has one still. */
 static inline bool compat_get_file_active(struct file **file)
 {

@@ -76,7 +76,8 @@ struct strait_vgpu_info {
  * @reserved2: 0
  * @mmap_offset: out: offset for mmap() of its first byte
  * @identity: out: a number no other allocation ever has
- * @bar_offset: out: where it lies in the BAR
+ * @bar_offset: out: where its first byte lies in the BAR. The rest follows, unless the driver was told to scatter
+ *	memory, or moves it: see STRAIT_VGPU_QUERY
  *
  * -ENOMEM when there is no such range; -EOPNOTSUPP for a kind the device has not; -ENOSPC when the
  * file owns as many as it may.
@@ -158,6 +159,8 @@ struct strait_vgpu_dmabuf {
  * @identity: out: of the allocation
  * @kind: out: STRAIT_VGPU_MEM_*
  * @handle: out: in this file, 0 if it is another's
+ * @bar_offset: out: where in the BAR the byte at @address lies; 0 if revoked
+ * @bar_length: out: how many bytes of the allocation from there on lie in one piece; 0 if revoked
  *
  * -ENOENT when no memory of this device is mapped there.
  */
@@ -171,6 +174,8 @@ struct strait_vgpu_query {
 	__u64 identity;
 	__u32 kind;
 	__u32 handle;
+	__u64 bar_offset;
+	__u64 bar_length;
 };
 
 /**
@@ -213,6 +218,8 @@ struct strait_vgpu_dmabuf_at {
  * @invalidations: dma-bufs whose importers were told to let go
  * @drained_bytes: memory that had to wait for page references when it was freed
  * @draining_bytes: memory that does at this moment
+ * @moves: allocations moved to other pages
+ * @foreign_puts: pages whose last reference was dropped by a module that had none
  */
 struct strait_vgpu_counters {
 	__u32 size;
@@ -230,6 +237,27 @@ struct strait_vgpu_counters {
 	__u64 invalidations;
 	__u64 drained_bytes;
 	__u64 draining_bytes;
+	__u64 moves;
+	__u64 foreign_puts;
+};
+
+/**
+ * struct strait_vgpu_move - STRAIT_VGPU_MOVE: move an allocation to other pages of its kind
+ * @size: sizeof(struct strait_vgpu_move)
+ * @flags: 0
+ * @handle: of STRAIT_VGPU_ALLOC
+ * @reserved: 0
+ *
+ * As a driver does that evicts memory and brings it back. Its contents, identity and address stay. Importers of its
+ * dma-bufs are told to unmap, and find it at another place when they map it again. -EBUSY for memory that must stay
+ * where it is: pinned by nvidia_p2p, by an importer or by page, or exported as a static dma-buf. Importers may have
+ * been told all the same. -ENOMEM when there is no room to move to.
+ */
+struct strait_vgpu_move {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
 };
 
 #define STRAIT_VGPU_IOC 0xF6
@@ -241,5 +269,6 @@ struct strait_vgpu_counters {
 #define STRAIT_VGPU_QUERY _IOWR(STRAIT_VGPU_IOC, 0x04, struct strait_vgpu_query)
 #define STRAIT_VGPU_DMABUF_AT _IOWR(STRAIT_VGPU_IOC, 0x05, struct strait_vgpu_dmabuf_at)
 #define STRAIT_VGPU_COUNTERS _IOWR(STRAIT_VGPU_IOC, 0x06, struct strait_vgpu_counters)
+#define STRAIT_VGPU_MOVE _IOWR(STRAIT_VGPU_IOC, 0x07, struct strait_vgpu_move)
 
 #endif

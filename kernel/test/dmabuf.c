@@ -12,7 +12,7 @@ struct vt_import {
 	struct dma_buf_attachment *attach;
 	struct pci_dev *pdev;
 	struct sg_table *table;		/* under the reservation lock */
-	bool late;
+	bool late, pinned;
 	atomic_t told;
 	struct delayed_work work;
 };
@@ -76,6 +76,8 @@ static void import_free(struct vt_import *im)
 		cancel_delayed_work_sync(&im->work);
 		dma_resv_lock(im->dmabuf->resv, NULL);
 		unmap(im);
+		if (im->pinned)
+			dma_buf_unpin(im->attach);
 		dma_resv_unlock(im->dmabuf->resv);
 		dma_buf_detach(im->dmabuf, im->attach);
 	}
@@ -117,6 +119,17 @@ static int import_new(const struct vt_buf *req, struct vt_import **ret)
 	return 0;
 }
 
+static int pin(struct vt_import *im)
+{
+	int rc;
+
+	dma_resv_lock(im->dmabuf->resv, NULL);
+	rc = dma_buf_pin(im->attach);
+	dma_resv_unlock(im->dmabuf->resv);
+	im->pinned = !rc;
+	return rc;
+}
+
 int vt_attach(struct vt_file *f, struct vt_buf *req)
 {
 	struct vt_import *im;
@@ -131,6 +144,8 @@ int vt_attach(struct vt_file *f, struct vt_buf *req)
 	if (rc)
 		return rc;
 	req->result = PTR_ERR_OR_ZERO(im->attach);
+	if (!req->result && req->flags & VT_BUF_PIN)
+		req->result = pin(im);
 	if (req->result) {
 		import_free(im);
 		return 0;
@@ -182,6 +197,8 @@ int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 	/* An unmapping under way holds the lock until the table is cleared. */
 	dma_resv_lock(im->dmabuf->resv, NULL);
 	req->mapped = !!im->table;
+	req->entries = im->table ? im->table->nents : 0;
+	req->first = im->table ? sg_dma_address(im->table->sgl) : 0;
 	dma_resv_unlock(im->dmabuf->resv);
 	return 0;
 }

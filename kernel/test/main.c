@@ -83,6 +83,8 @@ static long call(struct vt_file *f, unsigned int cmd, void *arg)
 		return vt_buf_map(f, arg);
 	case VT_BUF_STATUS:
 		return vt_buf_status(f, arg);
+	case VT_FOREIGN_PUT:
+		return vt_foreign_put(f, arg);
 	case VT_OLD:
 		return vt_old(f, arg);
 	}

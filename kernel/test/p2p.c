@@ -107,6 +107,23 @@ static int call_get(struct vt_consumer *c, const struct vt_get *req)
 				    req->flags & VT_GET_NO_CALLBACK ? NULL : free_callback, c);
 }
 
+static u64 page_bytes(u32 page_size)
+{
+	static const u64 bytes[] = { 4096, 65536, 131072 };
+
+	return page_size < ARRAY_SIZE(bytes) ? bytes[page_size] : 0;
+}
+
+static u32 count_runs(const struct nvidia_p2p_page_table *table)
+{
+	u32 i, runs = 1;
+
+	for (i = 1; i < table->entries; i++)
+		runs += table->pages[i]->physical_address !=
+			table->pages[i - 1]->physical_address + page_bytes(table->page_size);
+	return runs;
+}
+
 /* The callback may be under way already. It drops the pointer before the table goes. */
 static void describe(struct vt_consumer *c, struct vt_get *req)
 {
@@ -121,6 +138,7 @@ static void describe(struct vt_consumer *c, struct vt_get *req)
 		req->table_flags = table->flags;
 		req->first = table->pages[0]->physical_address;
 		req->last = table->pages[table->entries - 1]->physical_address;
+		req->runs = count_runs(table);
 		memcpy(req->uuid, table->gpu_uuid, sizeof(req->uuid));
 	}
 	spin_unlock(&c->lock);
@@ -248,13 +266,14 @@ int vt_p2p_addr(struct vt_file *f, u32 id, u64 offset, u32 len, dma_addr_t *addr
 {
 	struct vt_consumer *c = find(f, id);
 	int rc = -EINVAL;
+	u64 page;
 
 	if (!c)
 		return -ENOENT;
 	spin_lock(&c->lock);
-	if (c->mapping && offset / VT_PAGE < c->mapping->entries &&
-	    offset % VT_PAGE + len <= VT_PAGE) {
-		*addr = c->mapping->dma_addresses[offset / VT_PAGE] + offset % VT_PAGE;
+	page = c->mapping ? page_bytes(c->mapping->page_size_type) : 0;
+	if (page && offset / page < c->mapping->entries && offset % page + len <= page) {
+		*addr = c->mapping->dma_addresses[offset / page] + offset % page;
 		rc = 0;
 	}
 	spin_unlock(&c->lock);
@@ -290,6 +309,24 @@ static void put_mode(int mode, void *data)
 
 static void no_rsync(struct pci_dev *gpu, void *data)
 {
+}
+
+/* What a module does that takes the pages of a page table for its own. */
+int vt_foreign_put(struct vt_file *f, struct vt_op *req)
+{
+	struct vt_consumer *c = find(f, req->id);
+	struct page *page = NULL;
+
+	if (!c)
+		return -ENOENT;
+	spin_lock(&c->lock);
+	if (c->table && pfn_valid(PHYS_PFN(c->table->pages[0]->physical_address)))
+		page = pfn_to_page(PHYS_PFN(c->table->pages[0]->physical_address));
+	spin_unlock(&c->lock);
+	req->result = page ? 0 : -EOPNOTSUPP;
+	if (page)
+		put_page(page);
+	return 0;
 }
 
 int vt_old(struct vt_file *f, struct vt_old *req)

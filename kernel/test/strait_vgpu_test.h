@@ -58,6 +58,8 @@ struct vt_get {
 	__u32 table_flags;
 	__u64 first; /* physical address of the first and the last page */
 	__u64 last;
+	__u32 runs; /* of pages that follow each other in physical memory */
+	__u32 reserved;
 	__u8 uuid[16];
 };
 
@@ -104,6 +106,7 @@ struct vt_dma {
 #define VT_BUF_NO_PEER (1u << 0) /* an importer that does not allow peer-to-peer */
 #define VT_BUF_STATIC (1u << 1)	 /* one that cannot be told */
 #define VT_BUF_LATE (1u << 2)	 /* unmaps 300 ms after it was told, not at once */
+#define VT_BUF_PIN (1u << 3)	 /* pins it as long as it is attached */
 
 struct vt_buf {
 	__s32 fd;
@@ -112,6 +115,9 @@ struct vt_buf {
 	__s32 result;
 	__u32 told; /* how often it was told to let go */
 	__u32 mapped;
+	__u32 entries; /* of the scatterlist that is mapped */
+	__u32 reserved;
+	__u64 first; /* DMA address of the first */
 };
 
 #define VT_PIN_LONGTERM (1u << 0)
@@ -154,6 +160,7 @@ struct vt_old {
 #define VT_PIN _IOWR(VT_IOC, 0x0c, struct vt_pin)
 #define VT_UNPIN _IOWR(VT_IOC, 0x0d, struct vt_pin)
 #define VT_OLD _IOWR(VT_IOC, 0x0e, struct vt_old)
+#define VT_FOREIGN_PUT _IOWR(VT_IOC, 0x10, struct vt_op) /* drops a reference on the first page that it has not */
 #define VT_DMA_BUSY _IO(VT_IOC, 0x0f) /* 1: the engine has not moved its bytes yet; else 0 */
 
 #endif

@@ -42,6 +42,7 @@ int vt_map(struct vt_file *f, struct vt_op *req);
 int vt_unmap(struct vt_file *f, struct vt_op *req);
 int vt_status(struct vt_file *f, struct vt_status *req);
 int vt_old(struct vt_file *f, struct vt_old *req);
+int vt_foreign_put(struct vt_file *f, struct vt_op *req);
 /* The DMA address of a byte of what consumer @id has mapped, -EINVAL if it has not. */
 int vt_p2p_addr(struct vt_file *f, u32 id, u64 offset, u32 len, dma_addr_t *addr);
 void vt_p2p_release(struct vt_file *f);

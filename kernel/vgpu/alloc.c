@@ -9,6 +9,7 @@ void vgpu_alloc_release(struct kref *kref)
 {
 	struct vgpu_alloc *a = container_of(kref, struct vgpu_alloc, kref);
 
+	dma_resv_fini(&a->resv);
 	vgpu_dev_put(a->dev);
 	kfree(a);
 }
@@ -28,6 +29,7 @@ static void alloc_init(struct vgpu_alloc *a, struct vgpu_file *f, u64 length)
 	a->length = length;
 	a->identity = atomic64_inc_return(&last_identity);
 	mutex_init(&a->revoke_lock);
+	dma_resv_init(&a->resv);
 	init_rwsem(&a->lock);
 	INIT_LIST_HEAD(&a->node);
 	INIT_LIST_HEAD(&a->dmabufs);
@@ -55,7 +57,6 @@ int vgpu_alloc_new(struct vgpu_file *f, u32 kind, u64 length, struct vgpu_alloc 
 	rc = handle_new(f, a);
 	if (rc)
 		goto err_block;
-	a->bar_offset = pool->bar_offset + ((u64)a->block->first << VGPU_SHIFT);
 	a->mmap_offset = (u64)a->handle << VGPU_HANDLE_SHIFT;
 	spin_lock(&f->dev->list_lock);
 	list_add_tail(&a->node, &f->dev->allocs);
@@ -172,12 +173,14 @@ void vgpu_dev_revoke_all(struct vgpu_dev *dev)
 	} while (a);
 }
 
-/* With mmap_lock held: the piece of an allocation that one VMA maps at @va, NULL if not ours. */
+/* The piece of an allocation that one VMA maps at @va, NULL if not ours. */
 static struct vgpu_alloc *piece_at(u64 va, u64 *offset, u64 *end)
 {
-	struct vm_area_struct *vma = vma_lookup(current->mm, va);
+	struct vm_area_struct *vma;
 	struct vgpu_alloc *a;
 
+	mmap_assert_locked(current->mm);
+	vma = vma_lookup(current->mm, va);
 	if (!vma || vma->vm_ops != &vgpu_vm_ops)
 		return NULL;
 	a = vma->vm_private_data;

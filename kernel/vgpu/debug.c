@@ -53,6 +53,8 @@ static const char *const count_names[VGPU_COUNTS] = {
 	[VGPU_INVALIDATIONS] = "invalidations",
 	[VGPU_DRAINED] = "drained_bytes",
 	[VGPU_DRAINING] = "draining_bytes",
+	[VGPU_MOVES] = "moves",
+	[VGPU_FOREIGN_PUTS] = "foreign_puts",
 };
 
 static int counters_show(struct seq_file *m, void *unused)

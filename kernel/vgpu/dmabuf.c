@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Device memory as a dma-buf. The exporter is dynamic: importers must allow peer-to-peer and be
- * ready to be told that the memory goes. They are told when it is freed; the free waits, without
- * a deadline, until they have unmapped it. There is nothing to move it to: then it is gone.
+ * Device memory as a dma-buf. There are two exporters.
+ *
+ * The dynamic one takes importers that allow peer-to-peer and can be told that the memory moves or
+ * goes. When it is freed they are told, and the free waits, without a deadline, until they have
+ * unmapped it. When it moves they are told, and may map it again.
+ *
+ * The static one, which the parameter "static_dmabuf" selects, is as NVIDIA's: it has no pin, tells
+ * nobody anything, and keeps the memory until the dma-buf is released, whether it was freed or not.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -15,22 +20,38 @@
 /* What one entry of a table holds at most, whatever the importer's device can take. */
 #define ENTRY_MAX SZ_1G
 
+static bool static_dmabuf;
+module_param(static_dmabuf, bool, 0644);
+MODULE_PARM_DESC(static_dmabuf,
+		 "new dma-bufs cannot be revoked or moved, and keep their memory (default 0)");
+
 struct vgpu_dmabuf {
 	struct kref kref;		/* the dma-buf's, and who revokes it */
 	struct vgpu_alloc *alloc;
 	struct dma_buf *dmabuf;
-	struct list_head node;		/* alloc->dmabufs */
-	phys_addr_t phys;
-	u64 length;
-	bool revoked;			/* under the dma-buf's reservation lock */
+	struct list_head node;		/* alloc->dmabufs, of dynamic ones */
+	struct vgpu_block *block;	/* of static ones: the memory, with a reference */
+	u64 offset, length;
+	u64 told;			/* alloc->told when its importers were last told of a move */
+	bool revoked;			/* under the reservation lock */
 	atomic_t mapped;
 	wait_queue_head_t unmapped;
+};
+
+/* A mapping. */
+struct vgpu_sgt {
+	struct sg_table table;
+	struct vgpu_block *block;	/* what is mapped, with a reference */
 };
 
 static void dmabuf_free(struct kref *kref)
 {
 	struct vgpu_dmabuf *b = container_of(kref, struct vgpu_dmabuf, kref);
 
+	if (b->block) {
+		atomic_dec(&b->alloc->pinned);
+		vgpu_block_put(b->block);
+	}
 	vgpu_alloc_put(b->alloc);
 	kfree(b);
 }
@@ -49,14 +70,54 @@ static int vgpu_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 	return READ_ONCE(b->revoked) ? -ENODEV : 0;
 }
 
-/* The memory never moves. Some kernels pin even for importers that could follow a move. */
+/*
+ * Older kernels pin for every importer, newer ones when an importer asks for it. A pin keeps the
+ * memory from moving, not from being freed: so it is only for importers that can be told of that.
+ */
 static int vgpu_dmabuf_pin(struct dma_buf_attachment *attach)
 {
-	return can_be_told(attach) ? 0 : -EOPNOTSUPP;
+	struct vgpu_dmabuf *b = attach->dmabuf->priv;
+
+	dma_resv_assert_held(attach->dmabuf->resv);
+	if (!can_be_told(attach))
+		return -EOPNOTSUPP;
+	atomic_inc(&b->alloc->pinned);
+	return 0;
 }
 
 static void vgpu_dmabuf_unpin(struct dma_buf_attachment *attach)
 {
+	struct vgpu_dmabuf *b = attach->dmabuf->priv;
+
+	dma_resv_assert_held(attach->dmabuf->resv);
+	atomic_dec(&b->alloc->pinned);
+}
+
+/* As NVIDIA's: a static importer is taken, a dynamic one if it takes memory without pages. */
+static int vgpu_static_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	struct vgpu_dmabuf *b = dmabuf->priv;
+
+	if ((attach->importer_ops && !attach->peer2peer) ||
+	    !vgpu_peer_reaches(b->alloc->dev, attach->dev))
+		return -ENOTSUPP;
+	return 0;
+}
+
+/* Of the entry at @at: what lies in one piece, as far as an entry may go. */
+static u32 entry_length(const struct vgpu_dmabuf *b, const struct vgpu_block *block, u64 at)
+{
+	return min_t(u64, vgpu_block_run(block, b->offset + at, b->length - at), ENTRY_MAX);
+}
+
+static unsigned int count_entries(const struct vgpu_dmabuf *b, const struct vgpu_block *block)
+{
+	unsigned int n = 0;
+	u64 at;
+
+	for (at = 0; at < b->length; at += entry_length(b, block, at))
+		n++;
+	return n;
 }
 
 static void unmap_entries(struct device *dev, struct sg_table *table, unsigned int n,
@@ -69,19 +130,20 @@ static void unmap_entries(struct device *dev, struct sg_table *table, unsigned i
 		dma_unmap_resource(dev, sg_dma_address(sg), sg_dma_len(sg), dir, 0);
 }
 
-static int map_entries(struct vgpu_dmabuf *b, struct device *dev, struct sg_table *table,
+static int map_entries(struct vgpu_dmabuf *b, struct device *dev, struct vgpu_sgt *sgt,
 		       enum dma_data_direction dir)
 {
+	struct sg_table *table = &sgt->table;
 	struct scatterlist *sg;
 	unsigned int i;
 	u64 at = 0;
 
 	for_each_sg(table->sgl, sg, table->orig_nents, i) {
-		u32 len = min_t(u64, b->length - at, ENTRY_MAX);
+		u32 len = entry_length(b, sgt->block, at);
 		dma_addr_t addr;
 		int rc;
 
-		rc = vgpu_dma_map(dev, b->phys + at, len, dir, &addr);
+		rc = vgpu_dma_map(dev, vgpu_block_phys(sgt->block, b->offset + at), len, dir, &addr);
 		if (rc) {
 			unmap_entries(dev, table, i, dir);
 			return rc;
@@ -105,7 +167,7 @@ static struct sg_table *vgpu_dmabuf_map(struct dma_buf_attachment *attach,
 					enum dma_data_direction dir)
 {
 	struct vgpu_dmabuf *b = attach->dmabuf->priv;
-	struct sg_table *table;
+	struct vgpu_sgt *sgt;
 	int rc;
 
 	vgpu_window_meet(VGPU_W_INVALIDATE);
@@ -113,33 +175,38 @@ static struct sg_table *vgpu_dmabuf_map(struct dma_buf_attachment *attach,
 	if (b->revoked)
 		return ERR_PTR(-ENODEV);
 	vgpu_window(VGPU_W_DMABUF_MAP);
-	table = vgpu_zalloc(sizeof(*table));
-	if (!table)
+	sgt = vgpu_zalloc(sizeof(*sgt));
+	if (!sgt)
 		return ERR_PTR(-ENOMEM);
-	rc = vgpu_sg_alloc_table(table, DIV_ROUND_UP_ULL(b->length, ENTRY_MAX));
+	/* Not revoked: the allocation has it still, and it does not move under the lock. */
+	sgt->block = b->block ? b->block : b->alloc->block;
+	rc = vgpu_sg_alloc_table(&sgt->table, count_entries(b, sgt->block));
 	if (rc)
 		goto err_free;
-	rc = map_entries(b, attach->dev, table, dir);
+	rc = map_entries(b, attach->dev, sgt, dir);
 	if (rc)
 		goto err_table;
+	kref_get(&sgt->block->kref);
 	count_mapped(b);
-	return table;
+	return &sgt->table;
 err_table:
-	sg_free_table(table);
+	sg_free_table(&sgt->table);
 err_free:
-	kfree(table);
+	kfree(sgt);
 	return ERR_PTR(rc);
 }
 
 static void vgpu_dmabuf_unmap(struct dma_buf_attachment *attach, struct sg_table *table,
 			      enum dma_data_direction dir)
 {
+	struct vgpu_sgt *sgt = container_of(table, struct vgpu_sgt, table);
 	struct vgpu_dmabuf *b = attach->dmabuf->priv;
 
 	unmap_entries(attach->dev, table, table->orig_nents, dir);
 	vgpu_peer_flush(attach->dev);
 	sg_free_table(table);
-	kfree(table);
+	vgpu_block_put(sgt->block);
+	kfree(sgt);
 	vgpu_count(b->alloc->dev, VGPU_PEER_MAPPED_NOW, -(s64)b->length);
 	if (atomic_dec_and_test(&b->mapped))
 		wake_up_all(&b->unmapped);
@@ -164,6 +231,13 @@ static const struct dma_buf_ops vgpu_dmabuf_ops = {
 	.release = vgpu_dmabuf_release,
 };
 
+static const struct dma_buf_ops vgpu_static_ops = {
+	.attach = vgpu_static_attach,
+	.map_dma_buf = vgpu_dmabuf_map,
+	.unmap_dma_buf = vgpu_dmabuf_unmap,
+	.release = vgpu_dmabuf_release,
+};
+
 static struct vgpu_dmabuf *dmabuf_new(struct vgpu_alloc *a, u64 offset, u64 length)
 {
 	struct vgpu_dmabuf *b;
@@ -174,19 +248,52 @@ static struct vgpu_dmabuf *dmabuf_new(struct vgpu_alloc *a, u64 offset, u64 leng
 	kref_init(&b->kref);
 	vgpu_alloc_get(a);
 	b->alloc = a;
-	b->phys = pci_resource_start(a->dev->pdev, VGPU_BAR) + a->bar_offset + offset;
+	b->offset = offset;
 	b->length = length;
 	INIT_LIST_HEAD(&b->node);
 	init_waitqueue_head(&b->unmapped);
 	return b;
 }
 
+/* From here on the memory stays, and stays where it is. */
+static int dmabuf_keep(struct vgpu_dmabuf *b)
+{
+	struct vgpu_alloc *a = b->alloc;
+	int rc = -ENODEV;
+
+	down_read(&a->lock);
+	if (!a->revoked) {
+		atomic_inc(&a->pinned);
+		kref_get(&a->block->kref);
+		b->block = a->block;
+		rc = 0;
+	}
+	up_read(&a->lock);
+	return rc;
+}
+
+/* From here on it is found by what revokes or moves the memory. */
+static int dmabuf_publish(struct vgpu_dmabuf *b)
+{
+	struct vgpu_alloc *a = b->alloc;
+	int rc = 0;
+
+	down_write(&a->lock);
+	if (a->revoked)
+		rc = -ENODEV;
+	else
+		list_add_tail(&b->node, &a->dmabufs);
+	up_write(&a->lock);
+	return rc;
+}
+
 struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags)
 {
 	DEFINE_DMA_BUF_EXPORT_INFO(info);
 	struct vgpu_dmabuf *b;
+	bool keep = READ_ONCE(static_dmabuf);
 	struct dma_buf *dmabuf;
-	bool late;
+	int rc;
 
 	if (!length || !PAGE_ALIGNED(offset | length) || offset > a->length ||
 	    length > a->length - offset)
@@ -194,7 +301,14 @@ struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length,
 	b = dmabuf_new(a, offset, length);
 	if (!b)
 		return ERR_PTR(-ENOMEM);
-	info.ops = &vgpu_dmabuf_ops;
+	rc = keep ? dmabuf_keep(b) : 0;
+	if (rc) {
+		kref_put(&b->kref, dmabuf_free);
+		return ERR_PTR(rc);
+	}
+	info.ops = keep ? &vgpu_static_ops : &vgpu_dmabuf_ops;
+	/* Of all dma-bufs of the allocation: they move together. */
+	info.resv = &a->resv;
 	info.size = length;
 	info.flags = fd_flags & O_ACCMODE;
 	info.priv = b;
@@ -204,14 +318,10 @@ struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length,
 		return dmabuf;
 	}
 	b->dmabuf = dmabuf;
-	down_write(&a->lock);
-	late = a->revoked;
-	if (!late)
-		list_add_tail(&b->node, &a->dmabufs);
-	up_write(&a->lock);
-	if (late) {
+	rc = keep ? 0 : dmabuf_publish(b);
+	if (rc) {
 		dma_buf_put(dmabuf);
-		return ERR_PTR(-ENODEV);
+		return ERR_PTR(rc);
 	}
 	return dmabuf;
 }
@@ -246,6 +356,38 @@ static struct vgpu_dmabuf *take_one(struct vgpu_alloc *a)
 	}
 	up_write(&a->lock);
 	return found;
+}
+
+/* A dma-buf whose importers are still to be told, with a reference on both. */
+static struct vgpu_dmabuf *next_to_tell(struct vgpu_alloc *a)
+{
+	struct vgpu_dmabuf *b, *found = NULL;
+
+	down_write(&a->lock);
+	list_for_each_entry(b, &a->dmabufs, node) {
+		if (b->told == a->told || !compat_get_file_active(&b->dmabuf->file))
+			continue;
+		b->told = a->told;
+		kref_get(&b->kref);
+		found = b;
+		break;
+	}
+	up_write(&a->lock);
+	return found;
+}
+
+void vgpu_dmabuf_invalidate_all(struct vgpu_alloc *a)
+{
+	struct vgpu_dmabuf *b;
+
+	dma_resv_assert_held(&a->resv);
+	a->told++;
+	while ((b = next_to_tell(a))) {
+		vgpu_count(a->dev, VGPU_INVALIDATIONS, 1);
+		compat_dma_buf_invalidate(b->dmabuf);
+		dma_buf_put(b->dmabuf);
+		kref_put(&b->kref, dmabuf_free);
+	}
 }
 
 void vgpu_dmabuf_revoke_all(struct vgpu_alloc *a)

@@ -91,7 +91,7 @@ static long do_alloc(struct vgpu_file *f, void *arg, void __user *user)
 	req->handle = a->handle;
 	req->mmap_offset = a->mmap_offset;
 	req->identity = a->identity;
-	req->bar_offset = a->bar_offset;
+	req->bar_offset = vgpu_block_bar(a->block, 0);
 	if (copy_to_user(user, req, sizeof(*req))) {
 		vgpu_alloc_abandon(a);
 		return -EFAULT;
@@ -107,6 +107,15 @@ static long do_free(struct vgpu_file *f, void *arg, void __user *user)
 	if (req->flags || req->reserved)
 		return -EINVAL;
 	return READ_ONCE(f->dev->gone) ? -ENODEV : vgpu_alloc_free(f, req->handle);
+}
+
+static long do_move(struct vgpu_file *f, void *arg, void __user *user)
+{
+	struct strait_vgpu_move *req = arg;
+
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	return READ_ONCE(f->dev->gone) ? -ENODEV : vgpu_alloc_move(f, req->handle);
 }
 
 /* A descriptor is known to the process only once it has been told which. */
@@ -218,6 +227,7 @@ static const struct {
 	{ STRAIT_VGPU_QUERY, sizeof(struct strait_vgpu_query), do_query },
 	{ STRAIT_VGPU_DMABUF_AT, sizeof(struct strait_vgpu_dmabuf_at), do_dmabuf_at },
 	{ STRAIT_VGPU_COUNTERS, sizeof(struct strait_vgpu_counters), do_counters },
+	{ STRAIT_VGPU_MOVE, sizeof(struct strait_vgpu_move), do_move, .waits = true },
 };
 
 static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
@@ -230,6 +240,7 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 		struct strait_vgpu_query query;
 		struct strait_vgpu_dmabuf_at dmabuf_at;
 		struct strait_vgpu_counters counters;
+		struct strait_vgpu_move move;
 	} arg;
 	struct vgpu_file *f = file->private_data;
 	unsigned int nr = _IOC_NR(cmd);

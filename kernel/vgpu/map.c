@@ -40,13 +40,11 @@ static vm_fault_t fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
 static int enter_page(struct vm_area_struct *vma, unsigned long addr, struct vgpu_alloc *a,
 		      unsigned long at)
 {
-	struct vgpu_pool *pool = a->block->pool;
 	vm_fault_t fault;
 
-	if (pool->pages)
-		return vm_insert_page(vma, addr, pool->pages + a->block->first *
-				      (VGPU_SIZE / PAGE_SIZE) + at);
-	fault = vmf_insert_pfn(vma, addr, PHYS_PFN(vgpu_block_phys(a->block)) + at);
+	if (a->block->pool->pages)
+		return vm_insert_page(vma, addr, vgpu_block_page(a->block, (u64)at << PAGE_SHIFT));
+	fault = vmf_insert_pfn(vma, addr, PHYS_PFN(vgpu_block_phys(a->block, (u64)at << PAGE_SHIFT)));
 	if (fault & VM_FAULT_OOM)
 		return -ENOMEM;
 	return fault & VM_FAULT_ERROR ? -EFAULT : 0;
@@ -103,7 +101,7 @@ static vm_fault_t vgpu_io_fault(struct vm_fault *vmf)
 	down_read(&a->lock);
 	if (!a->revoked)
 		ret = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK,
-				     PHYS_PFN(vgpu_block_phys(a->block)) + at);
+				     PHYS_PFN(vgpu_block_phys(a->block, (u64)at << PAGE_SHIFT)));
 	up_read(&a->lock);
 	return ret;
 }
@@ -162,6 +160,7 @@ int vgpu_query(struct vgpu_file *f, struct strait_vgpu_query *q)
 	struct vm_area_struct *vma;
 	struct vgpu_alloc *a;
 	int rc = -ENOENT;
+	u64 offset;
 
 	if (q->address >= TASK_SIZE)
 		return -ENOENT;
@@ -179,9 +178,16 @@ int vgpu_query(struct vgpu_file *f, struct strait_vgpu_query *q)
 	q->kind = a->kind;
 	q->flags = a->file == f ? STRAIT_VGPU_QUERY_MINE : 0;
 	q->handle = a->file == f ? a->handle : 0;
+	offset = q->offset + (q->address - q->start);
 	down_read(&a->lock);
-	if (a->revoked)
+	if (a->revoked) {
 		q->flags |= STRAIT_VGPU_QUERY_REVOKED;
+		q->bar_offset = 0;
+		q->bar_length = 0;
+	} else {
+		q->bar_offset = vgpu_block_bar(a->block, offset);
+		q->bar_length = vgpu_block_run(a->block, offset, a->length - offset);
+	}
 	up_read(&a->lock);
 	rc = 0;
 out:

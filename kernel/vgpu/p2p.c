@@ -16,6 +16,11 @@
 
 #include "p2p.h"
 
+static unsigned int p2p_page_kib = 64;
+module_param(p2p_page_kib, uint, 0644);
+MODULE_PARM_DESC(p2p_page_kib,
+		 "KiB of a page in new page tables: 4, 64 or, where address and memory are aligned, 128 (default 64)");
+
 static DEFINE_MUTEX(api_lock);
 static struct task_struct *api_owner;
 static DEFINE_HASHTABLE(tables, 8);
@@ -41,11 +46,11 @@ void vgpu_api_unlock(void)
 	mutex_unlock(&api_lock);
 }
 
-/* With the API lock held. */
 struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table)
 {
 	struct vgpu_pt *pt;
 
+	lockdep_assert_held(&api_lock);
 	hash_for_each_possible(tables, pt, key, (unsigned long)table)
 		if (&pt->pub == table)
 			return pt;
@@ -54,29 +59,72 @@ struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table)
 
 static void pt_free(struct vgpu_pt *pt)
 {
-	if (pt->block)
+	if (pt->alloc) {
+		atomic_dec(&pt->alloc->pinned);
 		vgpu_block_put(pt->block);
+		vgpu_alloc_put(pt->alloc);
+	}
 	vgpu_dev_put(pt->dev);
 	kvfree(pt->entry);
 	kvfree(pt->pub.pages);
 	kfree(pt);
 }
 
-/* With the API lock held. What a peer has mapped of it is taken away first. */
+/* What a peer has mapped of it is taken away first. */
 static void pt_destroy(struct vgpu_pt *pt)
 {
+	lockdep_assert_held(&api_lock);
 	hash_del(&pt->key);
 	list_del(&pt->node);
 	vgpu_dma_unmap_all(&pt->dmas);
 	pt_free(pt);
 }
 
+/* Is all of it, and are its addresses, made of pairs of 64 KiB pages? */
+static bool pt_has_pairs(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
+{
+	const u64 pair = 2 * VGPU_SIZE;
+	u64 at;
+
+	if (!IS_ALIGNED(va | length, pair))
+		return false;
+	for (at = offset; at < offset + length; at += pair)
+		if (!IS_ALIGNED(vgpu_block_phys(block, at), pair) || vgpu_block_run(block, at, pair) < pair)
+			return false;
+	return true;
+}
+
+static unsigned int pt_shift(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
+{
+	switch (READ_ONCE(p2p_page_kib)) {
+	case 4:
+		return 12;
+	case 128:
+		return pt_has_pairs(block, va, offset, length) ? 17 : VGPU_SHIFT;
+	default:
+		return VGPU_SHIFT;
+	}
+}
+
+static u32 pt_page_size(unsigned int shift)
+{
+	switch (shift) {
+	case 12:
+		return NVIDIA_P2P_PAGE_SIZE_4KB;
+	case 17:
+		return NVIDIA_P2P_PAGE_SIZE_128KB;
+	default:
+		return NVIDIA_P2P_PAGE_SIZE_64KB;
+	}
+}
+
 static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 length)
 {
-	phys_addr_t phys = pci_resource_start(a->dev->pdev, VGPU_BAR) + a->bar_offset + offset;
 	struct vgpu_pt *pt;
 	u32 i;
 
+	/* What moves the memory takes it too. */
+	lockdep_assert_held(&api_lock);
 	pt = vgpu_zalloc(sizeof(*pt));
 	if (!pt)
 		return NULL;
@@ -86,8 +134,10 @@ static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 leng
 	INIT_LIST_HEAD(&pt->node);
 	INIT_LIST_HEAD(&pt->dmas);
 	pt->pub.version = NVIDIA_P2P_PAGE_TABLE_VERSION;
-	pt->pub.page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
-	pt->pub.entries = length >> VGPU_SHIFT;
+	pt->moves = a->moves;
+	pt->shift = pt_shift(a->block, va, offset, length);
+	pt->pub.page_size = pt_page_size(pt->shift);
+	pt->pub.entries = length >> pt->shift;
 	pt->pub.gpu_uuid = a->dev->uuid;
 	pt->pub.pages = vgpu_zalloc_array(pt->pub.entries, sizeof(*pt->pub.pages));
 	pt->entry = vgpu_zalloc_array(pt->pub.entries, sizeof(*pt->entry));
@@ -96,7 +146,7 @@ static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 leng
 		return NULL;
 	}
 	for (i = 0; i < pt->pub.entries; i++) {
-		pt->entry[i].physical_address = phys + ((u64)i << VGPU_SHIFT);
+		pt->entry[i].physical_address = vgpu_block_phys(a->block, offset + ((u64)i << pt->shift));
 		pt->pub.pages[i] = &pt->entry[i];
 	}
 	return pt;
@@ -128,11 +178,12 @@ static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc *
 	return 0;
 }
 
-/* With the API lock held: a revocation takes it after it has said so. */
 static bool is_revoked(struct vgpu_alloc *a)
 {
 	bool revoked;
 
+	/* A revocation takes it after it has said so. */
+	lockdep_assert_held(&api_lock);
 	down_read(&a->lock);
 	revoked = a->revoked;
 	up_read(&a->lock);
@@ -154,6 +205,9 @@ static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persis
 		/* Not revoked; who is about to do that has the block, and waits for the lock. */
 		kref_get(&a->block->kref);
 		pt->block = a->block;
+		vgpu_alloc_get(a);
+		atomic_inc(&a->pinned);
+		pt->alloc = a;
 		pt->persistent = true;
 	}
 	*ret = pt;
@@ -164,12 +218,13 @@ static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persis
 static int enter(struct vgpu_alloc *a, struct vgpu_pt *pt)
 {
 	if (!pt->persistent) {
-		if (is_revoked(a))
+		/* Moved or gone in between: the addresses are stale. */
+		if (is_revoked(a) || pt->moves != a->moves)
 			return -EINVAL;
 		list_add_tail(&pt->node, &a->pts);
 	}
 	hash_add(tables, &pt->key, (unsigned long)&pt->pub);
-	vgpu_count(pt->dev, VGPU_P2P_PINNED, (u64)pt->pub.entries << VGPU_SHIFT);
+	vgpu_count(pt->dev, VGPU_P2P_PINNED, (u64)pt->pub.entries << pt->shift);
 	return 0;
 }
 

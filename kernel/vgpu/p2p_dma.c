@@ -12,6 +12,7 @@ struct vgpu_dma {
 	struct hlist_node key;		/* by address, in the table of all */
 	struct list_head node;		/* vgpu_pt.dmas */
 	struct vgpu_dev *dev;
+	unsigned int shift;		/* of the page table's pages */
 };
 
 /* Both the table and the lists. Held while a mapping is undone, so that nobody overtakes that. */
@@ -38,7 +39,7 @@ static void unmap_entries(struct vgpu_dma *dma, u32 n)
 	struct device *peer = &dma->pub.pci_dev->dev;
 
 	while (n--)
-		dma_unmap_resource(peer, dma->pub.dma_addresses[n], VGPU_SIZE,
+		dma_unmap_resource(peer, dma->pub.dma_addresses[n], BIT(dma->shift),
 				   DMA_BIDIRECTIONAL, 0);
 	vgpu_peer_flush(peer);
 }
@@ -50,13 +51,13 @@ static void dma_free(struct vgpu_dma *dma)
 	kfree(dma);
 }
 
-/* With vgpu_dma_lock held. */
 static void dma_destroy(struct vgpu_dma *dma)
 {
+	lockdep_assert_held(&vgpu_dma_lock);
 	hash_del(&dma->key);
 	list_del(&dma->node);
 	unmap_entries(dma, dma->pub.entries);
-	vgpu_count(dma->dev, VGPU_PEER_MAPPED_NOW, -((s64)dma->pub.entries << VGPU_SHIFT));
+	vgpu_count(dma->dev, VGPU_PEER_MAPPED_NOW, -((s64)dma->pub.entries << dma->shift));
 	dma_free(dma);
 }
 
@@ -79,7 +80,8 @@ static struct vgpu_dma *dma_new(struct vgpu_pt *pt, struct pci_dev *peer)
 		return NULL;
 	dma->dev = pt->dev;
 	dma->pub.version = NVIDIA_P2P_DMA_MAPPING_VERSION;
-	dma->pub.page_size_type = NVIDIA_P2P_PAGE_SIZE_64KB;
+	dma->shift = pt->shift;
+	dma->pub.page_size_type = pt->pub.page_size;
 	dma->pub.entries = pt->pub.entries;
 	dma->pub.pci_dev = pci_dev_get(peer);
 	dma->pub.dma_addresses = vgpu_zalloc_array(pt->pub.entries, sizeof(u64));
@@ -99,7 +101,7 @@ static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 		dma_addr_t addr;
 		int rc;
 
-		rc = vgpu_dma_map(peer, pt->entry[i].physical_address, VGPU_SIZE, DMA_BIDIRECTIONAL, &addr);
+		rc = vgpu_dma_map(peer, pt->entry[i].physical_address, BIT(pt->shift), DMA_BIDIRECTIONAL, &addr);
 		if (rc) {
 			unmap_entries(dma, i);
 			return rc;
@@ -111,7 +113,7 @@ static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 
 static void enter(struct vgpu_pt *pt, struct vgpu_dma *dma)
 {
-	s64 bytes = (s64)dma->pub.entries << VGPU_SHIFT;
+	s64 bytes = (s64)dma->pub.entries << dma->shift;
 
 	mutex_lock(&vgpu_dma_lock);
 	hash_add(mappings, &dma->key, (unsigned long)&dma->pub);
@@ -121,7 +123,6 @@ static void enter(struct vgpu_pt *pt, struct vgpu_dma *dma)
 	vgpu_count(pt->dev, VGPU_PEER_MAPPED_NOW, bytes);
 }
 
-/* With the API lock held. */
 static int map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 		     struct nvidia_p2p_dma_mapping **ret)
 {
@@ -131,6 +132,11 @@ static int map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 
 	if (!pt)
 		return -EINVAL;
+	if (pt->shift < VGPU_SHIFT) {
+		/* NVIDIA's driver stops the machine here. In these words for the lab, which looks for them. */
+		pci_err(peer, "BUG: DMA mapping of a page table with 4 KiB pages\n");
+		return -EINVAL;
+	}
 	if (!vgpu_peer_reaches(pt->dev, &peer->dev))
 		return -ENOTSUPP;
 	dma = dma_new(pt, peer);
@@ -166,6 +172,7 @@ static struct vgpu_dma *dma_find(struct nvidia_p2p_dma_mapping *mapping)
 {
 	struct vgpu_dma *dma;
 
+	lockdep_assert_held(&vgpu_dma_lock);
 	hash_for_each_possible(mappings, dma, key, (unsigned long)mapping)
 		if (&dma->pub == mapping)
 			return dma;

@@ -8,9 +8,11 @@
  * Objects:
  *	vgpu_dev	the device. Files, page tables and dma-bufs hold it; it outlives its driver.
  *	vgpu_pool	a part of the BAR that holds one kind of memory, given out in 64 KiB pages.
- *	vgpu_block	pages taken from a pool. Counted: an allocation holds it until it is freed,
- *			a persistent page table until it is put. The last hold gives the pages
- *			back, or leaves them to drain while something has references on them.
+ *	vgpu_block	pages taken from a pool. Counted: an allocation has a reference until it
+ *			is freed, a persistent page table until it is put, a static dma-buf until
+ *			its release, a mapping of a dma-buf until it is unmapped. The last
+ *			reference gives the pages back, or leaves them to drain while something
+ *			has references on them.
  *	vgpu_file	an open file: a table of allocations and an address_space for its
  *			mappings.
  *	vgpu_alloc	an allocation: live, then revoked, once. Held by the table, by mappings,
@@ -20,11 +22,12 @@
  *
  * Locks, outer to inner:
  *	vgpu_dev.gone_lock	read: making something that remove() would have to find
- *	vgpu_alloc.revoke_lock	one revocation at a time; held until it is complete
+ *	vgpu_alloc.revoke_lock	one revocation or move at a time; held until it is complete
  *	the API lock		nvidia_p2p_* and the calls of free callbacks: see p2p.c
  *	vgpu_dma_lock		the DMA mappings of all page tables
- *	dma_resv of a dma-buf	vgpu_dmabuf.revoked
- *	vgpu_alloc.lock		read: entering pages for the CPU; write: .revoked, .dmabufs
+ *	vgpu_alloc.resv		the dma_resv of all its dma-bufs: vgpu_dmabuf.revoked, and .block by
+ *				which they are mapped
+ *	vgpu_alloc.lock		read: entering pages for the CPU; write: .revoked, .block, .dmabufs
  *	vgpu_pool.lock, vgpu_dev.list_lock, the xa_lock of a file's table
  *
  * The mmap_lock of a process comes after gone_lock and before vgpu_alloc.lock: faults, mmap() and
@@ -33,6 +36,7 @@
  */
 
 #include <linux/atomic.h>
+#include <linux/dma-resv.h>
 #include <linux/fs.h>
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -53,6 +57,7 @@
 #define VGPU_SHIFT 16
 #define VGPU_SIZE BIT(VGPU_SHIFT)
 #define VGPU_UUID_LEN 16
+#define VGPU_DRAIN_MS 10
 #define VGPU_MAX_ALLOCS 65536
 /* Where the allocation of a handle is in a file's offsets. No device has as much memory. */
 #define VGPU_HANDLE_SHIFT 40
@@ -74,6 +79,8 @@ enum vgpu_count {
 	VGPU_INVALIDATIONS,
 	VGPU_DRAINED,
 	VGPU_DRAINING,
+	VGPU_MOVES,
+	VGPU_FOREIGN_PUTS,
 	VGPU_COUNTS,
 };
 
@@ -86,6 +93,8 @@ struct vgpu_pool {
 	struct page *pages;		/* NULL: it has no struct pages */
 	void *kva;			/* one of these two */
 	void __iomem *io;
+	bool owned;			/* P2PDMA pages, with this driver's operations: pages.c */
+	const struct dev_pagemap_ops *kernel_ops; /* those they had before */
 	int idle_refs;			/* what pages had before this driver took them */
 	struct dev_pagemap pgmap;	/* of the pinnable kind */
 	struct mutex lock;		/* everything below */
@@ -98,7 +107,10 @@ struct vgpu_pool {
 struct vgpu_block {
 	struct kref kref;
 	struct vgpu_pool *pool;
-	unsigned int first, n;
+	unsigned int n;
+	u32 *page;			/* @n numbers of 64 KiB pages in the pool */
+	bool taken_back;		/* the last reference is gone: pages may follow */
+	atomic_t pages_out;		/* of pages that are owned: not free yet */
 	struct list_head node;
 };
 
@@ -135,7 +147,11 @@ struct vgpu_alloc {
 	struct vgpu_file *file;		/* valid until it is revoked, or while it is mapped */
 	struct vgpu_block *block;	/* until it is revoked */
 	u32 kind, handle;
-	u64 length, identity, bar_offset, mmap_offset;
+	u64 length, identity, mmap_offset;
+	u64 moves;			/* how often @block was another; under the API lock */
+	atomic_t pinned;		/* what keeps @block where it is, but for page tables on @pts */
+	struct dma_resv resv;
+	u64 told;			/* how often importers were told that it moves; under @resv */
 	struct list_head node;
 	struct mutex revoke_lock;	/* a revocation, from its beginning to its end */
 	struct rw_semaphore lock;
@@ -165,18 +181,55 @@ static inline void vgpu_dev_put(struct vgpu_dev *dev)
 /* pool.c. vgpu_pool_fini() waits, without a deadline, until all blocks are back and drained. */
 int vgpu_pools_init(struct vgpu_dev *dev);
 void vgpu_pools_fini(struct vgpu_dev *dev);
+u64 vgpu_pool_free_bytes(struct vgpu_pool *pool);
+
+/*
+ * block.c. vgpu_block_run(): how many bytes from @offset on lie in one piece, @most at most, which do not reach past
+ * the end. vgpu_block_copy(): both have as many pages.
+ */
 int vgpu_block_new(struct vgpu_pool *pool, unsigned int n, struct vgpu_block **ret);
 void vgpu_block_release(struct kref *kref);
-u64 vgpu_pool_free_bytes(struct vgpu_pool *pool);
+u64 vgpu_block_run(const struct vgpu_block *block, u64 offset, u64 most);
+int vgpu_block_copy(struct vgpu_block *to, const struct vgpu_block *from);
+void vgpu_pool_drain(struct vgpu_pool *pool);
+void vgpu_pool_drain_work(struct work_struct *work);
+
+/*
+ * pages.c. A block's pages are handed out once and taken back once; vgpu_pages_out() afterwards: has
+ * something references on them still? vgpu_pages_referenced() before that: has something other than
+ * this driver?
+ */
+void vgpu_pages_init(struct vgpu_pool *pool);
+void vgpu_pages_fini(struct vgpu_pool *pool);
+void vgpu_pages_hand_out(struct vgpu_block *block);
+void vgpu_pages_take_back(struct vgpu_block *block);
+bool vgpu_pages_out(const struct vgpu_block *block);
+bool vgpu_pages_referenced(const struct vgpu_block *block);
 
 static inline void vgpu_block_put(struct vgpu_block *block)
 {
 	kref_put(&block->kref, vgpu_block_release);
 }
 
-static inline phys_addr_t vgpu_block_phys(const struct vgpu_block *block)
+/* Where in the pool byte @offset of a block lies. */
+static inline u64 vgpu_block_at(const struct vgpu_block *block, u64 offset)
 {
-	return block->pool->phys + ((phys_addr_t)block->first << VGPU_SHIFT);
+	return ((u64)block->page[offset >> VGPU_SHIFT] << VGPU_SHIFT) + offset % VGPU_SIZE;
+}
+
+static inline phys_addr_t vgpu_block_phys(const struct vgpu_block *block, u64 offset)
+{
+	return block->pool->phys + vgpu_block_at(block, offset);
+}
+
+static inline u64 vgpu_block_bar(const struct vgpu_block *block, u64 offset)
+{
+	return block->pool->bar_offset + vgpu_block_at(block, offset);
+}
+
+static inline struct page *vgpu_block_page(const struct vgpu_block *block, u64 offset)
+{
+	return block->pool->pages + (vgpu_block_at(block, offset) >> PAGE_SHIFT);
 }
 
 /*
@@ -192,6 +245,8 @@ void vgpu_alloc_publish(struct vgpu_alloc *a);
 void vgpu_alloc_abandon(struct vgpu_alloc *a);
 struct vgpu_alloc *vgpu_alloc_find(struct vgpu_file *f, u32 handle);
 int vgpu_alloc_free(struct vgpu_file *f, u32 handle);
+/* move.c. The memory is in other pages when this returns; -EBUSY, and it is where it was, if it is pinned. */
+int vgpu_alloc_move(struct vgpu_file *f, u32 handle);
 void vgpu_alloc_revoke(struct vgpu_alloc *a);
 void vgpu_alloc_release(struct kref *kref);
 int vgpu_alloc_at(u64 va, u64 len, struct vgpu_alloc **ret, u64 *offset);
@@ -219,6 +274,8 @@ int vgpu_query(struct vgpu_file *f, struct strait_vgpu_query *q);
 /* dmabuf.c */
 struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags);
 void vgpu_dmabuf_revoke_all(struct vgpu_alloc *a);
+/* With @a->resv held: importers of all dma-bufs of it unmap what they have mapped, and may map it again. */
+void vgpu_dmabuf_invalidate_all(struct vgpu_alloc *a);
 
 /*
  * p2p.c. vgpu_p2p_revoke_all() calls the callbacks of all page tables of @a and frees those.

@@ -171,21 +171,60 @@ bool all_zero(const void *p, size_t len)
 	return true;
 }
 
-void expect_outside(const struct gpu_mem *m, uint64_t off, size_t len)
+/* What lies in one piece. */
+static void expect_run(const void *p, uint64_t bar, size_t len)
 {
 	char cmd[128], line[64] = "", want[16];
 	FILE *f;
 
-	if (access("/lab/bin/host", X_OK))
-		return;
-	snprintf(cmd, sizeof(cmd), "/lab/bin/host bar %llu %zu crc32c", (unsigned long long)(m->bar + off), len);
+	snprintf(cmd, sizeof(cmd), "/lab/bin/host bar %llu %zu crc32c", (unsigned long long)bar, len);
 	f = popen(cmd, "r");
 	ASSERT_TRUE(f);
 	ASSERT_TRUE(fgets(line, sizeof(line), f));
 	ASSERT_EQ(pclose(f), 0);
 	line[strcspn(line, "\n")] = '\0';
-	snprintf(want, sizeof(want), "%08x", crc32c_update(0, m->p + off, len));
+	snprintf(want, sizeof(want), "%08x", crc32c_update(0, p, len));
 	ASSERT_STREQ(line, want);
+}
+
+uint64_t gpu_run(const struct gpu_mem *m, uint64_t off, uint64_t most, uint64_t *bar)
+{
+	struct strait_vgpu_query q;
+
+	ASSERT_OK(gpu_query(m->fd, m->p + off, &q));
+	*bar = q.bar_offset;
+	return min_u64(q.bar_length, most);
+}
+
+void expect_outside(const struct gpu_mem *m, uint64_t off, size_t len)
+{
+	uint64_t n, bar;
+
+	if (access("/lab/bin/host", X_OK))
+		return;
+	for (; len; off += n, len -= n) {
+		n = gpu_run(m, off, len, &bar);
+		expect_run(m->p + off, bar, n);
+	}
+}
+
+unsigned int gpu_runs(const struct gpu_mem *m)
+{
+	unsigned int runs = 0;
+	uint64_t bar;
+
+	for (uint64_t off = 0; off < m->len; off += gpu_run(m, off, m->len - off, &bar))
+		runs++;
+	return runs;
+}
+
+void gpu_set(const char *parameter, unsigned int value)
+{
+	char path[128], text[16];
+
+	snprintf(path, sizeof(path), "/sys/module/strait_vgpu/parameters/%s", parameter);
+	snprintf(text, sizeof(text), "%u", value);
+	ASSERT_OK(write_text(path, text));
 }
 
 int write_text(const char *path, const char *text)

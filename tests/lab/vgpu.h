@@ -56,6 +56,12 @@ void gpu_all_free(int fd, uint64_t free[STRAIT_VGPU_MEM_KINDS]);
 void fill(void *p, size_t len, uint64_t seed);
 bool filled(const void *p, size_t len, uint64_t seed);
 bool all_zero(const void *p, size_t len);
+/* How many bytes from @off on, @most at most, lie in one piece of the BAR, and where. Of memory that is mapped. */
+uint64_t gpu_run(const struct gpu_mem *m, uint64_t off, uint64_t most, uint64_t *bar);
+/* In how many pieces it lies. */
+unsigned int gpu_runs(const struct gpu_mem *m);
+/* A parameter of the driver, until the program ends. */
+void gpu_set(const char *parameter, unsigned int value);
 /* The memory as the machine's host sees it. */
 void expect_outside(const struct gpu_mem *m, uint64_t off, size_t len);
 

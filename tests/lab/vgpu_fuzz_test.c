@@ -26,6 +26,7 @@ union arg {
 	struct strait_vgpu_query query;
 	struct strait_vgpu_dmabuf_at at;
 	struct strait_vgpu_counters counters;
+	struct strait_vgpu_move move;
 };
 
 /* Where it maps things. */
@@ -38,7 +39,7 @@ static char *room_of(const struct fuzz *f)
 static unsigned long good(struct fuzz *f, union arg *a)
 {
 	memset(a, 0, sizeof(*a));
-	switch (below(f, 8)) {
+	switch (below(f, 9)) {
 	case 0:
 		a->size = sizeof(a->info);
 		return STRAIT_VGPU_INFO;
@@ -69,6 +70,10 @@ static unsigned long good(struct fuzz *f, union arg *a)
 		a->at.length = (1 + below(f, 16)) * 4096;
 		a->at.identity = odd(f);
 		return STRAIT_VGPU_DMABUF_AT;
+	case 7:
+		a->move.size = sizeof(a->move);
+		a->move.handle = some(f, handles);
+		return STRAIT_VGPU_MOVE;
 	default:
 		a->size = sizeof(a->counters);
 		return STRAIT_VGPU_COUNTERS;

@@ -303,7 +303,7 @@ TEST(refuses_what_makes_no_sense)
 	longer.tail[63] = 1;
 	ASSERT_EQ(gpu_call(fd, STRAIT_VGPU_ALLOC, &longer), -E2BIG);
 	ASSERT_EQ(gpu_call(fd, STRAIT_VGPU_ALLOC, NULL), -EFAULT);
-	ASSERT_EQ(gpu_call(fd, _IOWR(STRAIT_VGPU_IOC, 0x07, struct strait_vgpu_free), &f), -ENOTTY);
+	ASSERT_EQ(gpu_call(fd, _IOWR(STRAIT_VGPU_IOC, 0x08, struct strait_vgpu_free), &f), -ENOTTY);
 	ASSERT_EQ(gpu_call(fd, _IOWR('x', 0x02, struct strait_vgpu_free), &f), -ENOTTY);
 	ASSERT_EQ(gpu_call(fd, _IOR(STRAIT_VGPU_IOC, 0x02, struct strait_vgpu_free), &f), -ENOTTY);
 	f.reserved = 1;
