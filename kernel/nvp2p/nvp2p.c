@@ -11,6 +11,7 @@
 #include "nv-p2p.h"
 #include "strait.h"
 #include "strait/bridge.h"
+#include "window.h"
 
 #define GPU_PAGE 65536u
 
@@ -18,6 +19,61 @@ static bool register_bar;
 module_param(register_bar, bool, 0444);
 MODULE_PARM_DESC(register_bar,
 		 "give a GPU's BAR peer-to-peer pages if its driver has not; stays until the GPU's driver goes (default 0)");
+
+/* Race windows: see window.h. */
+enum nvp2p_window {
+	/* waits in it | comes by */
+	NVP2P_W_GET,	  /* pinned, the driver's table not read | the driver's callback */
+	NVP2P_W_CALLBACK, /* the callback, the memory marked as gone | memory is put */
+	NVP2P_W_PUT,	  /* memory that is not gone is put, the driver not called | the driver's callback */
+	NVP2P_WINDOWS,
+};
+
+#ifdef CONFIG_STRAIT_DELAYS
+static struct window windows[NVP2P_WINDOWS];
+static struct dentry *debug_root;
+
+static void nvp2p_window(enum nvp2p_window w)
+{
+	window_wait(&windows[w], false);
+}
+
+static void nvp2p_window_meet(enum nvp2p_window w)
+{
+	window_meet(&windows[w]);
+}
+
+static void nvp2p_debug_init(void)
+{
+	static const char *const names[NVP2P_WINDOWS] = {
+		[NVP2P_W_GET] = "get", [NVP2P_W_CALLBACK] = "callback", [NVP2P_W_PUT] = "put"
+	};
+
+	debug_root = debugfs_create_dir("strait_nvp2p", NULL);
+	windows_create(debug_root, windows, names, NVP2P_WINDOWS);
+}
+
+static void nvp2p_debug_fini(void)
+{
+	debugfs_remove(debug_root);
+}
+#else
+static void nvp2p_window(enum nvp2p_window w)
+{
+}
+
+static void nvp2p_window_meet(enum nvp2p_window w)
+{
+}
+
+static void nvp2p_debug_init(void)
+{
+}
+
+static void nvp2p_debug_fini(void)
+{
+}
+#endif
 
 struct pinned {
 	struct nvidia_p2p_page_table *table;	/* the driver's */
@@ -36,10 +92,13 @@ static void free_callback(void *data)
 {
 	struct pinned *p = data;
 
+	nvp2p_window_meet(NVP2P_W_GET);
+	nvp2p_window_meet(NVP2P_W_PUT);
 	p->gone(p->arg);
 	/* Who still reads the table reads it to the end. */
 	mutex_lock(&p->lock);
 	p->went = true;
+	nvp2p_window(NVP2P_W_CALLBACK);
 	mutex_unlock(&p->lock);
 }
 
@@ -99,9 +158,12 @@ static void put(struct strait_bridge_memory *m)
 {
 	struct pinned *p = m->priv;
 
+	nvp2p_window_meet(NVP2P_W_CALLBACK);
 	/* If the callback comes in between, this waits for it and finds nothing. */
-	if (!READ_ONCE(p->went))
+	if (!READ_ONCE(p->went)) {
+		nvp2p_window(NVP2P_W_PUT);
 		nvidia_p2p_put_pages(0, 0, p->address, p->table);
+	}
 	kvfree(m->phys);
 	kfree(p);
 }
@@ -124,6 +186,7 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 		return rc == -EINVAL ? -EFAULT : rc;
 	}
 	m->priv = p;
+	nvp2p_window(NVP2P_W_GET);
 	mutex_lock(&p->lock);
 	rc = p->went ? -ENODEV : copy_addresses(p->table, m);
 	mutex_unlock(&p->lock);
@@ -144,12 +207,17 @@ static const struct strait_bridge bridge = {
 
 static int __init nvp2p_init(void)
 {
-	return strait_bridge_register(&bridge);
+	int rc = strait_bridge_register(&bridge);
+
+	if (!rc)
+		nvp2p_debug_init();
+	return rc;
 }
 module_init(nvp2p_init);
 
 static void __exit nvp2p_exit(void)
 {
+	nvp2p_debug_fini();
 	strait_bridge_unregister(&bridge);
 }
 module_exit(nvp2p_exit);

@@ -6,6 +6,7 @@
 #include <linux/sched/mm.h>
 
 #include "core.h"
+#include "window.h"
 
 static unsigned long device_mib_max = 256ul << 10;
 module_param(device_mib_max, ulong, 0444);
@@ -55,16 +56,22 @@ bool strait_backing_use(struct strait_backing *b)
 
 void strait_backing_unuse(struct strait_backing *b)
 {
+	strait_window_meet(STRAIT_W_KILL);
 	if (refcount_dec_and_test(&b->users))
 		complete_all(&b->idle);
 }
 
 void strait_backing_kill(struct strait_backing *b)
 {
+	strait_window_meet(STRAIT_W_USE);
+	strait_window_meet(STRAIT_W_COMPLETE);
+	strait_window_meet(STRAIT_W_FINISH);
+	strait_window_meet(STRAIT_W_RETRY);
 	strait_maps_orphan(b);
 	strait_maps_kill(b);
 	if (!xchg(&b->killed, true))
 		strait_backing_unuse(b);
+	strait_window(STRAIT_W_KILL);
 	wait_for_completion(&b->idle);
 }
 

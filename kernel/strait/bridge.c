@@ -6,6 +6,7 @@
 
 #include "bridge.h"
 #include "core.h"
+#include "window.h"
 
 static DEFINE_MUTEX(lock);
 static const struct strait_bridge *registered;
@@ -65,6 +66,7 @@ static void memory_gone(void *arg)
 	struct strait_bridged *bridged = arg;
 	struct strait_backing *b;
 
+	strait_window_meet(STRAIT_W_PUBLISH);
 	spin_lock(&bridged->lock);
 	bridged->gone = true;
 	b = bridged->backing;
@@ -213,6 +215,7 @@ int strait_bridge_back(struct strait_region *r, struct strait_backing **ret)
 	}
 	/* From here on it is given back with the backing. */
 	b->bridged = bridged;
+	strait_window(STRAIT_W_PUBLISH);
 	rc = publish(bridged, b);
 	if (rc) {
 		strait_backing_put(b);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Counters in debugfs, for root. */
+/* Counters and race windows in debugfs, for root. */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
 #include "core.h"
+#include "window.h"
 
 static const char *const count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_IMPORTS] = "imports",
@@ -24,6 +25,16 @@ static const char *const count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_IRQS] = "interrupts",
 };
 
+#ifdef CONFIG_STRAIT_DELAYS
+struct window strait_windows[STRAIT_WINDOWS];
+
+static const char *const window_names[STRAIT_WINDOWS] = {
+	[STRAIT_W_USE] = "use",		  [STRAIT_W_COMPARE] = "compare", [STRAIT_W_GIVE] = "give",
+	[STRAIT_W_PUBLISH] = "publish",	  [STRAIT_W_COMPLETE] = "complete", [STRAIT_W_FINISH] = "finish",
+	[STRAIT_W_RETRY] = "retry",	  [STRAIT_W_ORPHAN] = "orphan",	  [STRAIT_W_KILL] = "kill",
+};
+#endif
+
 static int counters_show(struct seq_file *m, void *unused)
 {
 	int i;
@@ -40,6 +51,9 @@ void strait_debug_init(void)
 {
 	root = debugfs_create_dir("strait", NULL);
 	debugfs_create_file("counters", 0400, root, NULL, &counters_fops);
+#ifdef CONFIG_STRAIT_DELAYS
+	windows_create(root, strait_windows, window_names, STRAIT_WINDOWS);
+#endif
 }
 
 void strait_debug_fini(void)

@@ -7,6 +7,7 @@
 #include <linux/sched/signal.h>
 
 #include "core.h"
+#include "window.h"
 
 #define PIN_BATCH 1024
 #define COMPARE_BATCH 32
@@ -36,6 +37,7 @@ static void invalidated(struct strait_region *r, const struct mmu_notifier_range
 		strait_region_revoke(r);
 		return;
 	}
+	strait_window_meet(STRAIT_W_COMPARE);
 	spin_lock(&r->lock);
 	r->changes++;
 	spin_unlock(&r->lock);
@@ -183,6 +185,7 @@ static int fill_region(struct strait_region *r)
 	r->can = (b->n ? STRAIT_CAN_FILE_IO : 0) | STRAIT_CAN_DMA;
 	if (b->pdev)
 		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
+	strait_window(STRAIT_W_GIVE);
 	if (!rc)
 		rc = strait_region_give(r, b);
 	if (rc)

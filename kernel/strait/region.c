@@ -2,6 +2,7 @@
 /* Regions: made, found, used, revoked. */
 #include "core.h"
 #include "trace.h"
+#include "window.h"
 
 struct strait_region *strait_region_new(u32 kind, u64 length)
 {
@@ -74,6 +75,9 @@ void strait_region_revoke(struct strait_region *r)
 {
 	struct strait_backing *b;
 
+	strait_window_meet(STRAIT_W_USE);
+	strait_window_meet(STRAIT_W_GIVE);
+	strait_window_meet(STRAIT_W_FINISH);
 	spin_lock(&r->lock);
 	b = r->backing;
 	r->backing = NULL;
@@ -83,6 +87,7 @@ void strait_region_revoke(struct strait_region *r)
 		return;
 	trace_strait_revoke(r->handle, r->kind, r->length);
 	strait_count(STRAIT_N_REVOKED, 1);
+	strait_window_spin(STRAIT_W_ORPHAN);
 	strait_maps_orphan(b);
 	strait_backing_put(b);
 }
@@ -125,6 +130,7 @@ static int compare(struct strait_region *r, struct strait_backing *b, u64 change
 		strait_region_revoke(r);
 		return rc;
 	}
+	strait_window(STRAIT_W_COMPARE);
 	spin_lock(&r->lock);
 	r->compared = max(r->compared, changes);
 	spin_unlock(&r->lock);
@@ -146,6 +152,7 @@ int strait_region_use(struct strait_region *r, struct strait_backing **ret)
 	spin_unlock(&r->lock);
 	if (!b)
 		return -ENODEV;
+	strait_window(STRAIT_W_USE);
 	if (!strait_backing_use(b)) {
 		strait_region_revoke(r);
 		strait_backing_put(b);

@@ -4,6 +4,7 @@
 #include <linux/refcount.h>
 
 #include "core.h"
+#include "window.h"
 
 /*
  * One command. The submitter has a hold while it submits, and what completes it has one: a write to a
@@ -25,6 +26,7 @@ static void finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	struct uring_io *io = *io_uring_cmd_to_pdu(cmd, struct uring_io *);
 	ssize_t result = io->result;
 
+	strait_window(STRAIT_W_FINISH);
 	strait_io_end(&io->req, &io->scene, result);
 	kfree(io);
 	compat_uring_done(cmd, result, issue_flags);
@@ -36,6 +38,7 @@ static void put(struct uring_io *io)
 {
 	if (!refcount_dec_and_test(&io->holds))
 		return;
+	strait_window_spin(STRAIT_W_COMPLETE);
 	/* Some of what may not wait finds out only below that it would have to. */
 	if (io->result == -EAGAIN && (io->kiocb.ki_flags & IOCB_NOWAIT))
 		queue_work(strait_wq, &io->retry);
@@ -75,6 +78,7 @@ static void retry(struct work_struct *work)
 	ssize_t n;
 
 	strait_count(STRAIT_N_RETRIED, 1);
+	strait_window(STRAIT_W_RETRY);
 	n = submit(io, false);
 	if (n == -EIOCBQUEUED)
 		return;

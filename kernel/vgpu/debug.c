@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* Counters, and what tests use to make races wide: in debugfs, root's only. */
 #include <linux/debugfs.h>
-#include <linux/delay.h>
 #include <linux/seq_file.h>
 
 #include "vgpu.h"
-
-#define WINDOW_MAX_MS 10000
+#include "window.h"
 
 static const char *const window_names[VGPU_WINDOWS] = {
 	[VGPU_W_FAULT] = "fault",	  [VGPU_W_GET] = "get",
@@ -15,28 +13,16 @@ static const char *const window_names[VGPU_WINDOWS] = {
 	[VGPU_W_INVALIDATE] = "invalidate", [VGPU_W_CLOSE] = "close",
 };
 
-static struct window {
-	u32 ms;
-	atomic_t inside, entered, met;
-} windows[VGPU_WINDOWS];
+static struct window windows[VGPU_WINDOWS];
 
 void vgpu_window(enum vgpu_window w)
 {
-	struct window *win = &windows[w];
-	u32 ms = READ_ONCE(win->ms);
-
-	if (likely(!ms))
-		return;
-	atomic_inc(&win->entered);
-	atomic_inc(&win->inside);
-	msleep(min_t(u32, ms, WINDOW_MAX_MS));
-	atomic_dec(&win->inside);
+	window_wait(&windows[w], false);
 }
 
 void vgpu_window_meet(enum vgpu_window w)
 {
-	if (unlikely(atomic_read(&windows[w].inside)))
-		atomic_inc(&windows[w].met);
+	window_meet(&windows[w]);
 }
 
 static const char *const count_names[VGPU_COUNTS] = {
@@ -72,17 +58,8 @@ static struct dentry *root;
 
 void vgpu_debug_init(void)
 {
-	struct dentry *dir, *sub;
-	int i;
-
 	root = debugfs_create_dir("strait_vgpu", NULL);
-	dir = debugfs_create_dir("window", root);
-	for (i = 0; i < VGPU_WINDOWS; i++) {
-		sub = debugfs_create_dir(window_names[i], dir);
-		debugfs_create_u32("ms", 0600, sub, &windows[i].ms);
-		debugfs_create_atomic_t("entered", 0600, sub, &windows[i].entered);
-		debugfs_create_atomic_t("met", 0600, sub, &windows[i].met);
-	}
+	windows_create(root, windows, window_names, VGPU_WINDOWS);
 }
 
 void vgpu_debug_fini(void)

@@ -5,8 +5,6 @@
 
 #include "base/crc32c.h"
 
-#define DEBUG "/sys/kernel/debug/strait_vgpu/"
-
 int gpu_open(void)
 {
 	int fd = open("/dev/strait_vgpu0", O_RDWR | O_CLOEXEC);
@@ -255,11 +253,20 @@ int read_text(const char *path, char *text, size_t len)
 	return 0;
 }
 
+static void window_path(const char *name, const char *what, char *path, size_t len)
+{
+	const char *colon = strchr(name, ':');
+	int module = colon ? (int)(colon - name) : 0;
+
+	snprintf(path, len, "/sys/kernel/debug/%.*s/window/%s/%s", module ? module : (int)strlen("strait_vgpu"),
+		 module ? name : "strait_vgpu", colon ? colon + 1 : name, what);
+}
+
 static void window_set(const char *name, const char *what, unsigned int value)
 {
 	char path[128], text[16];
 
-	snprintf(path, sizeof(path), DEBUG "window/%s/%s", name, what);
+	window_path(name, what, path, sizeof(path));
 	snprintf(text, sizeof(text), "%u", value);
 	ASSERT_OK(write_text(path, text));
 }
@@ -268,7 +275,7 @@ static unsigned int window_get(const char *name, const char *what)
 {
 	char path[128], text[32];
 
-	snprintf(path, sizeof(path), DEBUG "window/%s/%s", name, what);
+	window_path(name, what, path, sizeof(path));
 	ASSERT_OK(read_text(path, text, sizeof(text)));
 	return (unsigned int)strtoul(text, NULL, 10);
 }

@@ -65,7 +65,7 @@ void gpu_set(const char *parameter, unsigned int value);
 /* The memory as the machine's host sees it. */
 void expect_outside(const struct gpu_mem *m, uint64_t off, size_t len);
 
-/* Of the driver's windows (docs/vgpu.md). */
+/* Race windows: NAME of the driver's (docs/vgpu.md), MODULE:NAME of another module's (kernel/window.h). */
 void window_open(const char *name, unsigned int ms);
 void window_close(const char *name);
 unsigned int window_met(const char *name);
