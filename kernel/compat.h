@@ -79,6 +79,16 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 }
 #endif
 
+/* Does the core keep an attachment mapped until it is detached, whatever the importer does? */
+static inline bool compat_dma_buf_cached(const struct dma_buf_attachment *attachment)
+{
+#if HAVE_DMA_BUF_CACHES
+	return attachment->sgt;
+#else
+	return false;
+#endif
+}
+
 /* Memory that device and CPU use at the same time, and that may be mapped any number of times. */
 #ifdef DMA_ATTR_REQUIRE_COHERENT
 #define COMPAT_DMA_COHERENT (DMA_ATTR_SKIP_CPU_SYNC | DMA_ATTR_REQUIRE_COHERENT)

@@ -4,21 +4,32 @@
 
 /*
  * /dev/strait: file I/O between a drive and the memory of another device, without a detour.
+ * /dev/strait-pci/<address>: the same, and a PCI device driven by the program that opens it.
  *
  * All state hangs on the open file: the regions imported through it go with its last descriptor,
  * whichever process holds that one. A region whose memory goes away is revoked: every later use of
  * it gives -ENODEV until it is released.
  *
- * Every struct starts with its size and flags. A size smaller than the struct is -EINVAL; a larger
- * one is taken if what lies past the struct is zero, and refused with -E2BIG otherwise. Unknown
- * flags and reserved fields that are not zero are -EINVAL. Outputs are written only on success, with
- * one exception: fields called reason.
+ * Every struct starts with its size, as the program knows it, and flags. Structs grow at their end, and
+ * old programs work with new modules: what the program does not know of is taken for zero and not
+ * written. A size below STRAIT_*_SIZE_MIN, the least that any program has known of, is -EINVAL. A struct
+ * that is larger than the module knows is taken if the rest is zero, and refused with -E2BIG otherwise;
+ * where there is an answer, its size is how much of the struct the module knows. Unknown flags and
+ * reserved fields that are not zero are -EINVAL. Outputs are written only on success, with one exception:
+ * fields called reason, and what belongs to them.
  */
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
+/*
+ * The interface of this header, and the oldest that a module or program of this header works with. A new
+ * number means that something was taken away or changed its meaning; what is added has a feature bit or a
+ * larger struct. STRAIT_ABI_FITS(): does the module that gave @info serve a program of this header?
+ */
 #define STRAIT_ABI 1
+#define STRAIT_ABI_MIN 1
+#define STRAIT_ABI_FITS(info) ((info)->abi >= STRAIT_ABI_MIN && (info)->abi_min <= STRAIT_ABI)
 
 /* What this module on this kernel can do: strait_ioc_info.features. */
 #define STRAIT_FEATURE_P2PDMA (1ull << 0)     /* the kernel has PCI P2PDMA */
@@ -37,8 +48,8 @@
  * struct strait_ioc_info - STRAIT_IOC_INFO: what the module is
  * @size: sizeof(struct strait_ioc_info)
  * @flags: 0
- * @abi: STRAIT_ABI of the module
- * @reserved: 0
+ * @abi: out: STRAIT_ABI of the module
+ * @abi_min: out: programs with an older STRAIT_ABI than this are not served
  * @features: STRAIT_FEATURE_*
  * @device_bytes_max: device memory that may be imported, by all together
  * @device_bytes: of that, how much is now
@@ -48,12 +59,14 @@ struct strait_ioc_info {
 	__u32 size;
 	__u32 flags;
 	__u32 abi;
-	__u32 reserved;
+	__u32 abi_min;
 	__u64 features;
 	__u64 device_bytes_max;
 	__u64 device_bytes;
 	char version[24];
 };
+
+#define STRAIT_INFO_SIZE_MIN 40 /* up to @device_bytes */
 
 /* Kinds of memory: how a region is named to the module. */
 #define STRAIT_IMPORT_P2P 1    /* a mapping whose pages are PCI P2PDMA pages: memory of a PCI device */
@@ -99,6 +112,8 @@ struct strait_ioc_import {
 	char pci[16];
 };
 
+#define STRAIT_IMPORT_SIZE_MIN 48 /* up to @can */
+
 /**
  * struct strait_ioc_release - STRAIT_IOC_RELEASE: forget a region
  * @size: sizeof(struct strait_ioc_release)
@@ -114,6 +129,8 @@ struct strait_ioc_release {
 	__u32 handle;
 	__u32 reserved;
 };
+
+#define STRAIT_RELEASE_SIZE_MIN 16
 
 /* Why the module does not move bytes between a file and a region. */
 #define STRAIT_REASON_NONE 0
@@ -166,6 +183,8 @@ struct strait_ioc_check {
 	char drive[16];
 };
 
+#define STRAIT_CHECK_SIZE_MIN 40 /* up to @reserved */
+
 /**
  * struct strait_ioc_io - STRAIT_IOC_IO: move bytes, and wait for it
  * @size: sizeof(struct strait_ioc_io)
@@ -198,6 +217,8 @@ struct strait_ioc_io {
 	__u64 done;
 };
 
+#define STRAIT_IO_SIZE_MIN 56
+
 #define STRAIT_IOC 0xF7
 
 /**
@@ -227,17 +248,20 @@ struct strait_uring {
 /*
  * A PCI device in user space.
  *
- * One that is bound to the driver "strait" can be attached to an open file: that file's alone, until its
- * last descriptor and mapping are gone. Then, as when the process is killed, the device may start no more
- * transfers, is reset if it can be, and everything that was mapped for it is unmapped.
+ * A device that is bound to the driver "strait" has a node, /dev/strait-pci/0000:01:00.0. The permission to
+ * open it is the right to drive that device. STRAIT_IOC_ATTACH gives the device to the open file: to that file
+ * alone, until its last descriptor and mapping are gone. Then, as when the process is killed, the device may
+ * start no more transfers, is reset if it can be, and everything that was mapped for it is unmapped.
  *
- * The device reaches what was mapped for it and nothing else: an IOMMU translates its addresses. When
- * memory behind a mapping goes away, the mapping is taken from the IOMMU, and the IOMMU has forgotten it,
- * before anybody else gets the memory; what the device still does there faults. Then it is kept from
- * starting transfers (STRAIT_CONTROL_BUS_MASTER says otherwise again), and the mapping gives -ENODEV.
+ * The device reaches what was mapped for it and nothing else: an IOMMU translates its addresses and remaps
+ * its interrupts. When memory behind a mapping goes away, the mapping is removed from the IOMMU and flushed
+ * from its caches before the memory is given back; what the device still does there faults. Then it is kept
+ * from starting transfers (STRAIT_CONTROL_BUS_MASTER says otherwise again), and the mapping gives -ENODEV.
  *
- * When the device is removed, or its driver unbound, every call gives -ENODEV but those that undo
- * something, and its registers read as ones.
+ * The device is lost when it is removed or its driver unbound, when an error or the administrator resets it,
+ * or when the machine is suspended. Then strait_status.gone is 1, every call gives -ENODEV but those that
+ * undo something, and its registers read as ones. If it is still bound, a program that closes the file can
+ * open it again.
  */
 
 #define STRAIT_BARS 6
@@ -248,13 +272,16 @@ struct strait_uring {
 #define STRAIT_ATTACH_NONE 0
 #define STRAIT_ATTACH_NO_IOMMU 1     /* no IOMMU looks at its addresses */
 #define STRAIT_ATTACH_IDENTITY 2     /* one does, and is told to let all of them pass */
-#define STRAIT_ATTACH_DOMAIN 3	     /* its addresses are managed by somebody else */
+#define STRAIT_ATTACH_DOMAIN 3	     /* another driver manages its IOMMU domain */
 #define STRAIT_ATTACH_GROUP 4	     /* the IOMMU cannot tell it from another device */
 #define STRAIT_ATTACH_UNTRUSTED 5    /* the kernel copies what external devices get: nothing would be in place */
 #define STRAIT_ATTACH_NOT_COHERENT 6 /* it does not see what is in the CPU's caches */
 #define STRAIT_ATTACH_NO_PATH 7	     /* the kernel knows no way from it to the memory's device */
-#define STRAIT_ATTACH_EXPORTER 8     /* who made the dma-buf does not let this device have it */
-#define STRAIT_ATTACH_COUNT 9
+#define STRAIT_ATTACH_EXPORTER 8     /* the exporter of the dma-buf does not let this device have it */
+#define STRAIT_ATTACH_INTERRUPTS 9   /* interrupts are not remapped: it could raise any of them */
+#define STRAIT_ATTACH_RESERVED 10    /* firmware demands memory that it always reaches: RMRR, IVMD */
+#define STRAIT_ATTACH_NO_P2PDMA 11   /* without PCI P2PDMA the kernel knows of no way: see assume_peers */
+#define STRAIT_ATTACH_COUNT 12
 
 /* Offsets for mmap(): a BAR from its first byte, and the status page, which is only read. */
 #define STRAIT_MMAP_BAR(bar) ((__u64)(bar) << 40)
@@ -262,10 +289,10 @@ struct strait_uring {
 
 /**
  * struct strait_status - the status page
- * @revoked: how many mappings have been taken back since the device was attached
- * @gone: the device is
+ * @revoked: how many mappings have been revoked since the device was attached
+ * @gone: 1: the device is lost
  *
- * What has not changed need not be asked for: STRAIT_IOC_MAPPED.
+ * While @revoked is unchanged no mapping was revoked; STRAIT_IOC_MAPPED need not be called.
  */
 struct strait_status {
 	__u32 revoked;
@@ -273,25 +300,25 @@ struct strait_status {
 };
 
 /**
- * struct strait_ioc_attach - STRAIT_IOC_ATTACH: have a device, alone
+ * struct strait_ioc_attach - STRAIT_IOC_ATTACH: have the device of this node, alone
  * @size: sizeof(struct strait_ioc_attach)
  * @flags: 0
- * @pci: "0000:01:00.0"
+ * @pci: out: "0000:01:00.0"
  * @reason: out: STRAIT_ATTACH_*; also when it fails with -EOPNOTSUPP
- * @group: out: the IOMMU group, -1 for none; likewise
- * @vendor: out: as are the next four
- * @device: PCI ID
- * @class_code: 24 bits
- * @node: NUMA, -1 unknown
- * @vectors: interrupts it can raise
- * @irq_bar: out: where its interrupt table is, -1 for nowhere: those pages of the BAR are not the
- *	device's when they are mapped, but memory that nobody reads
+ * @group: out: the IOMMU group, -1 for none; also when it fails with -EOPNOTSUPP
+ * @vendor: out: PCI vendor ID
+ * @device: out: PCI device ID
+ * @class_code: out: 24 bits
+ * @node: out: NUMA node, -1 unknown
+ * @vectors: out: interrupts it can raise
+ * @irq_bar: out: the BAR with its MSI-X table, -1: there is none. mmap() of the table's pages gives a
+ *	private dummy page
  * @irq_offset: out: first page of it
  * @irq_length: out: bytes, whole pages
  * @bar_length: out: 0: none, or one that cannot be mapped as it shares pages with others
  *
- * Needs CAP_SYS_RAWIO: -EPERM. -ENODEV: none of that name is bound to this driver; -EBUSY: it is
- * attached to another file, or this one has a device. The device may not start transfers yet.
+ * -ENXIO: the file is /dev/strait, not the node of a device. -ENODEV: the device is not bound any more;
+ * -EBUSY: it is attached, to another file or to this one. The device may not start transfers yet.
  */
 struct strait_ioc_attach {
 	__u32 size;
@@ -310,8 +337,15 @@ struct strait_ioc_attach {
 	__u64 bar_length[STRAIT_BARS];
 };
 
+#define STRAIT_ATTACH_SIZE_MIN 120
+
 #define STRAIT_MAP_READ (1u << 0)  /* the device reads the memory */
 #define STRAIT_MAP_WRITE (1u << 1) /* the device writes it */
+
+/* Where the memory behind a mapping lies: strait_ioc_map.where. */
+#define STRAIT_WHERE_UNKNOWN 0
+#define STRAIT_WHERE_HOST 1   /* in the host's memory, all or part of it */
+#define STRAIT_WHERE_DEVICE 2 /* in memory of a device */
 
 /**
  * struct strait_ioc_map - STRAIT_IOC_MAP: let the device reach a part of a region
@@ -325,8 +359,13 @@ struct strait_ioc_attach {
  * @runs: out: of how many runs of addresses it consists
  * @bus: out: where the device sees its first byte
  * @contiguous: out: how many bytes follow each other from there
+ * @access: out: STRAIT_MAP_READ, STRAIT_MAP_WRITE: what the device can do. More than was asked for only
+ *	where the kernel maps a dma-buf for both directions: one of an exporter that cannot move it, on
+ *	kernels that cache such mappings
+ * @where: out: STRAIT_WHERE_*. An exporter may move a dma-buf of a GPU's memory to the host for a device
+ *	that does not reach the GPU: then transfers do not touch the GPU
  *
- * Releasing the region takes the mapping back.
+ * Releasing the region revokes the mapping.
  * -ENOSPC past STRAIT_MAPS_MAX, or the limit for device memory; -ENODEV: the memory is gone.
  */
 struct strait_ioc_map {
@@ -340,7 +379,11 @@ struct strait_ioc_map {
 	__u32 runs;
 	__u64 bus;
 	__u64 contiguous;
+	__u32 access;
+	__u32 where;
 };
+
+#define STRAIT_MAP_SIZE_MIN 56 /* up to @contiguous */
 
 /* One run of addresses as the device sees it. */
 struct strait_run {
@@ -368,6 +411,8 @@ struct strait_ioc_runs {
 	__u64 runs;
 };
 
+#define STRAIT_RUNS_SIZE_MIN 32
+
 /**
  * struct strait_ioc_mapping - STRAIT_IOC_UNMAP, STRAIT_IOC_MAPPED
  * @size: sizeof(struct strait_ioc_mapping)
@@ -376,7 +421,7 @@ struct strait_ioc_runs {
  * @reserved: 0
  *
  * STRAIT_IOC_UNMAP: when it returns, nothing the device does reaches the memory through this mapping.
- * STRAIT_IOC_MAPPED: 0, or -ENODEV when it has been taken back. -ENOENT for a handle that is none.
+ * STRAIT_IOC_MAPPED: 0, or -ENODEV when it has been revoked. -ENOENT for a handle that is none.
  */
 struct strait_ioc_mapping {
 	__u32 size;
@@ -385,12 +430,15 @@ struct strait_ioc_mapping {
 	__u32 reserved;
 };
 
+#define STRAIT_UNMAP_SIZE_MIN 16
+#define STRAIT_MAPPED_SIZE_MIN 16
+
 /**
  * struct strait_ioc_irq - STRAIT_IOC_IRQ: an interrupt as an eventfd
  * @size: sizeof(struct strait_ioc_irq)
  * @flags: 0
  * @vector: which
- * @fd: an eventfd, in place of the one it had; -1: none
+ * @fd: an eventfd, in place of the one it had, which it keeps when the call fails; -1: none
  */
 struct strait_ioc_irq {
 	__u32 size;
@@ -398,6 +446,8 @@ struct strait_ioc_irq {
 	__u32 vector;
 	__s32 fd;
 };
+
+#define STRAIT_IRQ_SIZE_MIN 16
 
 /**
  * struct strait_ioc_config - STRAIT_IOC_CONFIG: read configuration space
@@ -417,6 +467,8 @@ struct strait_ioc_config {
 	__u32 reserved;
 };
 
+#define STRAIT_CONFIG_SIZE_MIN 24
+
 #define STRAIT_CONTROL_BUS_MASTER 0   /* @value 1: it may start transfers; 0: it may not */
 #define STRAIT_CONTROL_RESET 1	      /* reset the function; -EOPNOTSUPP where that is not possible */
 #define STRAIT_CONTROL_ADDRESS_BITS 2 /* how wide its addresses are, 24 to 64: for what is mapped from now on */
@@ -434,6 +486,8 @@ struct strait_ioc_control {
 	__u32 what;
 	__u32 value;
 };
+
+#define STRAIT_CONTROL_SIZE_MIN 16
 
 #define STRAIT_IOC_ATTACH _IOWR(STRAIT_IOC, 0x10, struct strait_ioc_attach)
 #define STRAIT_IOC_MAP _IOWR(STRAIT_IOC, 0x11, struct strait_ioc_map)

@@ -9,7 +9,7 @@
 #define MSIX_ENTRY 16
 #define RESET_WAIT_MS 10
 
-/* A page with registers of two devices is no one's. */
+/* Only page-aligned BARs are mapped: a shared page would expose another device's registers. */
 u64 strait_bar_length(struct pci_dev *pdev, int bar)
 {
 	u64 length = pci_resource_len(pdev, bar);
@@ -120,7 +120,7 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 	else
 		ret = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK, pfn);
 	up_read(&at->bars);
-	/* Not for as long as the reset takes: what that waits for may wait for our mmap_lock. */
+	/* Bounded: the reset may be waiting for a lock whose holder needs our mmap_lock. */
 	if (again)
 		wait_event_timeout(at->reset_over, !READ_ONCE(at->bars_reset), msecs_to_jiffies(RESET_WAIT_MS));
 	return ret;
@@ -187,9 +187,10 @@ static int mmap_status(struct strait_attach *at, struct vm_area_struct *vma)
 
 int strait_attach_mmap(struct strait_file *f, struct vm_area_struct *vma)
 {
-	struct strait_attach *at = smp_load_acquire(&f->attach);
+	struct strait_attach *at = f->attach;
 
-	if (!at)
+	/* Once a file has the device it keeps it until it is closed. */
+	if (!at || READ_ONCE(at->file) != f)
 		return -ENXIO;
 	if (!(vma->vm_flags & VM_SHARED))
 		return -EINVAL;

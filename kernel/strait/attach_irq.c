@@ -4,9 +4,13 @@
 
 #include "attach.h"
 
-static irqreturn_t irq_handler(int irq, void *eventfd)
+static irqreturn_t irq_handler(int nr, void *data)
 {
-	eventfd_signal(eventfd);
+	struct strait_irq *irq = data;
+
+	spin_lock(&irq->lock);
+	eventfd_signal(irq->eventfd);
+	spin_unlock(&irq->lock);
 	strait_count(STRAIT_N_IRQS, 1);
 	return IRQ_HANDLED;
 }
@@ -14,7 +18,7 @@ static irqreturn_t irq_handler(int irq, void *eventfd)
 void strait_irqs_begin(struct strait_attach *at)
 {
 	struct pci_dev *pdev = at->pdev;
-	int n = max(pci_msix_vec_count(pdev), pci_msi_vec_count(pdev));
+	int n = max(pci_msix_vec_count(pdev), pci_msi_vec_count(pdev)), i;
 
 	at->vectors = 0;
 	if (n <= 0)
@@ -25,20 +29,22 @@ void strait_irqs_begin(struct strait_attach *at)
 	n = strait_alloc_irq_vectors(pdev, min(n, STRAIT_IRQS_MAX));
 	if (n > 0) {
 		at->vectors = n;
+		for (i = 0; i < n; i++)
+			spin_lock_init(&at->irqs[i].lock);
 		return;
 	}
 	kvfree(at->irqs);
 	at->irqs = NULL;
 }
 
-/* With irq_lock held. */
 static void irq_clear(struct strait_attach *at, u32 vector)
 {
 	struct strait_irq *irq = &at->irqs[vector];
 
+	lockdep_assert_held(&at->irq_lock);
 	if (!irq->eventfd)
 		return;
-	free_irq(pci_irq_vector(at->pdev, vector), irq->eventfd);
+	free_irq(pci_irq_vector(at->pdev, vector), irq);
 	eventfd_ctx_put(irq->eventfd);
 	irq->eventfd = NULL;
 }
@@ -58,6 +64,28 @@ void strait_irqs_end(struct strait_attach *at)
 	mutex_unlock(&at->irq_lock);
 }
 
+/* Takes over the reference on @eventfd. The first one requests the interrupt; others take its place, and cannot fail. */
+static int irq_install(struct strait_attach *at, u32 vector, struct eventfd_ctx *eventfd)
+{
+	struct strait_irq *irq = &at->irqs[vector];
+	struct eventfd_ctx *old = irq->eventfd;
+	int rc = 0;
+
+	lockdep_assert_held(&at->irq_lock);
+	spin_lock_irq(&irq->lock);
+	irq->eventfd = eventfd;
+	spin_unlock_irq(&irq->lock);
+	if (!old)
+		rc = strait_request_irq(pci_irq_vector(at->pdev, vector), irq_handler, pci_name(at->pdev), irq);
+	if (rc) {
+		irq->eventfd = NULL;
+		eventfd_ctx_put(eventfd);
+	} else if (old) {
+		eventfd_ctx_put(old);
+	}
+	return rc;
+}
+
 int strait_irq_set(struct strait_attach *at, u32 vector, int fd)
 {
 	struct eventfd_ctx *eventfd = NULL;
@@ -71,17 +99,13 @@ int strait_irq_set(struct strait_attach *at, u32 vector, int fd)
 	mutex_lock(&at->irq_lock);
 	if (vector >= at->vectors) {
 		rc = -EINVAL;
-		goto out;
+		if (eventfd)
+			eventfd_ctx_put(eventfd);
+	} else if (eventfd) {
+		rc = irq_install(at, vector, eventfd);
+	} else {
+		irq_clear(at, vector);
 	}
-	irq_clear(at, vector);
-	if (!eventfd)
-		goto out;
-	rc = strait_request_irq(pci_irq_vector(at->pdev, vector), irq_handler, pci_name(at->pdev), eventfd);
-	if (!rc)
-		at->irqs[vector].eventfd = eventfd;
-out:
 	mutex_unlock(&at->irq_lock);
-	if (rc && eventfd)
-		eventfd_ctx_put(eventfd);
 	return rc;
 }

@@ -75,7 +75,7 @@ struct strait_file {
 	struct xarray regions;
 	u32 next;
 	struct address_space mapping;	/* so that one file's mappings can be taken away */
-	struct strait_attach *attach;	/* its device, once it has one */
+	struct strait_attach *attach;	/* the device whose node it is of, NULL: /dev/strait */
 };
 
 struct strait_backing {
@@ -130,7 +130,11 @@ struct strait_verdict {
 	struct pci_dev *drive;		/* good as long as the file is */
 };
 
-/* main.c */
+/* main.c. The files of /dev/strait, and of the device nodes. */
+int strait_file_open(struct inode *inode, struct file *file);
+int strait_file_release(struct inode *inode, struct file *file);
+long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user);
+int strait_file_mmap(struct file *file, struct vm_area_struct *vma);
 extern struct workqueue_struct *strait_wq;
 extern atomic64_t strait_counts[STRAIT_COUNTS];
 

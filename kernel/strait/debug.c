@@ -32,6 +32,7 @@ static const char *const window_names[STRAIT_WINDOWS] = {
 	[STRAIT_W_USE] = "use",		  [STRAIT_W_COMPARE] = "compare", [STRAIT_W_GIVE] = "give",
 	[STRAIT_W_PUBLISH] = "publish",	  [STRAIT_W_COMPLETE] = "complete", [STRAIT_W_FINISH] = "finish",
 	[STRAIT_W_RETRY] = "retry",	  [STRAIT_W_ORPHAN] = "orphan",	  [STRAIT_W_KILL] = "kill",
+	[STRAIT_W_MAP] = "map",		  [STRAIT_W_DETACH] = "detach",
 };
 #endif
 

@@ -2,6 +2,7 @@
 /* /dev/strait and its calls. */
 #include <linux/miscdevice.h>
 #include <linux/module.h>
+#include <linux/nospec.h>
 #include <linux/uaccess.h>
 
 #include "args.h"
@@ -12,7 +13,7 @@
 struct workqueue_struct *strait_wq;
 atomic64_t strait_counts[STRAIT_COUNTS];
 
-static int strait_open(struct inode *inode, struct file *file)
+int strait_file_open(struct inode *inode, struct file *file)
 {
 	struct strait_file *f = strait_zalloc(sizeof(*f));
 
@@ -29,7 +30,7 @@ static int strait_open(struct inode *inode, struct file *file)
 }
 
 /* Nothing is in flight any more: who waits for I/O, or has a command on a ring, has the file open. */
-static int strait_release(struct inode *inode, struct file *file)
+int strait_file_release(struct inode *inode, struct file *file)
 {
 	struct strait_file *f = file->private_data;
 	struct strait_region *r;
@@ -48,31 +49,29 @@ static int strait_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static long do_info(struct strait_file *f, void *arg, void __user *user)
+static long do_info(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_info *info = arg;
 
-	if (info->flags || info->reserved)
+	if (info->flags)
 		return -EINVAL;
-	memset(info, 0, sizeof(*info));
-	info->size = sizeof(*info);
 	info->abi = STRAIT_ABI;
+	info->abi_min = STRAIT_ABI_MIN;
 	info->features = strait_features();
 	info->device_bytes_max = strait_device_max();
 	info->device_bytes = atomic64_read(&strait_counts[STRAIT_N_DEVICE_BYTES]);
-	strscpy(info->version, STRAIT_VERSION, sizeof(info->version));
-	return copy_to_user(user, info, sizeof(*info)) ? -EFAULT : 0;
+	strscpy_pad(info->version, STRAIT_VERSION, sizeof(info->version));
+	return args_to_user(user, info);
 }
 
 static void describe(const struct strait_region *r, struct strait_ioc_import *req)
 {
-	req->size = sizeof(*req);
 	req->handle = r->handle;
 	req->can = r->can;
 	memcpy(req->pci, r->pci, sizeof(req->pci));
 }
 
-static long do_import(struct strait_file *f, void *arg, void __user *user)
+static long do_import(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_import *req = arg;
 	struct strait_region *r;
@@ -83,7 +82,7 @@ static long do_import(struct strait_file *f, void *arg, void __user *user)
 		rc = strait_region_reserve(f, r);
 		if (!rc) {
 			describe(r, req);
-			rc = copy_to_user(user, req, sizeof(*req)) ? -EFAULT : 0;
+			rc = args_to_user(user, req);
 			strait_region_settle(f, r, !rc);
 		}
 		if (rc)
@@ -93,7 +92,7 @@ static long do_import(struct strait_file *f, void *arg, void __user *user)
 	return rc;
 }
 
-static long do_release(struct strait_file *f, void *arg, void __user *user)
+static long do_release(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_release *req = arg;
 	struct strait_region *r;
@@ -108,21 +107,18 @@ static long do_release(struct strait_file *f, void *arg, void __user *user)
 	return 0;
 }
 
-static long do_check(struct strait_file *f, void *arg, void __user *user)
+static long do_check(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_check *req = arg;
 	long rc;
 
 	rc = strait_io_check(f, req);
-	if (rc)
-		return rc;
-	req->size = sizeof(*req);
-	return copy_to_user(user, req, sizeof(*req)) ? -EFAULT : 0;
+	return rc ? rc : args_to_user(user, req);
 }
 
-static long do_io(struct strait_file *f, void *arg, void __user *user)
+static long do_io(struct strait_file *f, void *arg, const struct args *user)
 {
-	struct strait_ioc_io *req = arg, __user *out = user;
+	struct strait_ioc_io *req = arg, __user *out = user->user;
 	long rc;
 
 	rc = strait_io(f, req);
@@ -135,17 +131,17 @@ static long do_io(struct strait_file *f, void *arg, void __user *user)
 
 static const struct {
 	unsigned int cmd;
-	size_t size;
-	long (*fn)(struct strait_file *f, void *arg, void __user *user);
+	size_t min, size;
+	long (*fn)(struct strait_file *f, void *arg, const struct args *user);
 } calls[] = {
-	{ STRAIT_IOC_INFO, sizeof(struct strait_ioc_info), do_info },
-	{ STRAIT_IOC_IMPORT, sizeof(struct strait_ioc_import), do_import },
-	{ STRAIT_IOC_RELEASE, sizeof(struct strait_ioc_release), do_release },
-	{ STRAIT_IOC_CHECK, sizeof(struct strait_ioc_check), do_check },
-	{ STRAIT_IOC_IO, sizeof(struct strait_ioc_io), do_io },
+	{ STRAIT_IOC_INFO, STRAIT_INFO_SIZE_MIN, sizeof(struct strait_ioc_info), do_info },
+	{ STRAIT_IOC_IMPORT, STRAIT_IMPORT_SIZE_MIN, sizeof(struct strait_ioc_import), do_import },
+	{ STRAIT_IOC_RELEASE, STRAIT_RELEASE_SIZE_MIN, sizeof(struct strait_ioc_release), do_release },
+	{ STRAIT_IOC_CHECK, STRAIT_CHECK_SIZE_MIN, sizeof(struct strait_ioc_check), do_check },
+	{ STRAIT_IOC_IO, STRAIT_IO_SIZE_MIN, sizeof(struct strait_ioc_io), do_io },
 };
 
-static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user)
+long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 {
 	union {
 		struct strait_ioc_info info;
@@ -155,6 +151,7 @@ static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user
 		struct strait_ioc_io io;
 	} arg;
 	unsigned int nr = _IOC_NR(cmd);
+	struct args args;
 	long rc;
 
 	if (nr >= _IOC_NR(STRAIT_IOC_ATTACH))
@@ -162,24 +159,25 @@ static long strait_ioctl(struct file *file, unsigned int cmd, unsigned long user
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
 	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
-	rc = args_from_user(&arg, calls[nr].size, (void __user *)user);
+	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
+	rc = args_from_user(&args, &arg, calls[nr].min, calls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
-	return calls[nr].fn(file->private_data, &arg, (void __user *)user);
+	return calls[nr].fn(file->private_data, &arg, &args);
 }
 
-static int strait_mmap(struct file *file, struct vm_area_struct *vma)
+int strait_file_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	return strait_attach_mmap(file->private_data, vma);
 }
 
 static const struct file_operations strait_fops = {
 	.owner = THIS_MODULE,
-	.open = strait_open,
-	.release = strait_release,
-	.unlocked_ioctl = strait_ioctl,
+	.open = strait_file_open,
+	.release = strait_file_release,
+	.unlocked_ioctl = strait_file_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
-	.mmap = strait_mmap,
+	.mmap = strait_file_mmap,
 	.uring_cmd = strait_uring_cmd,
 };
 

@@ -17,6 +17,8 @@ enum strait_window {
 	STRAIT_W_RETRY,	   /* a command before it is submitted again | the memory is killed */
 	STRAIT_W_ORPHAN,   /* a revocation that took the memory, DMA mappings not closed (spins) | a mapping is published */
 	STRAIT_W_KILL,	   /* a kill, no new use can begin, not waiting yet | the last use ends */
+	STRAIT_W_MAP,	   /* a DMA mapping that is not published | the memory is revoked */
+	STRAIT_W_DETACH,   /* a dma-buf that is unmapped, and neither detached nor flushed | its exporter revokes it */
 	STRAIT_WINDOWS,
 };
 

@@ -50,6 +50,11 @@ static struct point strait_points[] = {
 	{ "strait_dma_buf_map", -ENOMEM },
 };
 
+/* Not failures, but answers of the kernel that no emulated machine gives. */
+static struct point reserved_points[] = {
+	{ "strait_has_direct_regions", 1 },
+};
+
 static struct point vgpu_points[] = {
 	{ "vgpu_zalloc", 0 },
 	{ "vgpu_zalloc_array", 0 },
@@ -63,6 +68,7 @@ static struct point vgpu_points[] = {
 
 static struct set sets[] = {
 	{ .module = "strait", .points = strait_points, .n = ARRAY_SIZE(strait_points) },
+	{ .module = "strait_reserved", .points = reserved_points, .n = ARRAY_SIZE(reserved_points) },
 	{ .module = "strait_vgpu", .points = vgpu_points, .n = ARRAY_SIZE(vgpu_points) },
 };
 

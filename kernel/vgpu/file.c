@@ -244,12 +244,13 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	} arg;
 	struct vgpu_file *f = file->private_data;
 	unsigned int nr = _IOC_NR(cmd);
+	struct args args;
 	long rc;
 
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
 	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
-	rc = args_from_user(&arg, calls[nr].size, (void __user *)user);
+	rc = args_from_user(&args, &arg, calls[nr].size, calls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
 	if (calls[nr].waits)

@@ -112,8 +112,10 @@ def guest_root(kernel, build, tests, own):
     for path in glob.glob('/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so'):
         root.program(path, path)
         root.file('/etc/libibverbs.d/rxe.driver', '/etc/libibverbs.d/rxe.driver')
-    root.text('/etc/passwd', 'root:x:0:0:root:/root:/bin/sh\n')
-    root.text('/etc/group', 'root:x:0:\n')
+    root.text('/etc/passwd', 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n')
+    root.text('/etc/group', 'root:x:0:\nnogroup:x:65534:\n')
+    # The emulated machine passes on what devices send each other; a kernel without P2PDMA does not know.
+    root.text('/etc/modprobe.d/strait.conf', 'options strait assume_peers=1\n')
     root.text('/etc/profile', 'export PATH=/lab/bin:/usr/bin:/bin\nPS1="\\h# "\n')
     cli = os.path.join(build, 'strait')
     if not os.path.exists(cli):

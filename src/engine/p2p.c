@@ -51,7 +51,7 @@ static int module_open(struct strait_context *ctx)
 		return fd;
 	}
 	rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
-	if (!rc && info.abi != STRAIT_ABI)
+	if (!rc && !STRAIT_ABI_FITS(&info))
 		rc = -EPROTO;
 	if (rc) {
 		log_warn(&ctx->log, "the module behind /dev/strait does not answer as expected (%s)", strerror(-rc));

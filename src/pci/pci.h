@@ -22,7 +22,8 @@
 #include "region/region.h"
 
 #define PCI_BARS 6
-#define PCI_NAME 16 /* "0000:01:00.0" */
+#define PCI_NODES "/dev/strait-pci" /* of devices bound to strait, by address */
+#define PCI_NAME 16		    /* "0000:01:00.0" */
 
 struct pci_ops;
 

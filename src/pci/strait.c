@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "os/os.h"
 #include "pci/backend.h"
+#include "pci/strait_reason.h"
 #include "uapi/strait.h"
 
 #define PAGE 4096u
@@ -13,7 +14,7 @@
 
 struct strait_pci {
 	struct pci_device dev;
-	int fd;			      /* of /dev/strait, with the device attached */
+	int fd;			      /* the device's node, with the device attached */
 	struct strait_status *status; /* the kernel writes, we read */
 	int *irq;		      /* of dev.vectors, -1: not asked for yet */
 };
@@ -21,6 +22,7 @@ struct strait_pci {
 /* pci_mapping.priv */
 struct strait_mapping {
 	uint32_t region, handle;
+	uint32_t where;	  /* STRAIT_WHERE_* */
 	uint32_t revoked; /* strait_status.revoked up to which it is known to be there */
 };
 
@@ -125,22 +127,6 @@ static int read_runs(struct strait_pci *p, const struct strait_ioc_map *map, str
 	return rc;
 }
 
-static const char *reason_text(uint32_t reason)
-{
-	static const char *const text[STRAIT_ATTACH_COUNT] = {
-		[STRAIT_ATTACH_NO_IOMMU] = "no IOMMU translates its addresses",
-		[STRAIT_ATTACH_IDENTITY] = "the IOMMU lets its addresses pass untranslated",
-		[STRAIT_ATTACH_DOMAIN] = "its IOMMU domain is managed by another driver",
-		[STRAIT_ATTACH_GROUP] = "another device is in its IOMMU group",
-		[STRAIT_ATTACH_UNTRUSTED] = "it is an external device, for which the kernel copies everything",
-		[STRAIT_ATTACH_NOT_COHERENT] = "it does not see the CPU's caches",
-		[STRAIT_ATTACH_NO_PATH] = "the kernel knows no way from it to the device that has the memory",
-		[STRAIT_ATTACH_EXPORTER] = "the memory's driver does not give it to this device",
-	};
-
-	return reason < STRAIT_ATTACH_COUNT && text[reason] ? text[reason] : "the module does not say why";
-}
-
 static int map_imported(struct strait_pci *p, uint32_t region, uint64_t length, unsigned int flags, uint64_t head,
 			struct pci_mapping *m)
 {
@@ -152,18 +138,23 @@ static int map_imported(struct strait_pci *p, uint32_t region, uint64_t length, 
 	if (!s)
 		return -ENOMEM;
 	req.flags = (flags & PCI_MAP_READ ? STRAIT_MAP_READ : 0) | (flags & PCI_MAP_WRITE ? STRAIT_MAP_WRITE : 0);
-	/* A mapping that is taken back from here on makes the count another one. */
+	/* A mapping that is revoked from here on changes the count. */
 	*s = (struct strait_mapping){ .region = region,
 				      .revoked = __atomic_load_n(&p->status->revoked, __ATOMIC_ACQUIRE) };
 	rc = os_ioctl(p->fd, STRAIT_IOC_MAP, &req);
 	if (rc == -EOPNOTSUPP)
-		log_warn(p->dev.log, "%s: memory cannot be mapped for it: %s", p->dev.name, reason_text(req.reason));
+		log_warn(p->dev.log, "%s: memory cannot be mapped for it: %s", p->dev.name,
+			 strait_attach_reason(req.reason));
 	if (rc)
 		goto free_mapping;
+	if (req.access & ~req.flags)
+		log_info(p->dev.log, "%s: the kernel has mapped the memory for reading and writing, not for one only",
+			 p->dev.name);
 	rc = read_runs(p, &req, &runs);
 	if (rc)
 		goto unmap;
 	s->handle = req.handle;
+	s->where = req.where;
 	pci_fill_runs(m, runs, req.runs, head);
 	m->priv = s;
 	return 0;
@@ -224,6 +215,12 @@ static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t of
 	req.fd = fd;
 	rc = map_import(p, &req, flags, pages.head, m);
 	os_close(fd);
+	/* Of a device with memory of its own, which its driver may move when the two do not reach each other. */
+	if (!rc && r->dev->import_kind && ((struct strait_mapping *)m->priv)->where == STRAIT_WHERE_HOST)
+		log_warn(p->dev.log,
+			 "%s: the driver of %s has moved the memory to the host for this device: it is not "
+			 "reached in place",
+			 p->dev.name, r->dev->name);
 	return rc;
 }
 
@@ -323,52 +320,23 @@ static const struct pci_ops ops = {
 	.address_bits = address_bits,
 };
 
-static void explain(const struct strait_ioc_attach *req, char *why, size_t len)
-{
-	switch (req->reason) {
-	case STRAIT_ATTACH_NO_IOMMU:
-		str_format(why, len,
-			   "%s: %s: switch the IOMMU on in the firmware's setup, and on an Intel machine boot with "
-			   "intel_iommu=on",
-			   req->pci, reason_text(req->reason));
-		break;
-	case STRAIT_ATTACH_IDENTITY:
-		str_format(why, len,
-			   "%s: %s: echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > "
-			   "/sys/kernel/iommu_groups/%d/type; echo %s > /sys/bus/pci/drivers/strait/bind; or boot with "
-			   "iommu.passthrough=0",
-			   req->pci, reason_text(req->reason), req->pci, req->group, req->pci);
-		break;
-	case STRAIT_ATTACH_GROUP:
-		str_format(
-			why, len,
-			"%s: %s: ls /sys/kernel/iommu_groups/%d/devices; a slot of its own below the root, or ACS on the "
-			"ports above it, separates them",
-			req->pci, reason_text(req->reason), req->group);
-		break;
-	default:
-		str_format(why, len, "%s: %s", req->pci, reason_text(req->reason));
-	}
-}
-
-static int attach(int fd, struct strait_ioc_attach *req, char *why, size_t len)
+static int attach(int fd, const char *name, struct strait_ioc_attach *req, char *why, size_t len)
 {
 	struct strait_ioc_info info = { .size = sizeof(info) };
 	int rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
 
-	if (rc || info.abi != STRAIT_ABI || !(info.features & STRAIT_FEATURE_ATTACH)) {
-		str_format(why, len, "the module behind /dev/strait is of another version of Strait: load this one's");
+	if (rc || !STRAIT_ABI_FITS(&info) || !(info.features & STRAIT_FEATURE_ATTACH)) {
+		str_format(why, len,
+			   "the module strait is of a version that this one of Strait cannot use: load its own");
 		return -EPROTO;
 	}
 	rc = os_ioctl(fd, STRAIT_IOC_ATTACH, req);
 	if (rc == -EOPNOTSUPP)
-		explain(req, why, len);
-	else if (rc == -EPERM)
-		str_format(why, len, "%s: needs CAP_SYS_RAWIO: run as root", req->pci);
+		strait_attach_explain(name, req, why, len);
 	else if (rc == -EBUSY)
-		str_format(why, len, "%s is open in another process", req->pci);
+		str_format(why, len, "%s is open in another process", name);
 	else if (rc)
-		str_format(why, len, "%s cannot be attached: %s", req->pci, strerror(-rc));
+		str_format(why, len, "%s cannot be attached: %s", name, strerror(-rc));
 	return rc;
 }
 
@@ -415,6 +383,25 @@ static int set_up(struct strait_pci *p, const struct strait_ioc_attach *info)
 	return 0;
 }
 
+static int open_node(const char *name, char *why, size_t len)
+{
+	char path[64];
+	int fd;
+
+	str_format(path, sizeof(path), PCI_NODES "/%s", name);
+	fd = os_open(path, O_RDWR | O_CLOEXEC, 0);
+	if (fd == -EACCES || fd == -EPERM)
+		str_format(why, len,
+			   "%s cannot be opened by this user: as root, strait bind %s --owner USER gives it away", path,
+			   name);
+	else if (fd == -ENOENT)
+		str_format(why, len, "there is no %s: load the module strait that belongs to this version of Strait",
+			   path);
+	else if (fd < 0)
+		str_format(why, len, "%s cannot be opened: %s", path, strerror(-fd));
+	return fd;
+}
+
 int pci_open_strait(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
 		    struct pci_device **ret)
 {
@@ -425,15 +412,13 @@ int pci_open_strait(const struct log_sink *log, const char *name, const char *ba
 	if (!p)
 		return -ENOMEM;
 	p->dev.log = log;
-	p->fd = os_open("/dev/strait", O_RDWR | O_CLOEXEC, 0);
+	p->fd = open_node(name, why, why_len);
 	if (p->fd < 0) {
 		rc = p->fd;
-		str_format(why, why_len, "/dev/strait cannot be opened: %s", strerror(-rc));
 		free(p);
 		return rc;
 	}
-	str_copy(req.pci, sizeof(req.pci), name);
-	rc = attach(p->fd, &req, why, why_len);
+	rc = attach(p->fd, name, &req, why, why_len);
 	if (!rc) {
 		rc = set_up(p, &req);
 		if (rc)

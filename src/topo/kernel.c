@@ -116,7 +116,7 @@ static int ask_module(struct strait_topo_kernel *k)
 	info.version[sizeof(info.version) - 1] = '\0';
 	str_copy(k->module_version, sizeof(k->module_version), info.version);
 	name_features(info.features, k->module_features, sizeof(k->module_features));
-	return info.abi == STRAIT_ABI ? 0 : -EPROTO;
+	return STRAIT_ABI_FITS(&info) ? 0 : -EPROTO;
 }
 
 STRAIT_API int strait_topo_kernel(struct strait_topo_kernel *kernel)

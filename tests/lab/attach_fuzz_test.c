@@ -7,6 +7,7 @@
  */
 #include "edu.h"
 #include "fuzz.h"
+#include "raw.h"
 
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -71,7 +72,6 @@ static unsigned long good(struct fuzz *f, union arg *a)
 		return STRAIT_IOC_RELEASE;
 	case 4:
 		a->attach = (struct strait_ioc_attach){ .size = sizeof(a->attach) };
-		str_copy(a->attach.pci, sizeof(a->attach.pci), name);
 		return STRAIT_IOC_ATTACH;
 	case 5:
 	case 6:
@@ -201,7 +201,7 @@ TEST_TIMEOUT(calls_nobody_would_make, 3000)
 	moving.host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_EQ(pthread_create(&moves, NULL, mover, &moving), 0);
 	for (uint64_t done = 0; done < calls; done += FILE_CALLS) {
-		int ko = ko_open();
+		int ko = (int)ASSERT_OK(raw_node(name));
 
 		memset(regions, 0, sizeof(regions));
 		memset(maps, 0, sizeof(maps));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A PCI device in user space: whether that is allowed, with whatever IOMMU the machine has. */
-#include "edu.h"
+#include "raw.h"
 
 #include <strait/pci.h>
 
@@ -28,6 +28,55 @@ TEST(only_behind_an_iommu_that_translates)
 		pci_close(dev);
 	}
 	ASSERT_EQ(ko_counter("attached"), 0);
+}
+
+/* No emulated machine has firmware that reserves memory for a device: the module is told that it does. */
+TEST(firmware_reserves_memory)
+{
+	struct pci_device *dev;
+	char name[PCI_NAME];
+
+	if (getenv("LAB_NO_TRANSLATION") && *getenv("LAB_NO_TRANSLATION"))
+		SKIP("%s", getenv("LAB_NO_TRANSLATION"));
+	close(ko_open());
+	pci_find(EDU_ID, name);
+	pci_bind(name, "strait");
+	inject_nth("strait_reserved", 1);
+	ASSERT_EQ(edu_try_open("strait", &dev), -EOPNOTSUPP);
+	ASSERT_FALSE(inject_left("strait_reserved"));
+	ASSERT_TRUE(strstr(edu_why, "/reserved_regions"));
+	ASSERT_OK(edu_try_open("strait", &dev));
+	pci_close(dev);
+}
+
+/* Memory of another device, on a kernel that does not know whether this one reaches it. */
+TEST(peers_without_p2pdma)
+{
+	const char *parameter = "/sys/module/strait/parameters/assume_peers";
+	int gpu = gpu_open();
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, KIB(64));
+	struct strait_ioc_import import;
+	struct strait_ioc_map map;
+	struct raw e;
+
+	if (getenv("LAB_NO_TRANSLATION") && *getenv("LAB_NO_TRANSLATION"))
+		SKIP("%s", getenv("LAB_NO_TRANSLATION"));
+	e = raw_open();
+	raw_need_kind(e.ko, STRAIT_IMPORT_NVP2P);
+	ASSERT_OK(ko_try_import(e.ko, STRAIT_IMPORT_NVP2P, m.p, KIB(64), &import));
+	ASSERT_OK(write_text(parameter, "0"));
+	if (ko_info(e.ko).features & STRAIT_FEATURE_P2PDMA) {
+		ASSERT_OK(raw_map(e.ko, import.handle, 0, KIB(64), &map));
+	} else {
+		ASSERT_EQ(raw_map(e.ko, import.handle, 0, KIB(64), &map), -EOPNOTSUPP);
+		ASSERT_EQ(map.reason, STRAIT_ATTACH_NO_P2PDMA);
+		ASSERT_OK(write_text(parameter, "1"));
+		ASSERT_OK(raw_map(e.ko, import.handle, 0, KIB(64), &map));
+	}
+	ASSERT_EQ(map.where, STRAIT_WHERE_DEVICE);
+	ASSERT_OK(write_text(parameter, "1"));
+	raw_close(&e);
+	ASSERT_OK(gpu_free(&m));
 }
 
 /* The message is the command that helps. */

@@ -2,6 +2,7 @@
 /* A PCI device in user space, by either way: registers, interrupts, memory it reaches. */
 #include "edu.h"
 #include "nvme.h"
+#include "raw.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -261,8 +262,7 @@ TEST(a_drive)
 	ASSERT_TRUE(value & 4);
 	pci_close(dev);
 	/* What it left is not there for the next. */
-	ko = ko_open();
-	memcpy(attach.pci, name, sizeof(attach.pci));
+	ko = (int)ASSERT_OK(raw_node(name));
 	ASSERT_OK(ko_call(ko, STRAIT_IOC_ATTACH, &attach));
 	ASSERT_GE(attach.irq_bar, 0);
 	table = mmap(NULL, attach.irq_length, PROT_READ | PROT_WRITE, MAP_SHARED, ko,

@@ -170,7 +170,7 @@ void drive_expect(uint64_t off, uint64_t len, uint64_t seed)
 	FILE *f;
 
 	if (access("/lab/bin/host", X_OK))
-		return;
+		SKIP("no host to read the drive's image: this is not the lab");
 	for (uint64_t at = 0; at < len;) {
 		size_t n = min_u64(sizeof(buf), len - at);
 

@@ -278,9 +278,9 @@ TEST(wrong_calls)
 	struct strait_ioc_info info = { .size = sizeof(info), .flags = 1 };
 
 	ASSERT_EQ(ko_call(ko, STRAIT_IOC_INFO, &info), -EINVAL);
-	info = (struct strait_ioc_info){ .size = sizeof(info) - 1 };
+	info = (struct strait_ioc_info){ .size = STRAIT_INFO_SIZE_MIN - 1 };
 	ASSERT_EQ(ko_call(ko, STRAIT_IOC_INFO, &info), -EINVAL);
-	info = (struct strait_ioc_info){ .size = sizeof(info), .reserved = 1 };
+	info = (struct strait_ioc_info){ .size = sizeof(info), .flags = 2 };
 	ASSERT_EQ(ko_call(ko, STRAIT_IOC_INFO, &info), -EINVAL);
 	ASSERT_EQ(ko_call(ko, _IO(STRAIT_IOC, 99), &info), -ENOTTY);
 	ASSERT_EQ(ko_call(ko, STRAIT_IOC_INFO, NULL), -EFAULT);

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * dma-bufs mapped for an attached device.
+ *
+ * An exporter without .pin is static: it never revokes. Where the core caches the mapping of such an attachment
+ * (compat_dma_buf_cached()), dma_buf_unmap_attachment() does nothing and the memory stays mapped, for both directions,
+ * until dma_buf_detach(). So a mapping is dead only after it was detached and the IOTLB flushed behind that. Detaching
+ * takes the reservation lock; a dynamic exporter revokes with that lock held, where unmapping is what counts and
+ * detaching is left to the call that removes the mapping.
+ */
+#include <linux/dma-resv.h>
+#include <linux/iommu.h>
+
+#include "attach.h"
+#include "window.h"
+
+#define FENCE_LIMIT msecs_to_jiffies(10000)
+
+/* With the reservation lock held. */
+static void dmabuf_unmap(struct strait_map *m)
+{
+	dma_resv_assert_held(m->dmabuf->resv);
+	dma_buf_unmap_attachment(m->attachment, m->table, m->dir);
+	if (m->pinned)
+		dma_buf_unpin(m->attachment);
+	m->pinned = false;
+}
+
+void strait_dmabuf_kill(struct strait_map *m, bool revoked)
+{
+	bool mine;
+
+	lockdep_assert_held(&m->kill);
+	dma_resv_lock(m->dmabuf->resv, NULL);
+	mine = strait_map_claim(m);
+	if (mine)
+		dmabuf_unmap(m);
+	dma_resv_unlock(m->dmabuf->resv);
+	strait_window(STRAIT_W_DETACH);
+	if (m->attachment)
+		dma_buf_detach(m->dmabuf, m->attachment);
+	m->attachment = NULL;
+	strait_dma_flush(m->at);
+	if (mine)
+		strait_map_bury(m, revoked);
+}
+
+/* The exporter revokes, or moves the memory. It holds the reservation lock. */
+static void dmabuf_invalidate(struct dma_buf_attachment *attachment)
+{
+	struct strait_map *m = attachment->importer_priv;
+
+	dma_resv_assert_held(m->dmabuf->resv);
+	strait_window_meet(STRAIT_W_DETACH);
+	if (compat_dma_buf_cached(attachment)) {
+		/* Only detaching unmaps it, and that cannot be done here: a work item does it. */
+		spin_lock(&m->lock);
+		if (m->live)
+			strait_maps_orphan(m->backing);
+		spin_unlock(&m->lock);
+		strait_attach_quiesce(m->at);
+		return;
+	}
+	if (strait_map_claim(m)) {
+		dmabuf_unmap(m);
+		strait_dma_flush(m->at);
+		strait_map_bury(m, true);
+	} else {
+		/* strait_dmabuf_kill() has unmapped it with this lock held, and may not have flushed yet. */
+		strait_dma_flush(m->at);
+	}
+}
+
+static const struct dma_buf_attach_ops dmabuf_attach_ops = {
+	.allow_peer2peer = true,
+	.COMPAT_INVALIDATE = dmabuf_invalidate,
+};
+
+/* An exporter that need not move the memory for the device is asked not to. */
+static int dmabuf_pin(struct strait_map *m)
+{
+	int rc;
+
+	if (!dma_buf_is_dynamic(m->dmabuf))
+		return 0;
+	rc = dma_buf_pin(m->attachment);
+	m->pinned = !rc;
+	/* It cannot be pinned: then it is revoked when it moves. */
+	return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+/* Does any of it lie in the host's memory? An exporter whose device this one does not reach moves it there. */
+static u32 dmabuf_where(const struct strait_map *m)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&m->at->pdev->dev);
+	unsigned int i;
+
+	for (i = 0; i < m->n; i++) {
+		phys_addr_t phys = domain ? iommu_iova_to_phys(domain, m->runs[i].bus) : 0;
+
+		if (!phys)
+			return STRAIT_WHERE_UNKNOWN;
+		if (pfn_valid(PHYS_PFN(phys)) && !is_zone_device_page(pfn_to_page(PHYS_PFN(phys))))
+			return STRAIT_WHERE_HOST;
+	}
+	return STRAIT_WHERE_DEVICE;
+}
+
+/* The map has been made, for @m->table: wait until the memory is where that says, and publish. */
+static int dmabuf_publish(struct strait_map *m, u64 offset)
+{
+	long left;
+	int rc;
+
+	left = dma_resv_wait_timeout(m->dmabuf->resv, DMA_RESV_USAGE_KERNEL, false, FENCE_LIMIT);
+	if (left <= 0)
+		return left ? left : -ETIMEDOUT;
+	rc = strait_dma_keep_runs(m, m->table, offset);
+	if (rc)
+		return rc;
+	m->where = dmabuf_where(m);
+	if (compat_dma_buf_cached(m->attachment))
+		m->access = STRAIT_MAP_READ | STRAIT_MAP_WRITE;
+	return strait_map_publish(m);
+}
+
+static int dmabuf_map_locked(struct strait_map *m, u64 offset)
+{
+	struct sg_table *table;
+	int rc;
+
+	dma_resv_assert_held(m->dmabuf->resv);
+	rc = dmabuf_pin(m);
+	if (rc)
+		return rc;
+	table = strait_dma_buf_map(m->attachment, m->dir);
+	if (IS_ERR(table)) {
+		if (m->pinned)
+			dma_buf_unpin(m->attachment);
+		m->pinned = false;
+		return PTR_ERR(table);
+	}
+	m->table = table;
+	rc = dmabuf_publish(m, offset);
+	if (rc)
+		dmabuf_unmap(m);
+	return rc;
+}
+
+static int dmabuf_charge(struct strait_map *m)
+{
+	u64 max = strait_device_max();
+
+	if (m->length > max)
+		return -ENOSPC;
+	m->charged = true;
+	return atomic64_add_return(m->length, &strait_counts[STRAIT_N_DEVICE_BYTES]) > max ? -ENOSPC : 0;
+}
+
+int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason)
+{
+	static struct lock_class_key kill_key;
+	struct dma_buf_attachment *attachment;
+	int rc;
+
+	m->kind = STRAIT_MAP_DMABUF;
+	/* Taken outside the reservation lock, unlike that of memory of a bridge, which its driver's locks are held for. */
+	lockdep_set_class_and_name(&m->kill, &kill_key, "strait_map.kill/dmabuf");
+	rc = dmabuf_charge(m);
+	if (rc)
+		return rc;
+	get_dma_buf(m->backing->dmabuf);
+	m->dmabuf = m->backing->dmabuf;
+	attachment = strait_dma_buf_attach(m->dmabuf, &m->at->pdev->dev, &dmabuf_attach_ops, m);
+	if (IS_ERR(attachment)) {
+		rc = PTR_ERR(attachment);
+		goto refused;
+	}
+	m->attachment = attachment;
+	dma_resv_lock(m->dmabuf->resv, NULL);
+	rc = dmabuf_map_locked(m, offset);
+	dma_resv_unlock(m->dmabuf->resv);
+	if (!rc)
+		return 0;
+	dma_buf_detach(m->dmabuf, m->attachment);
+	m->attachment = NULL;
+	strait_dma_flush(m->at);
+refused:
+	if (rc == -ENOMEM || rc == -ENODEV || rc == -EINTR || rc == -ERESTARTSYS || rc == -ETIMEDOUT)
+		return rc;
+	*reason = STRAIT_ATTACH_EXPORTER;
+	return -EOPNOTSUPP;
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/* The calls on an attached device. */
+#include <linux/nospec.h>
+#include <linux/uaccess.h>
+
+#include "args.h"
+#include "attach.h"
+#include "trace.h"
+
+#define ADDRESS_BITS_MIN 24
+
+union attach_arg {
+	struct strait_ioc_attach attach;
+	struct strait_ioc_map map;
+	struct strait_ioc_mapping mapping;
+	struct strait_ioc_runs runs;
+	struct strait_ioc_irq irq;
+	struct strait_ioc_config config;
+	struct strait_ioc_control control;
+};
+
+/* A call, with strait_attach.state held: user memory is touched before and after. */
+struct attach_call {
+	struct strait_attach *at;
+	struct strait_file *f;
+	union attach_arg arg;
+	struct strait_map *map;		/* what the answer is about, with a reference, or NULL */
+};
+
+static long call_map(struct attach_call *c)
+{
+	struct strait_ioc_map *req = &c->arg.map;
+	int rc = strait_map_new(c->at, c->f, req, &c->map);
+
+	trace_strait_map(pci_name(c->at->pdev), rc ? 0 : req->handle, req->region, req->length, rc ? 0 : req->runs, rc);
+	return rc;
+}
+
+static long call_unmap(struct attach_call *c)
+{
+	struct strait_ioc_mapping *req = &c->arg.mapping;
+
+	return req->flags || req->reserved ? -EINVAL : strait_map_remove(c->at, req->handle, NULL);
+}
+
+static long call_mapped(struct attach_call *c)
+{
+	struct strait_ioc_mapping *req = &c->arg.mapping;
+
+	return req->flags || req->reserved ? -EINVAL : strait_map_mapped(c->at, req->handle);
+}
+
+static long call_runs(struct attach_call *c)
+{
+	struct strait_ioc_runs *req = &c->arg.runs;
+
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	c->map = strait_map_find(c->at, req->handle);
+	if (!c->map)
+		return -ENOENT;
+	if (!READ_ONCE(c->map->live))
+		return -ENODEV;
+	req->count = req->first < c->map->n ? min(req->count, c->map->n - req->first) : 0;
+	return 0;
+}
+
+static long call_irq(struct attach_call *c)
+{
+	struct strait_ioc_irq *req = &c->arg.irq;
+
+	return req->flags ? -EINVAL : strait_irq_set(c->at, req->vector, req->fd);
+}
+
+static long call_config(struct attach_call *c)
+{
+	struct strait_ioc_config *req = &c->arg.config;
+	struct pci_dev *pdev = c->at->pdev;
+	u16 word;
+	u8 byte;
+	int rc;
+
+	if (req->flags || req->reserved || (req->width != 1 && req->width != 2 && req->width != 4) ||
+	    req->offset % req->width || req->offset >= pdev->cfg_size)
+		return -EINVAL;
+	/* These wait while the device is being reset. */
+	if (req->width == 1) {
+		rc = pci_user_read_config_byte(pdev, req->offset, &byte);
+		req->value = byte;
+	} else if (req->width == 2) {
+		rc = pci_user_read_config_word(pdev, req->offset, &word);
+		req->value = word;
+	} else {
+		rc = pci_user_read_config_dword(pdev, req->offset, &req->value);
+	}
+	return rc ? -EIO : 0;
+}
+
+static bool is_reset(const struct attach_call *c)
+{
+	return c->arg.control.what == STRAIT_CONTROL_RESET;
+}
+
+static long call_control(struct attach_call *c)
+{
+	struct strait_ioc_control *req = &c->arg.control;
+	u64 mask;
+	int rc;
+
+	if (req->flags)
+		return -EINVAL;
+	switch (req->what) {
+	case STRAIT_CONTROL_BUS_MASTER:
+		if (req->value > 1)
+			return -EINVAL;
+		strait_attach_set_master(c->at, req->value);
+		return 0;
+	case STRAIT_CONTROL_RESET:
+		rc = req->value ? -EINVAL : strait_attach_reset(c->at);
+		return rc == -ENOTTY ? -EOPNOTSUPP : rc;
+	case STRAIT_CONTROL_ADDRESS_BITS:
+		if (req->value < ADDRESS_BITS_MIN || req->value > 64)
+			return -EINVAL;
+		mask = DMA_BIT_MASK(req->value);
+		return dma_set_mask_and_coherent(&c->at->pdev->dev, mask) ? -EOPNOTSUPP : 0;
+	}
+	return -EINVAL;
+}
+
+static const struct {
+	unsigned int cmd;
+	size_t min, size;
+	long (*fn)(struct attach_call *c);
+	bool always;	/* also when the device is lost */
+	bool out;	/* it has an answer */
+} calls[] = {
+#define CALL(name, type) STRAIT_IOC_##name, STRAIT_##name##_SIZE_MIN, sizeof(struct strait_ioc_##type)
+	{ CALL(ATTACH, attach), NULL, false, true },
+	{ CALL(MAP, map), call_map, false, true },
+	{ CALL(UNMAP, mapping), call_unmap, true, false },
+	{ CALL(MAPPED, mapping), call_mapped, false, false },
+	{ CALL(RUNS, runs), call_runs, false, true },
+	{ CALL(IRQ, irq), call_irq, false, false },
+	{ CALL(CONFIG, config), call_config, false, true },
+	{ CALL(CONTROL, control), call_control, false, false },
+#undef CALL
+};
+
+static long do_attach(struct attach_call *c, struct args *user)
+{
+	struct strait_ioc_attach *req = &c->arg.attach;
+	int rc;
+
+	if (req->flags)
+		return -EINVAL;
+	req->reason = STRAIT_ATTACH_NONE;
+	rc = strait_attach_take(c->at, c->f, req);
+	if (rc && rc != -EOPNOTSUPP)
+		return rc;
+	if (!args_to_user(user, req))
+		return rc;
+	if (!rc)
+		strait_attach_leave(c->at, c->f);
+	return -EFAULT;
+}
+
+/* Copies the answer. A mapping the program was not told about is undone. */
+static long call_answer(struct attach_call *c, unsigned int nr, struct args *user)
+{
+	struct strait_ioc_runs *runs = &c->arg.runs;
+
+	if (calls[nr].fn == call_runs &&
+	    copy_to_user(u64_to_user_ptr(runs->runs), c->map->runs + runs->first, runs->count * sizeof(*c->map->runs)))
+		return -EFAULT;
+	if (!args_to_user(user, &c->arg))
+		return 0;
+	if (calls[nr].fn == call_map) {
+		down_read(&c->at->state);
+		strait_map_remove(c->at, c->map->handle, c->map);
+		up_read(&c->at->state);
+	}
+	return -EFAULT;
+}
+
+static long call_run(struct attach_call *c, unsigned int nr)
+{
+	struct strait_attach *at = c->at;
+	bool reset = calls[nr].fn == call_control && is_reset(c);
+	long rc;
+
+	if (reset)
+		device_lock(&at->pdev->dev);
+	down_read(&at->state);
+	if (at->file != c->f)
+		rc = -ENXIO;
+	else if (at->lost && !calls[nr].always)
+		rc = -ENODEV;
+	else
+		rc = calls[nr].fn(c);
+	up_read(&at->state);
+	if (reset)
+		device_unlock(&at->pdev->dev);
+	return rc;
+}
+
+long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *user)
+{
+	unsigned int nr = _IOC_NR(cmd) - _IOC_NR(STRAIT_IOC_ATTACH);
+	struct attach_call c = { .at = f->attach, .f = f };
+	struct args args;
+	long rc;
+
+	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
+		return -ENOTTY;
+	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
+	rc = args_from_user(&args, &c.arg, calls[nr].min, calls[nr].size, user);
+	if (rc)
+		return rc;
+	/* An open file of /dev/strait: it has no device. */
+	if (!c.at)
+		return -ENXIO;
+	if (!calls[nr].fn)
+		return do_attach(&c, &args);
+	rc = call_run(&c, nr);
+	/* Beside what was asked for, -EOPNOTSUPP carries its reason. */
+	if (calls[nr].out && !rc)
+		rc = call_answer(&c, nr, &args);
+	else if (calls[nr].fn == call_map && rc == -EOPNOTSUPP && args_to_user(&args, &c.arg))
+		rc = -EFAULT;
+	if (c.map)
+		strait_map_put(c.map);
+	return rc;
+}
