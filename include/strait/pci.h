@@ -19,6 +19,8 @@ extern "C" {
  * @previous: the one strait_pci_unbind() would give it back to, empty if none
  * @saved: whether that is known: strait_pci_bind() has been called for it since the machine started
  * @iommu_group: -1 without an IOMMU
+ * @node: the device node by which a program drives it, "/dev/strait-pci/0000:17:00.0" or "/dev/vfio/12": the
+ *	permission to open it is the right to do so. Empty if it has none
  */
 struct strait_pci_info {
 	size_t size;
@@ -27,6 +29,7 @@ struct strait_pci_info {
 	char previous[32];
 	int32_t saved;
 	int32_t iommu_group;
+	char node[48];
 };
 
 #define STRAIT_PCI_INFO_SIZE_V1 96

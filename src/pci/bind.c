@@ -238,6 +238,20 @@ int unbind_at(const struct bind_roots *at, const char *pci, uint32_t flags, char
 	return 0;
 }
 
+static void find_node(const struct bind_roots *at, struct strait_pci_info *info)
+{
+	char path[sizeof(info->node)];
+
+	if (!strcmp(info->driver, "strait"))
+		str_format(path, sizeof(path), "%s/strait-pci/%s", at->dev, info->pci);
+	else if (!strcmp(info->driver, "vfio-pci") && info->iommu_group >= 0)
+		str_format(path, sizeof(path), "%s/vfio/%d", at->dev, info->iommu_group);
+	else
+		return;
+	if (!os_access(path))
+		str_copy(info->node, sizeof(info->node), path);
+}
+
 int bind_info_at(const struct bind_roots *at, const char *pci, struct strait_pci_info *info)
 {
 	struct strait_pci_info known = { .size = sizeof(known), .iommu_group = -1 };
@@ -252,6 +266,7 @@ int bind_info_at(const struct bind_roots *at, const char *pci, struct strait_pci
 	link_name(at, known.pci, "iommu_group", group, sizeof(group));
 	if (group[0])
 		known.iommu_group = atoi(group);
+	find_node(at, &known);
 	return struct_out(info, &known, sizeof(known), STRAIT_PCI_INFO_SIZE_V1);
 }
 

@@ -6,7 +6,7 @@
 drive=/dev/nvme0n1
 
 [ -e /dev/strait ] || skip_all "there is no /dev/strait"
-plan 26
+plan 33
 bdf=$(basename "$(readlink -f /sys/block/nvme0n1/device/device)")
 driver() { basename "$(readlink "/sys/bus/pci/devices/$bdf/driver")"; }
 wait_drive() {
@@ -35,7 +35,15 @@ equal "by strait" "$(driver)" strait
 check "and has no block device" test ! -b $drive
 strait bind --status >/tmp/status
 check "status shows both drivers" grep -q "$bdf .*strait .*nvme" /tmp/status
-check "the same for programs" sh -c "strait bind --status --json | grep -q '\"previous\": *\"nvme\"'"
+equal "its node is root's" "$(stat -c %U:%a "/dev/strait-pci/$bdf")" root:600
+check "it can be given to a user" strait bind "$bdf" --owner nobody
+equal "whose it is then" "$(stat -c %U:%a "/dev/strait-pci/$bdf")" nobody:600
+strait bind --status >/tmp/status
+check "status shows the owner" grep -q "$bdf .* nobody" /tmp/status
+check "and to a group" strait bind "$bdf" --owner root:nogroup
+check "but not to a user that there is not" refused bind "$bdf" --owner noone
+check "the same for programs" sh -c "strait bind --status --json | grep -q '\"owner\": *\"root:nogroup\"'"
+check "with the previous driver" sh -c "strait bind --status --json | grep -q '\"previous\": *\"nvme\"'"
 check "unbind gives it back" strait unbind "$bdf"
 equal "to nvme" "$(driver)" nvme
 wait_drive

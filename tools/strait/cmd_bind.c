@@ -6,6 +6,7 @@
 #include <strait/strait.h>
 
 #include "args.h"
+#include "bind_owner.h"
 #include "cli.h"
 #include "json.h"
 #include "table.h"
@@ -32,6 +33,8 @@ static bool worth_showing(const struct strait_pci_info *info)
 
 static void print_row(struct table *t, const struct strait_topo_node *node, const struct strait_pci_info *info)
 {
+	char owner[128];
+
 	table_cell(t, "%s", info->pci);
 	table_cell(t, "%04x:%04x", node->vendor, node->device);
 	table_cell(t, "%s", info->driver[0] ? info->driver : "none");
@@ -40,10 +43,15 @@ static void print_row(struct table *t, const struct strait_topo_node *node, cons
 		table_cell(t, "none");
 	else
 		table_cell(t, "%d %s", info->iommu_group, node->iommu_type);
+	owner_text(info->node, owner, sizeof(owner));
+	table_cell(t, "%s", owner);
 }
 
 static void json_row(struct json *j, const struct strait_topo_node *node, const struct strait_pci_info *info)
 {
+	char owner[128];
+
+	owner_text(info->node, owner, sizeof(owner));
 	json_object(j, NULL);
 	json_string(j, "pci", info->pci);
 	json_uint(j, "vendor", node->vendor);
@@ -53,6 +61,8 @@ static void json_row(struct json *j, const struct strait_topo_node *node, const 
 	json_string(j, "previous", info->previous);
 	json_int(j, "iommu_group", info->iommu_group);
 	json_string(j, "iommu_type", node->iommu_type);
+	json_string(j, "node", info->node);
+	json_string(j, "owner", owner);
 	json_close(j);
 }
 
@@ -68,7 +78,7 @@ static int status(void)
 
 	if (err)
 		return fail(CLI_FAILED, NULL, "cannot read the PCI bus: %s", error_text(err));
-	table_begin(&t, "device", "id", "driver", "before", "IOMMU group", NULL);
+	table_begin(&t, "device", "id", "driver", "before", "IOMMU group", "owner", NULL);
 	if (cli.json) {
 		json_begin(&j, stdout);
 		json_array(&j, "devices");
@@ -144,14 +154,25 @@ static void report(const char *pci)
 	json_finish(&j);
 }
 
+static int give_away(const char *pci, const char *owner)
+{
+	struct strait_pci_info info = { .size = sizeof(info) };
+
+	if (strait_pci_info(pci, &info) || !info.node[0])
+		return fail(CLI_FAILED, NULL, "%s has no device node that could be given away", pci);
+	return owner_set(info.node, owner);
+}
+
 int cmd_bind(int argc, char **argv)
 {
-	const char *driver = "strait", *force = NULL, *pos[1] = { NULL };
+	const char *driver = "strait", *force = NULL, *owner = NULL, *pos[1] = { NULL };
 	char why[512] = "", text[128];
 	bool show = false;
 	const struct opt opts[] = {
 		{ "driver", "NAME", OPT_TEXT, &driver, "strait or vfio-pci; strait by default" },
 		{ "force", "BDF", OPT_TEXT, &force, "the device once more: take it though it is in use, or not empty" },
+		{ "owner", "USER[:GROUP]", OPT_TEXT, &owner,
+		  "the user that may drive it, beside root: owns its device node" },
 		{ "status", NULL, OPT_FLAG, &show, "which devices are taken, and from which driver" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
 	};
@@ -172,6 +193,11 @@ int cmd_bind(int argc, char **argv)
 	if (err)
 		return fail(err == -EINVAL ? CLI_USAGE : CLI_FAILED, hint(err, pos[0], "bind", text, sizeof(text)),
 			    "%s", why[0] ? why : error_text(err));
+	if (owner) {
+		code = give_away(pos[0], owner);
+		if (code)
+			return code;
+	}
 	report(pos[0]);
 	return CLI_OK;
 }

@@ -82,7 +82,8 @@ static void add_p2p(struct info *in)
 		info_add(&in->more, "p2p: the module strait.ko %s is of another version than this library",
 			 k->module_version);
 	else if (k->strait_module)
-		info_add(&in->more, "p2p: /dev/strait cannot be opened (%s): the rights of its group",
+		info_add(&in->more,
+			 "p2p: /dev/strait cannot be opened (%s): as root, usermod -aG strait USER, and log in again",
 			 error_text(k->strait_module));
 	if (k->p2pdma == 0)
 		info_add(&in->more, "p2p: a kernel with CONFIG_PCI_P2PDMA=y");
