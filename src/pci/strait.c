@@ -198,7 +198,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 	return map_address(strait_pci(dev), STRAIT_IMPORT_USER, (uintptr_t)addr, flags, m);
 }
 
-/* The region as a dma-buf: -EOPNOTSUPP where it is none, or not in whole pages. */
+/* The region as a dma-buf, up to the end of its last page: -EOPNOTSUPP where its provider has no such dma-buf. */
 static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
 		      struct pci_mapping *m)
 {
@@ -206,8 +206,7 @@ static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t of
 	struct strait_ioc_import req = { .kind = STRAIT_IMPORT_DMABUF, .length = pages.length };
 	int rc, fd;
 
-	if (!(r->mem.caps & STRAIT_REGION_DMABUF) || pages.start < r->mem.addr ||
-	    !range_inside(pages.start - r->mem.addr, pages.length, r->mem.len))
+	if (!(r->mem.caps & STRAIT_REGION_DMABUF) || pages.start < r->mem.addr)
 		return -EOPNOTSUPP;
 	rc = r->dev->ops->mem_dmabuf(r->dev, &r->mem, pages.start - r->mem.addr, pages.length, &fd);
 	if (rc)

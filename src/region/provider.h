@@ -101,6 +101,7 @@ struct provider_ops {
 	 * after removal. Where @m was put together of several allocations, those outside of the range are not looked at.
 	 */
 	int (*mem_check)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
+	/* mem_dmabuf: -EINVAL unless the range is whole pages of @m; a provider may allow the last page to go past the end. */
 	int (*mem_dmabuf)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
 	int (*mem_map)(struct strait_device *dev, const struct mem *m, void **cpu);
 	/*

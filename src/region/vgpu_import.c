@@ -169,7 +169,8 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 	rc = vgpu_mem_check(dev, m, 0, m->len);
 	if (rc)
 		return rc;
-	if (!len || !range_inside(off, len, m->len) || (req.address | len) % DMABUF_PAGE)
+	/* Allocations are of larger pages: the rest of the last one of these is in the same allocation. */
+	if (!len || !range_inside(off, len, align_up(m->len, DMABUF_PAGE)) || (req.address | len) % DMABUF_PAGE)
 		return -EINVAL;
 	rc = vgpu_call(vgpu_device(dev), STRAIT_VGPU_DMABUF_AT, &req);
 	if (rc)
