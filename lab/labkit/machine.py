@@ -93,7 +93,7 @@ class Guest:
         self.process = None
 
     def arguments(self, initrd, hub):
-        qemu = tool('qemu-system-x86_64')
+        qemu = os.environ.get('STRAIT_LAB_QEMU') or tool('qemu-system-x86_64')
         if not qemu:
             raise Unavailable('the package qemu-system-x86 is missing')
         options, debug = self.options, self.kernel.name == 'debug'

@@ -37,7 +37,7 @@ class Program:
     """The results of one program in a guest, or of the lab itself."""
 
     def __init__(self, name, machine):
-        self.name, self.machine, self.results, self.seconds = name, machine, [], 0.0
+        self.name, self.machine, self.results, self.seconds, self.log = name, machine, [], 0.0, None
 
     def add(self, name, verdict, detail=()):
         self.results.append(Result(name, verdict, detail))
@@ -129,6 +129,8 @@ class Report:
                 self.say(f'     not ok: {result.name}')
                 for line in result.detail:
                     self.say(f'       {line}')
+        if failed and program.log:
+            self.say(f'     kernel log: {program.log}')
 
     def add_tap(self, program):
         for result in program.results:
@@ -140,6 +142,8 @@ class Report:
             if result.verdict == Result.FAIL:
                 for line in result.detail:
                     print(f'# {line}')
+                if program.log:
+                    print(f'# kernel log: {program.log}')
         sys.stdout.flush()
 
     def total(self, verdict):
@@ -153,6 +157,7 @@ class Report:
             print(json.dumps({
                 'passed': passed, 'failed': failed, 'skipped': skipped,
                 'programs': [{'name': program.name, 'machine': program.machine, 'seconds': round(program.seconds, 3),
+                              'log': program.log,
                               'results': [vars(result) for result in program.results]} for program in self.programs],
             }, indent=2), flush=True)
         else:

@@ -157,7 +157,8 @@ class Run:
         self.slow = SLOW.get(kernel.name, 1)
         self.count = guests
         self.machine = f'{kernel.name}/{options.topology}/{options.iommu}' + (f'/{guests}' if guests > 1 else '') + (
-            '/drives' if options.drives else '') + ('/noremap' if options.noremap else '') + ('/alone' if options.alone else '') + (
+            '/drives' if options.drives else '') + ('/noremap' if options.noremap else '') + (
+            '/parallel' if options.parallel else '') + ('/alone' if options.alone else '') + (
             f'/{options.part}' if options.part else '')
         self.stopped = False
         self.folder = None
@@ -165,6 +166,7 @@ class Run:
         self.lab = Program('the lab', self.machine)
 
     def environment(self, index, role, own):
+        ours = [m for m in self.kernel.closure([m.name for m in own], own) if m in own]
         text = {
             'LAB_KERNEL': self.kernel.name, 'LAB_TOPOLOGY': self.options.topology, 'LAB_IOMMU': self.options.iommu,
             'LAB_GUESTS': self.count, 'LAB_INDEX': index, 'LAB_ROLE': role,
@@ -174,8 +176,8 @@ class Run:
             'LAB_BAR_SIZE': machine.BAR_SIZE, 'LAB_DRIVE_SIZE': machine.DRIVE_SIZE,
             'LAB_MODULES': ' '.join(name for name in MODULES if name in self.kernel.modules),
             # Modules that exist to test others are loaded by the tests that use them.
-            'LAB_OWN_MODULES': ' '.join(m.name for m in self.kernel.closure([m.name for m in own], own)
-                                        if m in own and (not m.name.endswith('_test') or m in self.options.module)),
+            'LAB_OWN_MODULES': ' '.join(m.name for m in ours if not m.name.endswith('_test') or m in self.options.module),
+            'LAB_TEST_MODULES': ' '.join(m.name for m in ours if m.name.endswith('_test') and m not in self.options.module),
             'HARNESS_SLOW': 4 * self.slow,
         }
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
@@ -228,8 +230,10 @@ class Run:
             self.show('')
             if self.stopped:
                 return
-            self.scan()
+            for guest in self.guests:
+                guest.stop()
             self.keep(build)
+            self.scan()
         finally:
             self.close()
         self.lab.seconds = time.monotonic() - start
@@ -259,6 +263,7 @@ class Run:
         for guest in self.guests:
             for path in (guest.console, guest.report, guest.errors):
                 shutil.copy(path, os.path.join(folder, f'guest{guest.index}-{os.path.basename(path)}'))
+        self.lab.log = os.path.join(folder, 'guest0-console.log')
 
     def show(self, what):
         """What is going on, for who sits at a terminal."""
@@ -339,8 +344,8 @@ class Run:
     def scan(self):
         """What the programs expect of memory and drive, and what the kernels said meanwhile."""
         guest = self.guests[0]
-        guest.stop()
         for program in self.finished:
+            program.log = self.lab.log
             for line in program.lines:
                 expected = expectation(guest, line)
                 if expected:
