@@ -2,11 +2,8 @@
 /*
  * Transfers ordered on a stream. What one needs until the stream has passed it hangs on a node; the function that
  * is told of its end must not call Strait, so it puts the node on a list that the next call clears.
- *
- * Streams that the program never registered may be destroyed without a word: what Strait has of them is forgotten,
- * never closed.
  */
-#include "core.h"
+#include "stream_table.h"
 
 #include <stdlib.h>
 
@@ -17,18 +14,7 @@ _Static_assert(sizeof(off_t) == sizeof(uint64_t) && sizeof(size_t) == sizeof(uin
 	       "parameters are handed on by address");
 
 #define ALL_FLAGS 0xfu
-#define MAX_STREAMS 64	  /* that were never registered */
 #define DEFAULT_STREAMS 2 /* handles up to this are no addresses */
-
-/* One stream of the program on one device. */
-struct stream {
-	struct cf_node node; /* by the program's handle */
-	CUstream native;
-	struct strait_device *dev;
-	struct strait_stream *stream;
-	atomic_uint flying;
-	uint64_t used;
-};
 
 struct registration {
 	struct cf_node node; /* by the program's handle */
@@ -46,17 +32,14 @@ struct node {
 	uint64_t start;
 };
 
-static struct cf_hash streams;
-static uint64_t uses;
-static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cf_hash registrations; /* cf.lock */
 static _Atomic(struct node *) over;
 
 void cf_streams_forked(void)
 {
-	streams = registrations = (struct cf_hash){ 0 };
+	registrations = (struct cf_hash){ 0 };
 	atomic_store(&over, NULL);
-	pthread_mutex_init(&streams_lock, NULL);
+	stream_table_forked();
 }
 
 static void node_free(struct node *n)
@@ -99,7 +82,7 @@ static struct registration *registration_of(CUstream native)
 	return n ? cf_object(n, struct registration, node) : NULL;
 }
 
-static unsigned int flags_of(CUstream native, bool *registered)
+unsigned int stream_flags(CUstream native, bool *registered)
 {
 	struct registration *r;
 	unsigned int flags;
@@ -112,117 +95,6 @@ static unsigned int flags_of(CUstream native, bool *registered)
 	return flags;
 }
 
-/* From here on with streams_lock held. */
-static struct stream *find_stream(CUstream native, const struct strait_device *dev)
-{
-	struct cf_node *n = cf_hash_find(&streams, (uintptr_t)native);
-
-	while (n && cf_object(n, struct stream, node)->dev != dev)
-		n = cf_hash_again(n);
-	return n ? cf_object(n, struct stream, node) : NULL;
-}
-
-/* It is in no table any more. */
-static void forget(struct stream *s)
-{
-	strait_stream_forget(s->stream);
-	/* Where that was given up, transfers may still end some day. */
-	if (!atomic_load_explicit(&s->flying, memory_order_acquire))
-		free(s);
-}
-
-static void drop_stream(struct stream *s, bool there)
-{
-	cf_hash_del(&streams, &s->node);
-	if (!there) {
-		forget(s);
-		return;
-	}
-	strait_stream_close(s->stream);
-	free(s);
-}
-
-/* Lets go of the one that has not been used for longest, if there are many. */
-static void bound_streams(void)
-{
-	struct stream *oldest = NULL;
-	bool registered;
-
-	if (streams.n < MAX_STREAMS)
-		return;
-	for (size_t i = 0; i < streams.size; i++)
-		for (struct cf_node *n = streams.buckets[i]; n; n = n->next) {
-			struct stream *s = cf_object(n, struct stream, node);
-
-			flags_of(s->native, &registered);
-			if (!registered && !atomic_load_explicit(&s->flying, memory_order_acquire) &&
-			    (!oldest || s->used < oldest->used))
-				oldest = s;
-		}
-	if (oldest)
-		drop_stream(oldest, false);
-}
-
-static int stream_for(CUstream native, struct strait_device *dev, struct stream **ret)
-{
-	struct stream *s = find_stream(native, dev);
-	int rc;
-
-	if (!s) {
-		bound_streams();
-		s = calloc(1, sizeof(*s));
-		if (!s)
-			return -ENOMEM;
-		s->native = native;
-		s->dev = dev;
-		rc = strait_stream_import(dev, native, &s->stream);
-		if (!rc && cf_hash_add(&streams, &s->node, (uintptr_t)native)) {
-			strait_stream_forget(s->stream);
-			rc = -ENOMEM;
-		}
-		if (rc) {
-			free(s);
-			return rc;
-		}
-	}
-	s->used = ++uses;
-	*ret = s;
-	return 0;
-}
-
-/*
- * Host memory goes in order on any stream. The default stream is that of the first device; where there are more
- * of its kind, work on their default streams is waited for, since which of them the program means is not known.
- */
-static int stream_for_host(struct strait_context *ctx, CUstream native, struct stream **ret)
-{
-	struct strait_device_info info;
-	struct strait_device *dev;
-	struct stream *s;
-	char kind[sizeof(info.provider)] = "";
-	int rc = -EINVAL;
-
-	for (unsigned int i = 0; !strait_device_at(ctx, i, &dev); i++) {
-		info = (struct strait_device_info){ .size = sizeof(info) };
-		/* A handle of one provider means nothing to another. */
-		if (strait_device_info(dev, &info) || !(info.caps & STRAIT_DEVICE_STREAMS) ||
-		    (native && strcmp(info.provider, "cuda")) || (kind[0] && strcmp(info.provider, kind)) ||
-		    stream_for(native, dev, &s))
-			continue;
-		if (native) {
-			*ret = s;
-			return 0;
-		}
-		if (rc)
-			*ret = s;
-		else
-			strait_stream_wait(s->stream, STRAIT_FOREVER);
-		memcpy(kind, info.provider, sizeof(kind));
-		rc = 0;
-	}
-	return rc;
-}
-
 /*
  * Before its memory: what the library does when it first meets memory of a context could wait for work that is on the
  * stream, and that for the caller.
@@ -231,43 +103,34 @@ static void meet_stream(struct strait_context *ctx, CUstream native)
 {
 	struct stream *s;
 
-	pthread_mutex_lock(&streams_lock);
-	if (!cf_hash_find(&streams, (uintptr_t)native))
-		stream_for_host(ctx, native, &s);
-	pthread_mutex_unlock(&streams_lock);
-}
-
-static int put_on(struct strait_context *ctx, struct node *n, CUstream native, struct strait_stream_transfer *t)
-{
-	int rc;
-
-	rc = n->mem->host ? stream_for_host(ctx, native, &n->stream) : stream_for(native, n->mem->dev, &n->stream);
-	if (rc)
-		return rc;
-	atomic_fetch_add(&n->stream->flying, 1);
-	rc = strait_stream_transfer(n->stream->stream, t);
-	if (rc)
-		atomic_fetch_sub(&n->stream->flying, 1);
-	return rc;
+	if (!stream_known(native) && !stream_get_for_host(ctx, native, &s))
+		stream_put(s);
 }
 
 /* Takes the node over. */
 static int enqueue(struct strait_context *ctx, struct node *n, CUstream native, bool registered,
 		   struct strait_stream_transfer *t)
 {
-	bool stale;
+	struct stream *s;
+	bool again;
 	int rc;
 
-	pthread_mutex_lock(&streams_lock);
-	rc = put_on(ctx, n, native, t);
-	stale = (rc == -EIO || rc == -ENODEV || rc == -EINVAL) && n->stream && !registered && !n->stream->flying;
-	if (stale) {
-		/* The program may have destroyed the stream and made another that has the same handle. */
-		drop_stream(n->stream, false);
-		n->stream = NULL;
-		rc = put_on(ctx, n, native, t);
+	for (int i = 0;; i++) {
+		rc = n->mem->host ? stream_get_for_host(ctx, native, &s) : stream_get(native, n->mem->dev, &s);
+		if (rc)
+			break;
+		n->stream = s;
+		atomic_fetch_add(&s->flying, 1);
+		/* After success the node may be gone. */
+		rc = strait_stream_transfer(s->stream, t);
+		if (rc)
+			atomic_fetch_sub(&s->flying, 1);
+		/* The program may have destroyed the stream and made another that has the same handle: once more. */
+		again = !i && !registered && (rc == -EIO || rc == -ENODEV || rc == -EINVAL) && stream_unlist_idle(s);
+		stream_put(s);
+		if (!again)
+			break;
 	}
-	pthread_mutex_unlock(&streams_lock);
 	if (rc)
 		node_free(n);
 	return rc;
@@ -278,7 +141,7 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 {
 	struct strait_stream_transfer t = { .size = sizeof(t), .op = op, .routes = cf.routes };
 	bool registered;
-	unsigned int flags = flags_of(native, &registered);
+	unsigned int flags = stream_flags(native, &registered);
 	struct node *n = calloc(1, sizeof(*n));
 	int rc;
 
@@ -392,18 +255,6 @@ CF_API CUfileError_t cuFileStreamRegister(CUstream stream, unsigned int flags)
 	return cf_error(code);
 }
 
-/* The program says that the stream is still there: its work is waited for. */
-static void close_native(CUstream native)
-{
-	struct cf_node *n;
-
-	pthread_mutex_lock(&streams_lock);
-	while ((n = cf_hash_find(&streams, (uintptr_t)native)))
-		drop_stream(cf_object(n, struct stream, node), true);
-	pthread_mutex_unlock(&streams_lock);
-	cf_streams_reap();
-}
-
 CF_API CUfileError_t cuFileStreamDeregister(CUstream stream)
 {
 	struct registration *r;
@@ -416,7 +267,8 @@ CF_API CUfileError_t cuFileStreamDeregister(CUstream stream)
 	if (!r)
 		return cf_error(CU_FILE_INVALID_VALUE);
 	free(r);
-	close_native(stream);
+	streams_close(stream);
+	cf_streams_reap();
 	return CF_OK;
 }
 
@@ -430,12 +282,9 @@ void cf_streams_close_all(void)
 		pthread_mutex_unlock(&cf.lock);
 		if (!n)
 			break;
-		close_native((CUstream)n->key);
+		streams_close((CUstream)n->key);
 		free(cf_object(n, struct registration, node));
 	}
-	pthread_mutex_lock(&streams_lock);
-	while ((n = cf_hash_take(&streams)))
-		forget(cf_object(n, struct stream, node));
-	pthread_mutex_unlock(&streams_lock);
+	streams_forget_all();
 	cf_streams_reap();
 }

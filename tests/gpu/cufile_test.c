@@ -18,3 +18,4 @@ static void memory_end(const struct memory *m)
 }
 
 #include "cufile/conform/all.h"
+#include "cufile/conform/cuda_stream.h"

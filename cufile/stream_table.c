@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The lock protects the table alone and is never held over a call of Strait: those may wait for the GPU, and the GPU
+ * for a transfer that another thread is about to enqueue. A stream is taken out of the table first, and closed or
+ * forgotten when the last call that uses it has ended.
+ */
+#include "stream_table.h"
+
+#include <stdlib.h>
+
+#define MAX_STREAMS 64 /* that were never registered */
+
+static struct cf_hash streams;
+static uint64_t uses;
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t streams_unused = PTHREAD_COND_INITIALIZER; /* one that is awaited has no users */
+
+void stream_table_forked(void)
+{
+	streams = (struct cf_hash){ 0 };
+	pthread_mutex_init(&table_lock, NULL);
+	pthread_cond_init(&streams_unused, NULL);
+}
+
+static struct stream *find_locked(CUstream native, const struct strait_device *dev)
+{
+	struct cf_node *n = cf_hash_find(&streams, (uintptr_t)native);
+
+	while (n && cf_object(n, struct stream, node)->dev != dev)
+		n = cf_hash_again(n);
+	return n ? cf_object(n, struct stream, node) : NULL;
+}
+
+static void use_locked(struct stream *s)
+{
+	s->users++;
+	s->used = ++uses;
+}
+
+static void unlist_locked(struct stream *s)
+{
+	cf_hash_del(&streams, &s->node);
+	s->listed = false;
+}
+
+/* It is not in the table, and no call uses it. */
+static void forget(struct stream *s)
+{
+	strait_stream_forget(s->stream);
+	/* Where that was given up, transfers may still end some day. */
+	if (!atomic_load_explicit(&s->flying, memory_order_acquire))
+		free(s);
+}
+
+void stream_put(struct stream *s)
+{
+	bool last, awaited;
+
+	pthread_mutex_lock(&table_lock);
+	last = !--s->users && !s->listed;
+	awaited = s->awaited;
+	if (last && awaited)
+		pthread_cond_broadcast(&streams_unused);
+	pthread_mutex_unlock(&table_lock);
+	if (last && !awaited)
+		forget(s);
+}
+
+/* The unregistered stream that has not been used for longest and has nothing to do. */
+static struct stream *oldest_locked(void)
+{
+	struct stream *oldest = NULL;
+	bool registered;
+
+	for (size_t i = 0; i < streams.size; i++)
+		for (struct cf_node *n = streams.buckets[i]; n; n = n->next) {
+			struct stream *s = cf_object(n, struct stream, node);
+
+			stream_flags(s->native, &registered);
+			if (!registered && !s->users && !atomic_load_explicit(&s->flying, memory_order_acquire) &&
+			    (!oldest || s->used < oldest->used))
+				oldest = s;
+		}
+	return oldest;
+}
+
+/* Makes room for one more, if there are many. */
+static void bound_streams(void)
+{
+	struct stream *oldest = NULL;
+
+	pthread_mutex_lock(&table_lock);
+	if (streams.n >= MAX_STREAMS)
+		oldest = oldest_locked();
+	if (oldest)
+		unlist_locked(oldest);
+	pthread_mutex_unlock(&table_lock);
+	if (oldest)
+		forget(oldest);
+}
+
+/* Puts @s into the table, if there is none for its handle and device; @ret is the one that is there then, in use. */
+static int list_stream(struct stream *s, struct stream **ret)
+{
+	struct stream *there;
+	int rc = 0;
+
+	pthread_mutex_lock(&table_lock);
+	there = find_locked(s->native, s->dev);
+	if (!there) {
+		rc = cf_hash_add(&streams, &s->node, (uintptr_t)s->native);
+		if (!rc) {
+			s->listed = true;
+			there = s;
+		}
+	}
+	if (there)
+		use_locked(there);
+	pthread_mutex_unlock(&table_lock);
+	*ret = there;
+	return rc ? -ENOMEM : 0;
+}
+
+static int stream_new(CUstream native, struct strait_device *dev, struct stream **ret)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->native = native;
+	s->dev = dev;
+	rc = strait_stream_import(dev, native, &s->stream);
+	if (rc) {
+		free(s);
+		return rc;
+	}
+	rc = list_stream(s, ret);
+	/* Another thread may have been faster. */
+	if (rc || *ret != s)
+		forget(s);
+	return rc;
+}
+
+int stream_get(CUstream native, struct strait_device *dev, struct stream **ret)
+{
+	struct stream *s;
+
+	pthread_mutex_lock(&table_lock);
+	s = find_locked(native, dev);
+	if (s)
+		use_locked(s);
+	pthread_mutex_unlock(&table_lock);
+	*ret = s;
+	if (s)
+		return 0;
+	bound_streams();
+	return stream_new(native, dev, ret);
+}
+
+/*
+ * The default stream is that of the first device; where there are more of its kind, work on their default streams is
+ * waited for, since which of them the program means is not known.
+ */
+int stream_get_for_host(struct strait_context *ctx, CUstream native, struct stream **ret)
+{
+	struct strait_device_info info;
+	struct strait_device *dev;
+	struct stream *s;
+	char kind[sizeof(info.provider)] = "";
+	int rc = -EINVAL;
+
+	for (unsigned int i = 0; !strait_device_at(ctx, i, &dev); i++) {
+		info = (struct strait_device_info){ .size = sizeof(info) };
+		/* A handle of one provider means nothing to another. */
+		if (strait_device_info(dev, &info) || !(info.caps & STRAIT_DEVICE_STREAMS) ||
+		    (native && strcmp(info.provider, "cuda")) || (kind[0] && strcmp(info.provider, kind)) ||
+		    stream_get(native, dev, &s))
+			continue;
+		if (native) {
+			*ret = s;
+			return 0;
+		}
+		if (rc) {
+			*ret = s;
+		} else {
+			strait_stream_wait(s->stream, STRAIT_FOREVER);
+			stream_put(s);
+		}
+		memcpy(kind, info.provider, sizeof(kind));
+		rc = 0;
+	}
+	return rc;
+}
+
+bool stream_known(CUstream native)
+{
+	bool known;
+
+	pthread_mutex_lock(&table_lock);
+	known = cf_hash_find(&streams, (uintptr_t)native);
+	pthread_mutex_unlock(&table_lock);
+	return known;
+}
+
+bool stream_unlist_idle(struct stream *s)
+{
+	bool idle;
+
+	pthread_mutex_lock(&table_lock);
+	idle = !atomic_load_explicit(&s->flying, memory_order_acquire);
+	if (idle && s->listed)
+		unlist_locked(s);
+	pthread_mutex_unlock(&table_lock);
+	return idle;
+}
+
+/* Takes a stream with that handle out of the table, and waits for the calls that use it. NULL if there is none. */
+static struct stream *take_native(CUstream native)
+{
+	struct stream *s = NULL;
+	struct cf_node *n;
+
+	pthread_mutex_lock(&table_lock);
+	n = cf_hash_find(&streams, (uintptr_t)native);
+	if (n) {
+		s = cf_object(n, struct stream, node);
+		unlist_locked(s);
+		s->awaited = true;
+		while (s->users)
+			pthread_cond_wait(&streams_unused, &table_lock);
+	}
+	pthread_mutex_unlock(&table_lock);
+	return s;
+}
+
+void streams_close(CUstream native)
+{
+	struct stream *s;
+
+	while ((s = take_native(native))) {
+		strait_stream_close(s->stream);
+		free(s);
+	}
+}
+
+void streams_forget_all(void)
+{
+	struct cf_node *n;
+
+	for (;;) {
+		pthread_mutex_lock(&table_lock);
+		n = cf_hash_take(&streams);
+		pthread_mutex_unlock(&table_lock);
+		if (!n)
+			break;
+		forget(cf_object(n, struct stream, node));
+	}
+}
