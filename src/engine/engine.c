@@ -11,7 +11,6 @@
 #define DEFAULT_DEPTH 16
 #define MAX_DEPTH 1024
 #define DEFAULT_THREADS 12
-#define WORD_BYTES 4096u
 
 static int check_opts(const struct strait_context_opts *o)
 {
@@ -45,8 +44,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 	de->pool.stat_waits = &ctx->stats.pool_waits;
 	mutex_init_brief(&de->lock);
 	list_init(&de->streams);
-	list_init(&de->words);
-	list_init(&de->retired);
+	words_init(&de->words, dev);
 	list_init(&de->slots);
 	dev->engine = de;
 	return 0;
@@ -61,17 +59,6 @@ static void free_stream(struct strait_device *dev, struct lane_stream *ls)
 	free(ls);
 }
 
-static void free_words(struct strait_device *dev, struct list *words)
-{
-	list_for_each_safe(it, tmp, words) {
-		struct stream_word *w = list_entry(it, struct stream_word, node);
-
-		dev->ops->host_unregister(dev, &w->reg);
-		os_unmap((void *)w->word, WORD_BYTES);
-		free(w);
-	}
-}
-
 static void close_device(struct strait_device *dev)
 {
 	struct device_engine *de = dev->engine;
@@ -81,8 +68,7 @@ static void close_device(struct strait_device *dev)
 	list_for_each_safe(it, tmp, &de->streams)
 		free_stream(dev, list_entry(it, struct lane_stream, node));
 	ahead_free_slots(dev, &de->slots);
-	free_words(dev, &de->words);
-	free_words(dev, &de->retired);
+	words_fini(&de->words);
 	pool_fini(&de->pool);
 	pthread_mutex_destroy(&de->lock);
 	free(de);
@@ -279,60 +265,6 @@ void engine_event_put(struct lane_stream *ls, struct dev_event *e)
 		ls->events[ls->n_events++] = e;
 	else
 		e->dev->ops->event_close(e);
-}
-
-int engine_word_get(struct strait_device *dev, struct stream_word **ret)
-{
-	struct device_engine *de = device_engine(dev);
-	struct stream_word *w = NULL;
-	void *page;
-	int rc;
-
-	pthread_mutex_lock(&de->lock);
-	if (!list_empty(&de->words)) {
-		w = list_first(&de->words, struct stream_word, node);
-		list_del(&w->node);
-	}
-	pthread_mutex_unlock(&de->lock);
-	if (!w) {
-		w = calloc(1, sizeof(*w));
-		if (!w)
-			return -ENOMEM;
-		list_init(&w->node);
-		rc = os_map_anon(WORD_BYTES, dev->numa_node, &page);
-		if (rc)
-			goto free_word;
-		rc = dev->ops->host_register(dev, page, WORD_BYTES, 0, &w->reg);
-		if (rc)
-			goto unmap;
-		w->word = page;
-	}
-	atomic_store_explicit(w->word, 0, memory_order_relaxed);
-	*ret = w;
-	return 0;
-unmap:
-	os_unmap(page, WORD_BYTES);
-free_word:
-	free(w);
-	return rc;
-}
-
-void engine_word_put(struct strait_device *dev, struct stream_word *w)
-{
-	struct device_engine *de = device_engine(dev);
-
-	pthread_mutex_lock(&de->lock);
-	list_add(&de->words, &w->node);
-	pthread_mutex_unlock(&de->lock);
-}
-
-void engine_word_retire(struct strait_device *dev, struct stream_word *w)
-{
-	struct device_engine *de = device_engine(dev);
-
-	pthread_mutex_lock(&de->lock);
-	list_add(&de->retired, &w->node);
-	pthread_mutex_unlock(&de->lock);
 }
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n)

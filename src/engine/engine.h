@@ -14,6 +14,7 @@
 #include "engine/p2p.h"
 #include "engine/pool.h"
 #include "engine/stats.h"
+#include "engine/words.h"
 #include "engine/workers.h"
 #include "os/os.h"
 #include "os/ring.h"
@@ -26,23 +27,12 @@ struct device_engine {
 	struct pool pool;
 	pthread_mutex_t lock;
 	struct list streams; /* idle struct lane_stream */
-	struct list words;   /* idle struct stream_word */
-	struct list retired; /* those that a stream may still be looking at */
 	struct list slots;   /* idle struct ahead_slot */
+	struct words words;
 	unsigned int n_slots;
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
 	atomic_uint registering;
 	atomic_uint lanes; /* of all jobs: threads of callers and the context's own that move bytes */
-};
-
-/*
- * A word that a stream waits for. Kept as long as the context: giving registered memory back can make a
- * driver wait for streams that have nothing to do with it.
- */
-struct stream_word {
-	struct list node;
-	_Atomic uint32_t *word;
-	struct host_reg reg;
 };
 
 struct strait_context {
@@ -106,11 +96,6 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);
-
-int engine_word_get(struct strait_device *dev, struct stream_word **ret);
-void engine_word_put(struct strait_device *dev, struct stream_word *w);
-/* Never to be used again before the context is closed. */
-void engine_word_retire(struct strait_device *dev, struct stream_word *w);
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
 void endpoint_unref(struct strait_endpoint *ep, unsigned int n);

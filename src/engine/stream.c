@@ -45,7 +45,7 @@ struct strait_stream {
 	pthread_mutex_t lock;
 	pthread_cond_t idle; /* a transfer has landed */
 	unsigned int flying; /* transfers not yet finished */
-	struct stream_word *word;
+	struct word *word;
 	bool imported;
 	pthread_mutex_t ahead_lock;	/* protects what follows, and each transfer's part in it */
 	struct list waiting;		/* transfers that may be copied ahead, when others have had their turn */
@@ -85,7 +85,7 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 		return -ENOMEM;
 	s->dev = dev;
 	s->ctx = device_context(dev);
-	rc = engine_word_get(dev, &s->word);
+	rc = words_get(&device_engine(dev)->words, &s->word);
 	if (rc)
 		goto free_stream;
 	if (import)
@@ -103,11 +103,12 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 	pthread_cond_init(&s->idle, &attr);
 	pthread_condattr_destroy(&attr);
 	s->imported = import;
+	s->sequence = atomic_load_explicit(s->word->at, memory_order_relaxed);
 	engine_ref(s->ctx);
 	*ret = s;
 	return 0;
 put_word:
-	engine_word_put(dev, s->word);
+	words_put(&device_engine(dev)->words, s->word);
 free_stream:
 	free(s);
 	return rc;
@@ -137,7 +138,7 @@ void stream_close(struct strait_stream *s)
 		pthread_cond_wait(&s->idle, &s->lock);
 	pthread_mutex_unlock(&s->lock);
 	s->dev->ops->stream_close(s->stream);
-	engine_word_put(s->dev, s->word);
+	words_put(&device_engine(s->dev)->words, s->word);
 	stream_free(s);
 }
 
@@ -163,8 +164,8 @@ void stream_forget(struct strait_stream *s)
 	}
 	s->stream->forgotten = true;
 	s->dev->ops->stream_close(s->stream);
-	/* It has been posted, but nobody knows whether the device has looked at it since. */
-	engine_word_retire(s->dev, s->word);
+	/* The device may still have to look at it: see words.h. */
+	words_put(&device_engine(s->dev)->words, s->word);
 	stream_free(s);
 }
 
@@ -301,7 +302,7 @@ static void ordered_move(struct ordered *o)
 	/* Programs look for it from other threads, too, and may then free what they gave. */
 	if (o->t.result)
 		__atomic_store_n(o->t.result, rc ? rc : (int64_t)r.bytes, __ATOMIC_RELEASE);
-	s->dev->ops->word_post(s->dev, s->word->word, o->sequence);
+	s->dev->ops->word_post(s->dev, s->word->at, o->sequence);
 }
 
 /* Looks out for the next transfer, if the stream has any. The one that was done last still counts. */
@@ -434,7 +435,7 @@ static int put_on_stream(struct strait_stream *s, struct ordered *o)
 		return rc;
 	}
 	s->sequence = o->sequence;
-	rc = s->dev->ops->stream_wait_word(s->stream, s->word->word, s->word->reg.dev_addr, o->sequence);
+	rc = s->dev->ops->stream_wait_word(s->stream, s->word->at, s->word->dev_addr, o->sequence);
 	pthread_mutex_unlock(&s->order);
 	if (rc)
 		abandon(s, o);

@@ -127,6 +127,35 @@ TEST(streams_come_and_go)
 	end();
 }
 
+/* However many there were: a server that makes a stream for each request pins no more after a day than after a minute. */
+TEST(thousands_of_streams_pin_no_more)
+{
+	struct fake_usage before = { 0 }, now;
+
+	begin();
+	for (int i = 0; i < 3000; i++) {
+		size_t n = 1000;
+		off_t off = i, at = 0;
+		ssize_t done = -99;
+		cu_stream s;
+
+		CU(cuStreamCreate(&s, 1));
+		OK(cuFileReadAsync(fh, (void *)ptr, &n, &off, &at, &done, (CUstream)s));
+		CU(cuStreamSynchronize(s));
+		ASSERT_EQ(done, 1000);
+		if (i % 500 == 0)
+			expect(0, (size_t)i, 1000);
+		CU(cuStreamDestroy_v2(s));
+		/* From here on the library lets go of one stream for each that it meets. */
+		if (i == 200)
+			before = fake_usage();
+	}
+	now = fake_usage();
+	ASSERT_EQ(now.registrations, before.registrations);
+	ASSERT_EQ(now.registered_bytes, before.registered_bytes);
+	end();
+}
+
 /* Pageable memory on a stream: earlier work on it is done first. */
 TEST(host_memory_on_a_stream)
 {
