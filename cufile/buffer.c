@@ -64,40 +64,29 @@ static int mem_new(struct strait_context *ctx, struct strait_device *on, const v
 	return 0;
 }
 
-/* All that can be imported from @base on: found by halving, since only trying tells how far it goes. */
+/* Memory that no provider knows is the host's. */
+static int mem_any(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
+{
+	struct strait_device *host;
+	int rc = mem_new(ctx, NULL, base, len, ret);
+
+	if (rc != -ENOENT)
+		return rc;
+	rc = strait_device_find(ctx, "host", &host);
+	return rc ? rc : mem_new(ctx, host, base, len, ret);
+}
+
+/* All that can be imported from @base on. */
 static int mem_whole(struct strait_context *ctx, const void *base, struct cf_mem **ret)
 {
-	struct cf_mem *m, *more;
-	size_t good = 1, bad;
-	int rc;
+	struct strait_device *dev;
+	uint64_t len;
+	int rc = strait_region_extent(ctx, base, &dev, &len);
 
-	rc = mem_new(ctx, NULL, base, 1, &m);
-	if (rc)
-		return rc;
-	if (m->host) {
-		/* The kernel knows how far it goes, and says so to who reads into it. */
-		rc = mem_new(ctx, m->dev, base, INT64_MAX - (uintptr_t)base, ret);
-		cf_mem_put(m, 1);
-		return rc;
-	}
-	for (bad = 2; !mem_new(ctx, m->dev, base, bad, &more); bad *= 2) {
-		cf_mem_put(m, 1);
-		m = more;
-		good = bad;
-	}
-	while (bad - good > 1) {
-		size_t mid = good + (bad - good) / 2;
-
-		if (mem_new(ctx, m->dev, base, mid, &more)) {
-			bad = mid;
-			continue;
-		}
-		cf_mem_put(m, 1);
-		m = more;
-		good = mid;
-	}
-	*ret = m;
-	return 0;
+	if (!rc)
+		return mem_new(ctx, dev, base, len, ret);
+	/* Of host memory the kernel knows how far it goes, and says so to a read into it. */
+	return rc == -ENOENT ? mem_any(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
 }
 
 /* With the lock held, as are the next two. Where @addr is or would be. */
@@ -237,7 +226,7 @@ static int mem_unregistered(const void *base, off_t off, size_t size, unsigned i
 	rc = cf_enter_open(&ctx);
 	if (rc)
 		return rc;
-	rc = how & CF_MEM_WHOLE ? mem_whole(ctx, base, ret) : mem_new(ctx, NULL, base, len ? len : 1, ret);
+	rc = how & CF_MEM_WHOLE ? mem_whole(ctx, base, ret) : mem_any(ctx, base, len ? len : 1, ret);
 	if (!rc) {
 		(*ret)->whole = how & CF_MEM_WHOLE;
 		if ((*ret)->identity)
@@ -340,7 +329,7 @@ static int buf_register(const void *base, size_t len)
 	code = cf_enter(&ctx);
 	if (code)
 		return code;
-	code = cf_code(mem_new(ctx, NULL, base, len, &m));
+	code = cf_code(mem_any(ctx, base, len, &m));
 	if (!code) {
 		pthread_mutex_lock(&cf.lock);
 		code = insert(m);

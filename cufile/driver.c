@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening and closing, and what is known of the driver. */
+#include <strait/interpose.h>
+
 #include "core.h"
 
 #include <stdio.h>
@@ -274,7 +276,7 @@ static int driver_close(void)
 	pthread_mutex_unlock(&cf.lock);
 	if (!ctx)
 		return code;
-	strait_context_share(NULL);
+	strait_context_unshare(ctx);
 	cf_streams_close_all();
 	cf_mem_drop_all();
 	cf_files_drop_all();

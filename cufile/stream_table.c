@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#include <strait/interpose.h>
+
 #define MAX_STREAMS 64 /* that were never registered */
 
 static struct cf_hash streams;

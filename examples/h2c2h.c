@@ -7,6 +7,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <strait/dma.h>
+#include <strait/h2c2h.h>
 #include <strait/strait.h>
 #include <string.h>
 

@@ -7,6 +7,7 @@
  *     example-mailbox CARD [DEVICE]         QEMU's edu: its register 4 reads as the inverse of what was written
  */
 #include <stdio.h>
+#include <strait/dma.h>
 #include <strait/strait.h>
 #include <string.h>
 

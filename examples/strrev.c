@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <strait/emu.h>
+#include <strait/interpose.h>
 #include <strait/strait.h>
 #include <string.h>
 #include <sys/stat.h>

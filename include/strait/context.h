@@ -63,28 +63,6 @@ STRAIT_API int strait_context_open(const struct strait_context_opts *opts, struc
  */
 STRAIT_API void strait_context_close(struct strait_context *ctx);
 
-/**
- * strait_context_share() - Let others in the process have a context
- * @ctx: the context, or NULL to take the offer back
- *
- * For a library on top of Strait that serves another interface, such as libcufile: programs get its context with
- * strait_context_shared(). There is one place for it: a context that is there already is replaced.
- *
- * Return: 0; -EOWNERDEAD after fork().
- */
-STRAIT_API int strait_context_share(struct strait_context *ctx);
-
-/**
- * strait_context_shared() - The context that a library in this process works with
- * @ret: the context, closed by the caller
- *
- * Memory of an emulated device that is to be used with cuFile calls is allocated in that context; so are its
- * devices, its counters and what it says about routes those of the library.
- *
- * Return: 0; -ENOENT when nobody shares one.
- */
-STRAIT_API int strait_context_shared(struct strait_context **ret);
-
 #ifdef __cplusplus
 }
 #endif

@@ -6,6 +6,8 @@
  * DMA engines on PCIe cards, driven from user space: the card reads and writes memory of regions itself.
  * Its own memory is an endpoint of transfers. Engines known: xdma (Xilinx XDMA, as on the PicoEVB and the
  * HTG-K800) and edu (QEMU's).
+ *
+ * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
 
 #include <strait/types.h>
@@ -128,26 +130,6 @@ STRAIT_API int strait_dma_info(struct strait_dma *dma, struct strait_dma_info *i
  * Return: 0; -EINVAL; -ENOMEM.
  */
 STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoint **ret);
-
-/**
- * strait_dma_h2c2h() - From one region through the card's memory into another
- * @dma: the engine
- * @src: from
- * @src_offset: first byte in @src
- * @dst: to
- * @dst_offset: first byte in @dst
- * @len: bytes, any number
- * @timeout_ns: how long it may take; STRAIT_FOREVER
- * @done: bytes that arrived, also on failure
- *
- * What was in the card's memory is overwritten.
- *
- * Return: 0; -EINVAL for a range outside its region; -EOPNOTSUPP for memory the card cannot reach; -ENODEV;
- * -ESTALE; -ETIMEDOUT; -EIO for an error of the engine.
- */
-STRAIT_API int strait_dma_h2c2h(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
-				struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
-				uint64_t *done);
 
 /**
  * struct strait_dma_mmio - Registers of a card as a device sees them

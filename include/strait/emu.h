@@ -4,7 +4,8 @@
 
 /*
  * The emulated device's own driver interface: what an application uses to allocate memory that
- * Strait did not allocate, and what a test uses to make the device slow, or gone.
+ * Strait did not allocate, and what a test uses to make the device slow, or gone. For tests; not part of the stable
+ * interface (docs/abi.md).
  */
 
 #include <strait/types.h>

@@ -9,6 +9,8 @@
  *
  * The drive belongs to the process: bind it first (strait bind). A status of the drive travels beside the
  * errno, as the specification has it: code in bits 0 to 7, type in 8 to 10, "do not retry" in 14.
+ *
+ * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
 
 #include <strait/reason.h>

@@ -2,6 +2,12 @@
 #ifndef STRAIT_PCI_H
 #define STRAIT_PCI_H
 
+/*
+ * Which driver a PCI device has: what is driven from user space is taken from the kernel's.
+ *
+ * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
+ */
+
 #include <strait/types.h>
 
 #ifdef __cplusplus

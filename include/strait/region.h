@@ -73,7 +73,8 @@ STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, u
 /**
  * strait_region_import() - Make a region of memory the application allocated
  * @ctx: the context
- * @dev: where the memory is, or NULL to ask every provider; memory no provider knows is host memory
+ * @dev: where the memory is, or NULL to ask every provider whose it is. Ordinary host memory is nobody's: it is
+ *	imported with the device "host"
  * @addr: first byte
  * @len: bytes, not 0
  * @ret: the region
@@ -82,11 +83,24 @@ STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, u
  * has allocation identity, memory that is freed (and perhaps reused) all the same is noticed at the
  * next use and answered with -ESTALE.
  *
- * Return: 0; -EINVAL; -EOVERFLOW; -EFAULT when the range is not wholly inside one allocation of @dev;
- * -ENOMEM.
+ * Return: 0; -ENOENT when @dev is NULL and no provider knows the memory; -EINVAL; -EOVERFLOW; -EFAULT when the
+ * range is not wholly inside one allocation of @dev; -ENOMEM.
  */
 STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
 				    struct strait_region **ret);
+
+/**
+ * strait_region_extent() - Whose memory an address is, and how far it goes
+ * @ctx: the context
+ * @addr: an address in memory of a device
+ * @dev: set to the device; may be NULL
+ * @len: set to the number of bytes from @addr on that can be imported as one region
+ *
+ * Return: 0; -ENOENT when no provider knows the memory, as for host memory; -EFAULT when it is a device's that this
+ * context does not have; -EINVAL.
+ */
+STRAIT_API int strait_region_extent(struct strait_context *ctx, const void *addr, struct strait_device **dev,
+				    uint64_t *len);
 
 /**
  * strait_region_close() - Give a handle on a region back

@@ -6,6 +6,8 @@
  * Model files in the safetensors format: a header that names tensors, then their bytes. The tensors are
  * placed in one region at aligned offsets, in the order of the file, so that a file whose tensors
  * are aligned already travels as one transfer.
+ *
+ * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
 
 #include <strait/transfer.h>

@@ -2,15 +2,16 @@
 #ifndef STRAIT_STRAIT_H
 #define STRAIT_STRAIT_H
 
-/* Everything but the emulated device's own interface (strait/emu.h). */
+/*
+ * The core, which is stable (docs/abi.md): devices, regions, files, transfers, routes. What serves special devices or
+ * callers has a header of its own that is included by name: strait/nvme.h, pci.h, dma.h, h2c2h.h, safetensors.h,
+ * interpose.h, emu.h.
+ */
 
 #include <strait/context.h>
 #include <strait/device.h>
-#include <strait/dma.h>
 #include <strait/endpoint.h>
 #include <strait/log.h>
-#include <strait/nvme.h>
-#include <strait/pci.h>
 #include <strait/reason.h>
 #include <strait/region.h>
 #include <strait/route.h>

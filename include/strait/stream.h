@@ -82,16 +82,6 @@ STRAIT_API int strait_stream_import(struct strait_device *dev, void *native, str
 STRAIT_API void strait_stream_close(struct strait_stream *stream);
 
 /**
- * strait_stream_forget() - Free an imported stream that may not be there any more
- * @stream: the stream, or NULL
- *
- * For applications that do not say when they destroy their streams: waits for the transfers that were put on it,
- * as the work on a destroyed stream still runs, and does not touch the stream itself. One that was made by
- * strait_stream_open() is closed as by strait_stream_close().
- */
-STRAIT_API void strait_stream_forget(struct strait_stream *stream);
-
-/**
  * strait_stream_call() - Put a host function on a stream
  * @stream: the stream
  * @fn: called when all earlier work is done; later work waits for it to return. On the emulated

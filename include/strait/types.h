@@ -34,6 +34,9 @@ extern "C" {
 #define STRAIT_VERSION_MAJOR 0
 #define STRAIT_VERSION_MINOR 1
 #define STRAIT_VERSION_PATCH 0
+#define STRAIT_VERSION_NUMBER(major, minor, patch)                                                                     \
+	((uint32_t)(major) << 16 | (uint32_t)(minor) << 8 | (uint32_t)(patch))
+#define STRAIT_VERSION STRAIT_VERSION_NUMBER(STRAIT_VERSION_MAJOR, STRAIT_VERSION_MINOR, STRAIT_VERSION_PATCH)
 
 struct strait_context;
 struct strait_device;
@@ -63,18 +66,27 @@ enum strait_op {
 	STRAIT_WRITE = 1, /* region to endpoint */
 };
 
-/* A wait without end is asked for by name; 0 means "do not wait". */
+/* A wait without end is asked for by name; 0 means "do not wait". So is every timeout above half of it (146 years). */
 #define STRAIT_FOREVER INT64_MAX
 
 /**
  * strait_version() - The version of the library that is loaded.
  *
- * A program compares it with STRAIT_VERSION_* of the headers it was built with. The text lives as
- * long as the process.
+ * For people; strait_version_number() is what a program compares. The text lives as long as the process.
  *
  * Return: a string of the form "0.1.0".
  */
 STRAIT_API const char *strait_version(void);
+
+/**
+ * strait_version_number() - The version of the library that is loaded, as a number.
+ *
+ * A program compares it with STRAIT_VERSION of the headers it was built with, or with STRAIT_VERSION_NUMBER() of the
+ * first version that has what it needs.
+ *
+ * Return: STRAIT_VERSION of the library.
+ */
+STRAIT_API uint32_t strait_version_number(void);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "api/api.h"
 
+#include <strait/interpose.h>
 #include <strait/strait.h>
 
 #define STR_(x) #x
@@ -9,6 +10,11 @@
 STRAIT_API const char *strait_version(void)
 {
 	return STR(STRAIT_VERSION_MAJOR) "." STR(STRAIT_VERSION_MINOR) "." STR(STRAIT_VERSION_PATCH);
+}
+
+STRAIT_API uint32_t strait_version_number(void)
+{
+	return STRAIT_VERSION;
 }
 
 STRAIT_API int strait_context_open(const struct strait_context_opts *opts, struct strait_context **ret)
@@ -26,21 +32,48 @@ STRAIT_API void strait_context_close(struct strait_context *ctx)
 OS_FORK_LOCK(share_lock, NULL)
 static struct strait_context *shared; /* with a reference */
 
+/* One that was inherited by fork() is no longer there. */
+static bool is_shared_locked(void)
+{
+	return shared && !engine_alive(shared);
+}
+
 STRAIT_API int strait_context_share(struct strait_context *ctx)
 {
-	struct strait_context *old;
+	struct strait_context *old = NULL;
+	bool busy;
 
-	if (ctx) {
-		API_ALIVE(ctx);
-		engine_ref(ctx);
-	}
+	API_CHECK(ctx);
+	API_ALIVE(ctx);
+	engine_ref(ctx);
 	pthread_mutex_lock(&share_lock);
-	old = shared;
-	shared = ctx;
+	busy = is_shared_locked();
+	if (!busy) {
+		old = shared;
+		shared = ctx;
+	}
 	pthread_mutex_unlock(&share_lock);
+	if (busy)
+		engine_unref(ctx);
 	if (old)
 		engine_unref(old);
-	return 0;
+	return busy ? -EBUSY : 0;
+}
+
+STRAIT_API int strait_context_unshare(struct strait_context *ctx)
+{
+	bool found;
+
+	API_CHECK(ctx);
+	API_ALIVE(ctx);
+	pthread_mutex_lock(&share_lock);
+	found = shared == ctx;
+	if (found)
+		shared = NULL;
+	pthread_mutex_unlock(&share_lock);
+	if (found)
+		engine_unref(ctx);
+	return found ? 0 : -ENOENT;
 }
 
 STRAIT_API int strait_context_shared(struct strait_context **ret)
@@ -49,8 +82,7 @@ STRAIT_API int strait_context_shared(struct strait_context **ret)
 
 	API_CHECK(ret);
 	pthread_mutex_lock(&share_lock);
-	/* One that was inherited by fork() is nobody's here. */
-	ctx = shared && !engine_alive(shared) ? shared : NULL;
+	ctx = is_shared_locked() ? shared : NULL;
 	if (ctx)
 		engine_ref(ctx);
 	pthread_mutex_unlock(&share_lock);

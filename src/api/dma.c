@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <strait/dma.h>
+#include <strait/h2c2h.h>
 
 #include "api/api.h"
 #include "api/dma.h"

@@ -49,6 +49,24 @@ STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_de
 	return rc;
 }
 
+STRAIT_API int strait_region_extent(struct strait_context *ctx, const void *addr, struct strait_device **dev,
+				    uint64_t *len)
+{
+	struct strait_device *found;
+	uint64_t bytes;
+	int rc;
+
+	API_CHECK(ctx && addr && len);
+	API_ALIVE(ctx);
+	rc = region_extent(&ctx->set, (uint64_t)(uintptr_t)addr, &found, &bytes);
+	if (rc)
+		return rc;
+	if (dev)
+		*dev = found;
+	*len = bytes;
+	return 0;
+}
+
 STRAIT_API int strait_region_lookup(struct strait_context *ctx, const void *addr, uint64_t *offset,
 				    struct strait_region **ret)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <strait/interpose.h>
 #include <strait/transfer.h>
 
 #include "api/api.h"

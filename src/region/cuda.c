@@ -177,6 +177,7 @@ const struct provider_ops cuda_provider_ops = {
 	.mem_alloc = cuda_mem_alloc,
 	.mem_free = cuda_mem_free,
 	.ptr_device = cuda_ptr_device,
+	.ptr_extent = cuda_ptr_extent,
 	.mem_import = cuda_mem_import,
 	.mem_release = cuda_mem_release,
 	.mem_check = cuda_mem_check,

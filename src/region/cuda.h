@@ -245,6 +245,7 @@ int cuda_copy_within_now(struct dev_stream *s, uint64_t dst, uint64_t src, uint6
 int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
 void cuda_mem_free(struct strait_device *dev, struct mem *m);
 int cuda_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
+int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
 int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
 void cuda_mem_release(struct strait_device *dev, struct mem *m);
 int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);

@@ -121,6 +121,26 @@ static uint64_t mapping_end(uint64_t addr)
 	return base + size;
 }
 
+int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
+{
+	int ordinal = cuda_device(dev)->ordinal;
+	struct pointer p;
+	uint64_t end;
+	int rc = look(addr, &p);
+
+	if (rc)
+		return rc == -ENOENT ? -EFAULT : rc;
+	if (p.managed || !is_mapped(addr)) {
+		*len = p.start + p.size - addr;
+		return 0;
+	}
+	/* As far as one mapping follows upon the other, all of the device. */
+	for (end = mapping_end(addr); !look(end, &p) && p.ordinal == ordinal && !is_host(&p) && is_mapped(end);)
+		end = mapping_end(end);
+	*len = end - addr;
+	return 0;
+}
+
 /* The mappings that make up [addr, addr + len), all of the device. */
 static int walk(struct cuda_device *cd, uint64_t addr, uint64_t len, struct import **ret)
 {

@@ -151,6 +151,7 @@ const struct provider_ops emu_provider_ops = {
 	.mem_alloc_pinnable = emu_mem_alloc,
 	.mem_free = emu_mem_free,
 	.ptr_device = emu_ptr_device,
+	.ptr_extent = emu_ptr_extent,
 	.mem_import = emu_mem_import,
 	.mem_release = emu_mem_release,
 	.mem_check = emu_mem_check,

@@ -57,6 +57,7 @@ void emu_alloc_free_all(struct emu_device *emu);
 int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
 void emu_mem_free(struct strait_device *dev, struct mem *m);
 int emu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
+int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
 int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
 void emu_mem_release(struct strait_device *dev, struct mem *m);
 int emu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);

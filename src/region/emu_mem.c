@@ -238,6 +238,19 @@ int emu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret
 	return -ENOENT;
 }
 
+int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
+{
+	struct emu_device *emu = emu_device(dev);
+	struct emu_alloc *a;
+
+	pthread_rwlock_rdlock(&emu->lock);
+	a = alloc_at(emu, addr);
+	if (a)
+		*len = a->node.end - addr;
+	pthread_rwlock_unlock(&emu->lock);
+	return a ? 0 : -EFAULT;
+}
+
 int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
 {
 	struct emu_device *emu = emu_device(dev);

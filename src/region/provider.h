@@ -94,6 +94,8 @@ struct provider_ops {
 	 * inside one allocation of @dev. mem_release undoes mem_import and touches no memory.
 	 */
 	int (*ptr_device)(struct provider *p, uint64_t addr, struct strait_device **ret);
+	/* How many bytes from @addr on, which is @dev's, mem_import takes as one range; -EFAULT for none. */
+	int (*ptr_extent)(struct strait_device *dev, uint64_t addr, uint64_t *len);
 	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
 	void (*mem_release)(struct strait_device *dev, struct mem *m);
 	/*

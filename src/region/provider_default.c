@@ -32,6 +32,11 @@ static int no_ptr_device(struct provider *p, uint64_t addr, struct strait_device
 	return -ENOENT;
 }
 
+static int no_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
+{
+	return -EOPNOTSUPP;
+}
+
 static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
 {
 	return -EOPNOTSUPP;
@@ -221,6 +226,7 @@ const struct provider_ops provider_default_ops = {
 	.mem_alloc_pinnable = no_mem_alloc,
 	.mem_free = no_mem_free,
 	.ptr_device = no_ptr_device,
+	.ptr_extent = no_ptr_extent,
 	.mem_import = no_mem_import,
 	.mem_release = no_mem_free,
 	.mem_check = no_mem_check,

@@ -111,7 +111,7 @@ int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region *
 	return region_alloc_caps(dev, len, 0, ret);
 }
 
-/* Memory no provider knows is host memory. */
+/* -ENOENT: no provider knows it. */
 static int find_owner(struct device_set *set, uint64_t addr, struct strait_device **ret)
 {
 	for (unsigned int i = 0; i < set->n_providers; i++) {
@@ -121,13 +121,16 @@ static int find_owner(struct device_set *set, uint64_t addr, struct strait_devic
 		if (rc != -ENOENT)
 			return rc;
 	}
-	for (unsigned int i = 0; i < set->n_devices; i++) {
-		if (set->devices[i]->caps & STRAIT_DEVICE_HOST) {
-			*ret = set->devices[i];
-			return 0;
-		}
-	}
-	return -ENODEV;
+	return -ENOENT;
+}
+
+int region_extent(struct device_set *set, uint64_t addr, struct strait_device **dev, uint64_t *len)
+{
+	int rc = find_owner(set, addr, dev);
+
+	if (rc)
+		return rc == -ENODEV ? -EFAULT : rc;
+	return (*dev)->ops->ptr_extent(*dev, addr, len);
 }
 
 int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,

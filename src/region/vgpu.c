@@ -170,6 +170,7 @@ const struct provider_ops vgpu_provider_ops = {
 	.mem_alloc_pinnable = vgpu_mem_alloc_pinnable,
 	.mem_free = vgpu_mem_free,
 	.ptr_device = vgpu_ptr_device,
+	.ptr_extent = vgpu_ptr_extent,
 	.mem_import = vgpu_mem_import,
 	.mem_release = vgpu_mem_release,
 	.mem_check = vgpu_mem_check,

@@ -33,6 +33,17 @@ int vgpu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **re
 	return -ENOENT;
 }
 
+int vgpu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
+{
+	struct strait_vgpu_query q;
+	int rc = query(vgpu_device(dev), addr, &q);
+
+	if (rc || q.flags & STRAIT_VGPU_QUERY_REVOKED)
+		return rc && rc != -ENOENT ? rc : -EFAULT;
+	*len = q.start + q.length - addr;
+	return 0;
+}
+
 /* With the device's lock held: memory that was allocated here. */
 static int import_owned(struct vgpu_alloc *a)
 {

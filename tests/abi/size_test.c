@@ -11,7 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <strait/dma.h>
 #include <strait/emu.h>
+#include <strait/nvme.h>
+#include <strait/pci.h>
 #include <strait/safetensors.h>
 #include <strait/strait.h>
 

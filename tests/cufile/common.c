@@ -38,9 +38,12 @@ void buffer_free(struct buffer *b)
 /* Through a region of the test's own: the memory need not be the CPU's. */
 static struct strait_region *region_of(const struct buffer *b)
 {
+	struct strait_device *dev = NULL;
 	struct strait_region *r;
 
-	ASSERT_OK(strait_region_import(cf_context(), NULL, b->ptr, b->len, &r));
+	if (!b->kind->emu)
+		ASSERT_OK(strait_device_find(cf_context(), "host", &dev));
+	ASSERT_OK(strait_region_import(cf_context(), dev, b->ptr, b->len, &r));
 	return r;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cuFile's behaviour on host memory and on the emulated device. */
+#include <strait/interpose.h>
+
 #include "cufile/conform/memory.h"
 
 static const struct memory memories[] = {

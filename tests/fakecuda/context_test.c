@@ -21,10 +21,21 @@ static void use_memory(struct strait_context *ctx, struct strait_device *dev, cu
 	unsigned int depth = fake_depth();
 	cu_context before = NULL, after = NULL;
 	struct strait_region *r;
+	struct strait_device *found;
 	uint32_t crc = 0;
 	uint64_t where;
 
 	CU(cuCtxGetCurrent(&before));
+	/* Host memory is named as such; all other memory is found, with its end. */
+	if (!strcmp(device, "host")) {
+		ASSERT_EQ(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, len, &r), -ENOENT);
+		ASSERT_EQ(strait_region_extent(ctx, (void *)(uintptr_t)ptr, NULL, &where), -ENOENT);
+		dev = device_named(ctx, "host");
+	} else if (!dev) {
+		ASSERT_OK(strait_region_extent(ctx, (void *)(uintptr_t)ptr, &found, &where));
+		ASSERT_EQ(found, device_named(ctx, device));
+		ASSERT_GE(where, len);
+	}
 	ASSERT_OK(strait_region_import(ctx, dev, (void *)(uintptr_t)ptr, len, &r));
 	ASSERT_OK(strait_region_info(r, &info));
 	ASSERT_OK(strait_device_info(info.device, &dev_info));
@@ -180,6 +191,7 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 	struct strait_context *ctx;
 	struct strait_region *r;
 	cu_context mine;
+	uint64_t extent;
 	cu_ptr ptr;
 
 	fake_machine.no_mapping_attributes = v->old;
@@ -188,6 +200,12 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 	ptr = map_some(N, handle);
 	use_memory(ctx, NULL, ptr, MIB(2), "cuda:0");
 	use_memory(ctx, NULL, ptr + 4096, N * MIB(2) - 4096, "cuda:0");
+	/* They go on to the end of the last mapping, wherever one asks. */
+	for (uint64_t at = 0; at < N * MIB(2); at += KIB(1020)) {
+		ASSERT_OK(strait_region_extent(ctx, (void *)(uintptr_t)(ptr + at), NULL, &extent));
+		ASSERT_EQ(extent, N * MIB(2) - at);
+	}
+	ASSERT_EQ(strait_region_extent(ctx, (void *)(uintptr_t)(ptr + N * MIB(2)), NULL, &extent), -ENOENT);
 	ASSERT_EQ(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, N * MIB(2) + 1, &r), -EFAULT);
 	/* Reserved, but there is nothing there. */
 	ASSERT_EQ(strait_region_import(ctx, device_named(ctx, "cuda:0"), (void *)(uintptr_t)(ptr + N * MIB(2)), 10, &r),
@@ -226,6 +244,7 @@ TEST(refuses_what_is_not_one_allocation)
 	struct strait_region *r;
 	cu_context mine;
 	char host[64];
+	uint64_t extent;
 	cu_ptr ptr;
 
 	fake_machine.devices = 2;
@@ -233,6 +252,8 @@ TEST(refuses_what_is_not_one_allocation)
 	ctx = context_new(NULL);
 	dev = device_named(ctx, "cuda:0");
 	CU(cuMemAlloc_v2(&ptr, MIB(4)));
+	ASSERT_OK(strait_region_extent(ctx, (void *)(uintptr_t)(ptr + MIB(1)), NULL, &extent));
+	ASSERT_EQ(extent, MIB(3));
 	ASSERT_EQ(strait_region_import(ctx, dev, (void *)(uintptr_t)ptr, MIB(4) + 1, &r), -EFAULT);
 	ASSERT_EQ(strait_region_import(ctx, NULL, (void *)(uintptr_t)(ptr + MIB(2)), MIB(3), &r), -EFAULT);
 	ASSERT_EQ(strait_region_import(ctx, dev, host, sizeof(host), &r), -EFAULT);

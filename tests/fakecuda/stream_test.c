@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Transfers ordered on streams, ours and the application's. */
+#include <strait/interpose.h>
+
 #include "fakecuda/common.h"
 
 struct ordered {

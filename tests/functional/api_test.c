@@ -2,6 +2,8 @@
 /* The public calls themselves: what they refuse, and what they say about devices, regions and the machine. */
 #include <liburing.h>
 
+#include <strait/interpose.h>
+
 #include "common.h"
 
 /* ---- context ---- */
@@ -11,6 +13,8 @@ TEST(version)
 	char text[32];
 
 	snprintf(text, sizeof(text), "%d.%d.%d", STRAIT_VERSION_MAJOR, STRAIT_VERSION_MINOR, STRAIT_VERSION_PATCH);
+	ASSERT_EQ(strait_version_number(), STRAIT_VERSION);
+	ASSERT_EQ(STRAIT_VERSION_NUMBER(1, 2, 3), 0x10203);
 	ASSERT_STREQ(strait_version(), text);
 }
 
@@ -192,7 +196,7 @@ TEST(longer_structs_are_filled)
 TEST(malformed_regions)
 {
 	struct strait_context *ctx = context_new(NULL), *other = context_new(NULL);
-	struct strait_device *dev = device_named(ctx, "emu");
+	struct strait_device *dev = device_named(ctx, "emu"), *host = device_named(ctx, "host");
 	struct strait_region *r;
 	char buf[100];
 
@@ -206,6 +210,10 @@ TEST(malformed_regions)
 	ASSERT_EQ(strait_region_import(ctx, NULL, buf, SIZE_MAX, &r), -EOVERFLOW);
 	ASSERT_EQ(strait_region_import(ctx, device_named(other, "emu"), buf, 10, &r), -EINVAL);
 	ASSERT_EQ(strait_region_import(ctx, dev, buf, 10, &r), -EFAULT);
+	/* Memory that is nobody's is not taken for the host's: an address may be wrong, or another context's. */
+	ASSERT_EQ(strait_region_import(ctx, NULL, buf, 10, &r), -ENOENT);
+	ASSERT_OK(strait_region_import(ctx, host, buf, 10, &r));
+	strait_region_close(r);
 	strait_region_close(NULL);
 	strait_context_close(ctx);
 	strait_context_close(other);
@@ -215,7 +223,7 @@ TEST_WHERE(regions, where_emulated)
 TEST(regions)
 {
 	struct strait_context *ctx = context_new(NULL), *other = context_new(NULL);
-	struct strait_device *dev = device_named(ctx, "emu"), *host = device_named(ctx, "host");
+	struct strait_device *dev = device_named(ctx, "emu"), *host = device_named(ctx, "host"), *found_dev;
 	struct strait_region_info info = { .size = sizeof(info) };
 	struct strait_region *r, *over, *found;
 	uint64_t off;
@@ -223,6 +231,17 @@ TEST(regions)
 	int fd;
 
 	ASSERT_OK(strait_emu_malloc(dev, KIB(100), &p));
+	ASSERT_EQ(strait_region_import(other, NULL, p, KIB(100), &r), -ENOENT);
+	ASSERT_OK(strait_region_extent(ctx, (char *)p + 100, &found_dev, &off));
+	ASSERT_EQ(found_dev, dev);
+	ASSERT_EQ(off, KIB(100) - 100);
+	ASSERT_OK(strait_region_extent(ctx, (char *)p + KIB(100) - 1, NULL, &off));
+	ASSERT_EQ(off, 1);
+	ASSERT_EQ(strait_region_extent(ctx, &off, &found_dev, &off), -ENOENT);
+	ASSERT_EQ(strait_region_extent(other, p, &found_dev, &off), -ENOENT);
+	ASSERT_EQ(strait_region_extent(NULL, p, &found_dev, &off), -EINVAL);
+	ASSERT_EQ(strait_region_extent(ctx, NULL, &found_dev, &off), -EINVAL);
+	ASSERT_EQ(strait_region_extent(ctx, p, &found_dev, NULL), -EINVAL);
 	ASSERT_EQ(strait_region_import(ctx, NULL, (char *)p + KIB(50), KIB(51), &r), -EFAULT);
 	ASSERT_OK(strait_region_import(ctx, NULL, (char *)p + 1, KIB(50), &r));
 	ASSERT_OK(strait_region_info(r, &info));
@@ -585,12 +604,20 @@ TEST(shared_context)
 	ASSERT_OK(strait_context_shared(&got));
 	ASSERT_EQ(got, ctx);
 	strait_context_close(got);
+	/* There is one place for it: a second offer does not replace the first, nor can it take it back. */
+	ASSERT_EQ(strait_context_share(other), -EBUSY);
+	ASSERT_EQ(strait_context_share(ctx), -EBUSY);
+	ASSERT_EQ(strait_context_unshare(other), -ENOENT);
+	ASSERT_EQ(strait_context_share(NULL), -EINVAL);
+	ASSERT_EQ(strait_context_unshare(NULL), -EINVAL);
+	ASSERT_OK(strait_context_unshare(ctx));
+	ASSERT_EQ(strait_context_unshare(ctx), -ENOENT);
 	ASSERT_OK(strait_context_share(other));
 	ASSERT_OK(strait_context_shared(&got));
 	ASSERT_EQ(got, other);
 	/* What was got stays when it is not shared any more. */
+	ASSERT_OK(strait_context_unshare(other));
 	strait_context_close(other);
-	ASSERT_OK(strait_context_share(NULL));
 	ASSERT_EQ(strait_context_shared(&other), -ENOENT);
 	ASSERT_GT(strait_device_count(got), 0);
 	strait_context_close(got);

@@ -296,7 +296,7 @@ TEST(imported_memory_of_any_alignment)
 		struct strait_region *r;
 
 		evict(path, 0, 0);
-		ASSERT_OK(strait_region_import(ctx, NULL, host + shift, len, &r));
+		ASSERT_OK(strait_region_import(ctx, device_named(ctx, "host"), host + shift, len, &r));
 		ASSERT_EQ(strait_read(ep, 0, r, 0, len), (ssize_t)len);
 		ASSERT_MEMEQ(host + shift, want, len);
 		ASSERT_EQ(strait_write(ep, 0, r, 0, len), (ssize_t)len);

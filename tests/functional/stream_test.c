@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Transfers ordered on a stream. */
+#include <strait/interpose.h>
+
 #include "common.h"
 
 #define LEN MIB(8)

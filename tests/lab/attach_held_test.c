@@ -3,6 +3,8 @@
  * A drive that dm, md or swap hold, by the kernel's own drivers, or that has partitions, is not taken from its driver.
  * Neither the kernel nor the host need tools for it: the calls are made here.
  */
+#include <strait/pci.h>
+
 #include "nvme.h"
 
 #include <linux/blkpg.h>

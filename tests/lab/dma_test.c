@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The lab's DMA engine, by both ways to a PCI device: to and from memory of the GPU and the host, and through. */
+#include <strait/dma.h>
+#include <strait/h2c2h.h>
+
 #include "nvme.h"
 
 static const struct way {

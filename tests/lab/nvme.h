@@ -4,6 +4,7 @@
 
 /* The lab's drive, driven from user space. Everything here ends the test when it fails. */
 
+#include <strait/nvme.h>
 #include <strait/strait.h>
 
 #include "edu.h"

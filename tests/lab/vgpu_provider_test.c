@@ -166,15 +166,20 @@ TEST(regions_hold_what_is_copied)
 /* Memory the application allocated with the driver's own calls, found by its address. */
 TEST(imports_what_the_application_has)
 {
-	struct strait_device *dev = open_device();
+	struct strait_device *dev = open_device(), *found;
 	int fd = gpu_open(), c = consumer_open(), buf;
 	struct gpu_mem m = gpu_alloc(fd, PINNABLE, 4 * PAGE);
 	unsigned char data[1000], back[1000];
 	struct strait_region *r, *part;
+	uint64_t extent;
 	uint32_t id;
 
 	ASSERT_EQ(strait_region_import(ctx, NULL, m.p + PAGE, 4 * PAGE, &r), -EFAULT);
 	ASSERT_EQ(strait_region_import(ctx, dev, data, sizeof(data), &r), -EFAULT);
+	ASSERT_OK(strait_region_extent(ctx, m.p + PAGE + 10, &found, &extent));
+	ASSERT_EQ(found, dev);
+	ASSERT_EQ(extent, 3 * PAGE - 10);
+	ASSERT_EQ(strait_region_extent(ctx, data, NULL, &extent), -ENOENT);
 	ASSERT_OK(strait_region_import(ctx, NULL, m.p, m.len, &r));
 	ASSERT_EQ(region_info(r).device, dev);
 	ASSERT_EQ(region_info(r).identity, m.id);

@@ -99,7 +99,7 @@ static void open_region(struct world *w, struct region_model *m)
 		m->imported = calloc(1, m->len);
 	else
 		ASSERT_OK(strait_emu_malloc(w->emu, m->len, &m->imported));
-	ASSERT_OK(strait_region_import(w->ctx, NULL, m->imported, m->len, &m->r));
+	ASSERT_OK(strait_region_import(w->ctx, m->host ? w->host : NULL, m->imported, m->len, &m->r));
 }
 
 static void open_endpoint(struct world *w, struct endpoint_model *m)

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strait/dma.h>
+#include <strait/h2c2h.h>
+#include <strait/nvme.h>
 #include <strait/strait.h>
 
 #include "api/api.h"

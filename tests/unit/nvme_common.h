@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strait/nvme.h>
 #include <strait/strait.h>
 
 #include "api/api.h"

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <strait/nvme.h>
 #include <strait/strait.h>
 
 #include "api/api.h"

@@ -48,13 +48,14 @@ TEST(alloc_and_import)
 	ASSERT_TRUE(r->mem.caps & STRAIT_REGION_IDENTITY);
 	ASSERT_NE(r->mem.id, 0u);
 
-	/* Memory of a provider is found; other memory is the host's. */
+	/* Memory of a provider is found; other memory is the host's if one says so. */
 	ASSERT_OK(region_import(&set, NULL, r->mem.addr + 5, 99995, &i));
 	ASSERT_EQ(i->dev, dev);
 	ASSERT_EQ(i->mem.id, r->mem.id);
 	ASSERT_FALSE(i->mem.caps & STRAIT_REGION_OWNED);
 	region_put(i);
-	ASSERT_OK(region_import(&set, NULL, number(local), sizeof(local), &i));
+	ASSERT_EQ(region_import(&set, NULL, number(local), sizeof(local), &i), -ENOENT);
+	ASSERT_OK(region_import(&set, host, number(local), sizeof(local), &i));
 	ASSERT_EQ(i->dev, host);
 	ASSERT_EQ(i->mem.id, 0u);
 	region_put(i);
@@ -133,7 +134,8 @@ TEST(notices_are_given_once)
 	ASSERT_EQ(atomic_load(&freed), 1);
 	ASSERT_EQ(atomic_load(&removed), 1);
 
-	ASSERT_OK(region_import(&set, NULL, number(local), sizeof(local), &host));
+	ASSERT_OK(device_set_find(&set, "host", &dev));
+	ASSERT_OK(region_import(&set, dev, number(local), sizeof(local), &host));
 	ASSERT_EQ(region_on_revoke(host, count_notice, &revoked), -EOPNOTSUPP);
 	region_put(host);
 	device_set_close(&set);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <strait/pci.h>
 #include <strait/strait.h>
 
 #include "args.h"

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strait/dma.h>
+#include <strait/h2c2h.h>
 #include <strait/strait.h>
 
 #include "args.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strait/nvme.h>
 #include <strait/strait.h>
 
 #include "args.h"

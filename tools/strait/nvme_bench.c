@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <strait/nvme.h>
 #include <strait/strait.h>
 
 #include "cli.h"

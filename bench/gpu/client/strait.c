@@ -14,6 +14,7 @@
 	X(strait_version)                                                                                              \
 	X(strait_context_open)                                                                                         \
 	X(strait_context_close)                                                                                        \
+	X(strait_device_find)                                                                                          \
 	X(strait_file_open)                                                                                            \
 	X(strait_endpoint_close)                                                                                       \
 	X(strait_region_import)                                                                                        \
@@ -53,6 +54,7 @@ static int use_file(struct client *c, const char *path, int flags)
 static int open_way(struct client *c)
 {
 	void *lib = dlopen("libstrait.so.0", RTLD_NOW);
+	struct strait_device *dev = NULL; /* the GPU's memory is found by its address */
 	int rc;
 
 	if (!lib) {
@@ -65,8 +67,10 @@ static int open_way(struct client *c)
 	rc = st.strait_context_open(NULL, &st.ctx);
 	if (!rc && use_file(c, c->path, O_RDONLY))
 		return 1;
+	if (!rc && !c->cuda)
+		rc = st.strait_device_find(st.ctx, "host", &dev);
 	if (!rc)
-		rc = st.strait_region_import(st.ctx, NULL, c->memory, c->length, &st.region);
+		rc = st.strait_region_import(st.ctx, dev, c->memory, c->length, &st.region);
 	return rc ? say("strait", -rc) : 0;
 }
 
