@@ -18,6 +18,7 @@ extern "C" {
 #define STRAIT_DEVICE_REVOKE_NOTICE (1u << 6) /* tells when memory goes away */
 #define STRAIT_DEVICE_MMIO (1u << 7)	      /* can map a peer's MMIO */
 #define STRAIT_DEVICE_EMULATED (1u << 8)      /* no hardware behind it */
+#define STRAIT_DEVICE_IMPORT_ONLY (1u << 9)   /* stands for imported memory, nothing can be allocated: dmabuf */
 
 /**
  * struct strait_device_info - What is known about a device
@@ -70,7 +71,8 @@ struct strait_provider_info {
  * strait_device_count() - How many devices the context has
  * @ctx: the context
  *
- * The number does not change during the life of a context.
+ * The number does not change during the life of a context. Devices with STRAIT_DEVICE_IMPORT_ONLY are not counted;
+ * strait_device_find() has them.
  *
  * Return: the number, or -EOWNERDEAD after fork().
  */

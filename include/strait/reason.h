@@ -29,6 +29,7 @@ enum strait_reason {
 	STRAIT_WHY_DRIVE_HOST_DMA = 10,	   /* the drive moves them to and from host memory */
 	STRAIT_WHY_DRIVE_BOUNCE = 11,	   /* the drive moves them to memory of its own, then they are copied */
 	STRAIT_WHY_FILE_IO = 12,	   /* plain file I/O */
+	STRAIT_WHY_DRIVE_DMA_UNTRIED = 13, /* as 1, with memory that it cannot be tried with */
 
 	/* Why a route is not taken. */
 	STRAIT_WHY_NOT_READABLE = 100,
@@ -57,6 +58,8 @@ enum strait_reason {
 	STRAIT_WHY_NOT_TRIED = 123,	  /* the memory could not be tried with a block */
 	STRAIT_WHY_NO_HARDWARE_YET = 124, /* not verified on hardware */
 	STRAIT_WHY_UNKNOWN = 125,	  /* strait.ko has a reason that this library does not know */
+	STRAIT_WHY_DMA_ONLY = 126,	  /* neither the CPU nor a copy engine reaches the memory */
+	STRAIT_WHY_CANNOT_TRY = 127,	  /* p2p: possible, but it cannot be tried whether bytes arrive */
 
 	/* Why strait.ko refuses a file: 200 and its own number (uapi/strait.h). */
 	STRAIT_WHY_MODULE_SILENT = 200,

@@ -15,6 +15,7 @@ extern "C" {
 #define STRAIT_REGION_OWNED (1u << 3)	 /* allocated by Strait, freed by strait_region_close() */
 #define STRAIT_REGION_IDENTITY (1u << 4) /* memory freed and reused under the region is noticed */
 #define STRAIT_REGION_PINNABLE (1u << 5) /* its pages, mapped for the CPU, can be pinned for long: ibv_reg_mr() */
+#define STRAIT_REGION_DMA_ONLY (1u << 6) /* only devices reach it, neither the CPU nor a copy engine */
 
 /**
  * struct strait_region_info - What is known about a region
@@ -88,6 +89,34 @@ STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, u
  */
 STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
 				    struct strait_region **ret);
+
+/* Flags of strait_region_import_dmabuf(). */
+#define STRAIT_DMABUF_NO_CPU_MAP (1u << 0) /* do not map it for the CPU, even if its exporter lets one */
+
+/**
+ * strait_region_import_dmabuf() - Make a region of a dma-buf
+ * @ctx: the context
+ * @fd: the dma-buf; it stays the caller's, who may close it at once
+ * @offset: first byte in it, a multiple of 4096
+ * @len: bytes, likewise; 0: all from @offset on
+ * @flags: STRAIT_DMABUF_NO_CPU_MAP or 0
+ * @ret: the region; its device is "dmabuf"
+ *
+ * Endpoints that map memory for a device take it by its dma-buf: namespaces of strait_nvme_endpoint(), cards of
+ * strait_dma_endpoint(). Files reach it through the CPU, where its exporter lets the CPU map it; otherwise the region
+ * has STRAIT_REGION_DMA_ONLY, and every call that would need the CPU fails with -EOPNOTSUPP.
+ *
+ * Whether bytes of a device arrive in such memory cannot be tried beforehand, as it is with memory that Strait
+ * allocates. So the p2p route is taken when it is the only one, or is asked for.
+ *
+ * A program that uses the mapping of strait_region_map() brackets its accesses with DMA_BUF_IOCTL_SYNC itself. An
+ * exporter may take the memory away: devices are kept from it then, and transfers end with -ENODEV.
+ *
+ * Return: 0; -EBADF; -EINVAL when @fd is not a dma-buf, or for a range that is misaligned or outside it; -EOVERFLOW;
+ * -ENOMEM.
+ */
+STRAIT_API int strait_region_import_dmabuf(struct strait_context *ctx, int fd, uint64_t offset, uint64_t len,
+					   uint32_t flags, struct strait_region **ret);
 
 /**
  * strait_region_extent() - Whose memory an address is, and how far it goes
@@ -175,6 +204,8 @@ STRAIT_API int strait_region_on_revoke(struct strait_region *region, strait_revo
  * @offset: first byte, a multiple of the region's page size
  * @len: bytes, a multiple of the page size
  * @ret: a file descriptor, closed by the caller; it keeps the memory alive, not the region
+ *
+ * A region of strait_region_import_dmabuf() can be exported as a whole only, and if it is all of the dma-buf.
  *
  * Return: 0; -EOPNOTSUPP when provider, allocation or kernel cannot; -EINVAL for a range that is
  * misaligned or outside the region; -ENODEV; -ESTALE.

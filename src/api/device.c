@@ -8,14 +8,14 @@ STRAIT_API int strait_device_count(struct strait_context *ctx)
 {
 	API_CHECK(ctx);
 	API_ALIVE(ctx);
-	return (int)ctx->set.n_devices;
+	return (int)ctx->set.n_listed;
 }
 
 STRAIT_API int strait_device_at(struct strait_context *ctx, unsigned int index, struct strait_device **ret)
 {
 	API_CHECK(ctx && ret);
 	API_ALIVE(ctx);
-	if (index >= ctx->set.n_devices)
+	if (index >= ctx->set.n_listed)
 		return -ENODEV;
 	*ret = ctx->set.devices[index];
 	return 0;

@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "base/util.h"
+#include "os/os.h"
 
 static struct strait_context *region_context(const struct strait_region *r)
 {
@@ -44,6 +45,26 @@ STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_de
 	API_ALIVE(ctx);
 	API_CHECK(!dev || device_context(dev) == ctx);
 	rc = region_import(&ctx->set, dev, (uint64_t)(uintptr_t)addr, len, ret);
+	if (!rc)
+		engine_ref(ctx);
+	return rc;
+}
+
+STRAIT_API int strait_region_import_dmabuf(struct strait_context *ctx, int fd, uint64_t offset, uint64_t len,
+					   uint32_t flags, struct strait_region **ret)
+{
+	uint64_t magic;
+	int rc;
+
+	API_CHECK(ctx && ret && !(flags & ~STRAIT_DMABUF_NO_CPU_MAP));
+	API_ALIVE(ctx);
+	if (offset > INT64_MAX || len > INT64_MAX)
+		return -EOVERFLOW;
+	rc = os_fs_magic(fd, &magic);
+	if (rc)
+		return rc;
+	API_CHECK(os_is_dmabuf(fd));
+	rc = region_import_dmabuf(&ctx->set, fd, offset, len, flags, ret);
 	if (!rc)
 		engine_ref(ctx);
 	return rc;

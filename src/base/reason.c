@@ -24,6 +24,8 @@ static const struct reason {
 	{ STRAIT_WHY_DRIVE_HOST_DMA, "the drive moves the bytes to and from host memory itself", "" },
 	{ STRAIT_WHY_DRIVE_BOUNCE, "the drive moves the bytes, then they are copied", "" },
 	{ STRAIT_WHY_FILE_IO, "plain file I/O: the region is host memory", "" },
+	{ STRAIT_WHY_DRIVE_DMA_UNTRIED,
+	  "the drive moves the bytes to and from the memory itself, which cannot be tried beforehand", "" },
 
 	{ STRAIT_WHY_NOT_READABLE, "the file is not open for reading", "open it with the access the transfer needs" },
 	{ STRAIT_WHY_NOT_WRITABLE, "the file is not open for writing", "open it with the access the transfer needs" },
@@ -59,6 +61,10 @@ static const struct reason {
 	{ STRAIT_WHY_NO_DEVICE_MAP, "the memory cannot be mapped for the drive", "" },
 	{ STRAIT_WHY_NOT_TRIED, "the memory could not be tried with a block", "" },
 	{ STRAIT_WHY_NO_HARDWARE_YET, "not verified on hardware", "" },
+	{ STRAIT_WHY_DMA_ONLY,
+	  "the memory is a dma-buf that its exporter does not let the CPU map: only devices reach it", "" },
+	{ STRAIT_WHY_CANNOT_TRY, "possible, but whether bytes arrive in a dma-buf cannot be tried beforehand",
+	  "require this route" },
 	{ STRAIT_WHY_UNKNOWN, "a reason this library does not know", "install the library of strait.ko's version" },
 
 	{ STRAIT_WHY_MODULE_SILENT, "it cannot tell why", "" },

@@ -282,6 +282,7 @@ static void reach_facts(const struct strait_transfer *t, struct route_facts *f)
 	else
 		f->moves = true;
 	f->p2p_usable = f->moves && !f->host_memory;
+	f->p2p_untried = t->region->dev->caps & STRAIT_DEVICE_IMPORT_ONLY;
 }
 
 void p2p_facts(const struct strait_transfer *t, struct route_facts *f)

@@ -18,6 +18,8 @@ static enum route_reason judge(const struct route_facts *f, enum strait_route ro
 	case STRAIT_ROUTE_PAGECACHE:
 		if (f->host_memory)
 			return ROUTE_HOST_MEMORY;
+		if (f->dma_only)
+			return ROUTE_DMA_ONLY;
 		if (f->op != STRAIT_READ)
 			return ROUTE_READ_ONLY;
 		if (!f->can_register_file)
@@ -26,6 +28,8 @@ static enum route_reason judge(const struct route_facts *f, enum strait_route ro
 			return ROUTE_NO_MAP;
 		return ROUTE_OK;
 	case STRAIT_ROUTE_STAGED:
+		if (f->dma_only)
+			return ROUTE_DMA_ONLY;
 		return f->host_memory ? ROUTE_HOST_MEMORY : ROUTE_OK;
 	default:
 		return f->host_memory ? ROUTE_OK : ROUTE_NOT_HOST;
@@ -58,6 +62,11 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 		d->reason[STRAIT_ROUTE_P2P] = ROUTE_IN_MEMORY;
 		d->mask &= ~p2p;
 	}
+	/* Where another route is sure, the one that was never tried is not taken unasked. */
+	if ((d->mask & p2p) && d->mask != p2p && f->p2p_untried) {
+		d->reason[STRAIT_ROUTE_P2P] = ROUTE_CANNOT_TRY;
+		d->mask &= ~p2p;
+	}
 	/*
 	 * The page cache is worth registering only where it holds the file, unless nothing else may be used;
 	 * and for few bytes only if it is registered already.
@@ -86,7 +95,7 @@ static enum strait_reason how(const struct route_facts *f, const struct route_de
 		return STRAIT_WHY_ENDS;
 	switch (route) {
 	case STRAIT_ROUTE_P2P:
-		return STRAIT_WHY_DRIVE_DMA;
+		return f->p2p_untried ? STRAIT_WHY_DRIVE_DMA_UNTRIED : STRAIT_WHY_DRIVE_DMA;
 	case STRAIT_ROUTE_PAGECACHE:
 		return f->unchanged ? STRAIT_WHY_COPY_ENGINE_KEPT : STRAIT_WHY_COPY_ENGINE;
 	case STRAIT_ROUTE_STAGED:
@@ -132,6 +141,7 @@ static const enum strait_reason public_reason[] = {
 	[ROUTE_HOST_MEMORY] = STRAIT_WHY_HOST_MEMORY, [ROUTE_NOT_HOST] = STRAIT_WHY_NOT_HOST,
 	[ROUTE_READ_ONLY] = STRAIT_WHY_READS_ONLY,    [ROUTE_NO_REGISTER] = STRAIT_WHY_NO_REGISTER,
 	[ROUTE_NOT_ASKED] = STRAIT_WHY_NOT_ASKED,     [ROUTE_SHORT] = STRAIT_WHY_FEW_BYTES,
+	[ROUTE_DMA_ONLY] = STRAIT_WHY_DMA_ONLY,	      [ROUTE_CANNOT_TRY] = STRAIT_WHY_CANNOT_TRY,
 };
 
 static void explain_refused(const struct route_facts *f, enum route_reason reason, struct strait_route_verdict *v)
@@ -167,7 +177,8 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 		break;
 	}
 	/* Possible, and not what is done: no error of a transfer that requires the route. */
-	if (reason == ROUTE_NOT_CACHED || reason == ROUTE_IN_MEMORY || reason == ROUTE_SHORT)
+	if (reason == ROUTE_NOT_CACHED || reason == ROUTE_IN_MEMORY || reason == ROUTE_SHORT ||
+	    reason == ROUTE_CANNOT_TRY)
 		v->code = 0;
 }
 

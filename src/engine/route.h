@@ -33,6 +33,8 @@ enum route_reason {
 	ROUTE_NO_MAP,	   /* pagecache: file cannot be mapped */
 	ROUTE_NOT_ASKED,   /* possible, but not among the routes asked for */
 	ROUTE_NOT_CACHED,  /* pagecache: possible, but the file is not in memory */
+	ROUTE_DMA_ONLY,	   /* neither the CPU nor a copy engine reaches the memory */
+	ROUTE_CANNOT_TRY,  /* p2p: possible, but it cannot be tried whether bytes arrive */
 	ROUTE_SHORT,	   /* pagecache: possible, but not worth it for so few bytes */
 };
 
@@ -40,6 +42,7 @@ struct route_facts {
 	/* the region's */
 	bool host_memory;
 	bool can_register_file;
+	bool dma_only; /* only devices reach the memory */
 	/* the endpoint's */
 	const struct endpoint_facts *ep;
 	/* the request's */
@@ -54,6 +57,7 @@ struct route_facts {
 	int module; /* 0, or why /dev/strait cannot be opened */
 	/* of endpoint and region together */
 	bool p2p_usable;
+	bool p2p_untried;	   /* and it cannot be tried beforehand */
 	bool p2p_cached;	   /* most of what it would read is in memory, and a copy engine reads that sooner */
 	bool p2p_bridged;	   /* by way of the device's driver, which no hardware has been tried with */
 	enum route_reason p2p_why; /* if not */

@@ -107,6 +107,7 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	memset(f, 0, sizeof(*f));
 	f->host_memory = dev->caps & STRAIT_DEVICE_HOST;
 	f->can_register_file = dev->caps & STRAIT_DEVICE_REGISTER_FILE;
+	f->dma_only = t->region->mem.caps & STRAIT_REGION_DMA_ONLY;
 	f->ep = &t->endpoint->facts;
 	f->op = t->op;
 	f->routes = t->routes;

@@ -2,6 +2,8 @@
 /* Memory: mappings, page-cache residency, memfds, copies that cannot raise a signal. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <linux/magic.h>
 #include <linux/mempolicy.h>
 #include <linux/udmabuf.h>
 #include <stdatomic.h>
@@ -65,6 +67,18 @@ int os_map_shared(int fd, size_t len, void **ret)
 
 	OS_POINT(OS_MMAP);
 	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	*ret = p;
+	return 0;
+}
+
+int os_reserve(size_t len, void **ret)
+{
+	void *p;
+
+	OS_POINT(OS_MMAP);
+	p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return -errno;
 	*ret = p;
@@ -243,6 +257,34 @@ ssize_t os_vm_read(void *dst, const void *src, size_t len)
 
 	OS_POINT(OS_VM_READ);
 	return OS_RET(process_vm_readv(getpid(), &local, 1, &remote, 1, 0));
+}
+
+bool os_is_dmabuf(int fd)
+{
+	uint64_t magic;
+
+	return !os_fs_magic(fd, &magic) && magic == DMA_BUF_MAGIC;
+}
+
+int os_seek_end(int fd, uint64_t *len)
+{
+	off_t end = lseek(fd, 0, SEEK_END);
+
+	if (end < 0)
+		return -errno;
+	*len = (uint64_t)end;
+	return 0;
+}
+
+int os_dmabuf_sync(int fd, bool begin)
+{
+	struct dma_buf_sync sync = { .flags = DMA_BUF_SYNC_RW | (begin ? DMA_BUF_SYNC_START : DMA_BUF_SYNC_END) };
+	int rc;
+
+	do
+		rc = OS_RET(ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync));
+	while (rc == -EINTR || rc == -EAGAIN);
+	return rc == -ENOTTY ? 0 : rc;
 }
 
 int os_udmabuf(int memfd, uint64_t off, uint64_t len, int *ret)

@@ -90,6 +90,8 @@ int os_map_anon(size_t len, int numa_node, void **ret);
 int os_map_shared(int fd, size_t len, void **ret); /* read-write, shared, populated */
 /* A device's memory, read-write and shared, at an address that is a multiple of @align. */
 int os_map_device(int fd, uint64_t off, size_t len, size_t align, void **ret);
+/* Addresses that nothing else gets, with no memory behind them; given back by os_unmap(). */
+int os_reserve(size_t len, void **ret);
 void os_unmap(void *ptr, size_t len);
 int os_populate_read(void *ptr, size_t len); /* fault in without a signal: -EFAULT past the end of a file */
 int os_dont_fork(void *ptr, size_t len);
@@ -100,6 +102,11 @@ int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes);
 int os_memfd(const char *name, uint64_t len, int *fd); /* sealed against shrinking, memory reserved */
 /* Copy inside this process without a signal if the source is gone: bytes copied, or -EFAULT. */
 ssize_t os_vm_read(void *dst, const void *src, size_t len);
+/* Is the descriptor that of a dma-buf? And how long is what is behind it? */
+bool os_is_dmabuf(int fd);
+int os_seek_end(int fd, uint64_t *len);
+/* CPU access to the mapping of a dma-buf begins, or ends. Other files need no such thing: 0. */
+int os_dmabuf_sync(int fd, bool begin);
 /* A dma-buf for a part of a memfd, through /dev/udmabuf. */
 int os_udmabuf(int memfd, uint64_t off, uint64_t len, int *fd);
 

@@ -204,14 +204,16 @@ static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t of
 {
 	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length, PAGE);
 	struct strait_ioc_import req = { .kind = STRAIT_IMPORT_DMABUF, .length = pages.length };
+	uint64_t at;
 	int rc, fd;
 
 	if (!(r->mem.caps & STRAIT_REGION_DMABUF) || pages.start < r->mem.addr)
 		return -EOPNOTSUPP;
-	rc = r->dev->ops->mem_dmabuf(r->dev, &r->mem, pages.start - r->mem.addr, pages.length, &fd);
+	rc = r->dev->ops->mem_dmabuf_part(r->dev, &r->mem, pages.start - r->mem.addr, pages.length, &fd, &at);
 	if (rc)
 		return rc == -EINVAL ? -EOPNOTSUPP : rc;
 	req.fd = fd;
+	req.address = at;
 	rc = map_import(p, &req, flags, pages.head, m);
 	os_close(fd);
 	/* Of a device with memory of its own, which its driver may move when the two do not reach each other. */

@@ -5,6 +5,7 @@
 
 #include "base/lock.h"
 #include "region/cuda.h"
+#include "region/dmabuf.h"
 #include "region/emu.h"
 #include "region/host.h"
 #include "region/region.h"
@@ -12,10 +13,7 @@
 
 /* All providers, best first: that is the order of the devices in a context. */
 static const struct provider_ops *const provider_table[] = {
-	&cuda_provider_ops,
-	&vgpu_provider_ops,
-	&emu_provider_ops,
-	&host_provider_ops,
+	&cuda_provider_ops, &vgpu_provider_ops, &emu_provider_ops, &host_provider_ops, &dmabuf_provider_ops,
 };
 
 static void devices_free(struct provider *p)
@@ -43,6 +41,9 @@ int device_set_open_table(struct device_set *set, const struct log_sink *log, vo
 		p->set = set;
 		list_init(&p->devices);
 		p->status = p->ops->open(p);
+		while (set->n_listed < set->n_devices &&
+		       !(set->devices[set->n_listed]->caps & STRAIT_DEVICE_IMPORT_ONLY))
+			set->n_listed++;
 		if (p->status == -ENOMEM) {
 			device_set_close(set);
 			return -ENOMEM;
@@ -72,7 +73,7 @@ void device_set_close(struct device_set *set)
 		p->ops->close(p);
 		devices_free(p);
 	}
-	set->n_providers = set->n_devices = 0;
+	set->n_providers = set->n_devices = set->n_listed = 0;
 	pthread_mutex_destroy(&set->watch_lock);
 	pthread_rwlock_destroy(&set->lock);
 }
@@ -114,7 +115,7 @@ struct strait_device *provider_add_device(struct provider *p)
 		.small_bytes = KIB(64),
 	};
 	atomic_init(&dev->removed, false);
-	if (!strcmp(p->ops->name, "host"))
+	if (!strcmp(p->ops->name, "host") || !strcmp(p->ops->name, "dmabuf"))
 		str_copy(dev->name, sizeof(dev->name), p->ops->name);
 	else
 		str_format(dev->name, sizeof(dev->name), "%s:%u", p->ops->name, dev->index);
@@ -197,7 +198,7 @@ static void list_names(struct device_set *set, char *text, size_t len)
 	if (!len)
 		return;
 	str_copy(text, len, "a device is named by its provider and a number; there are");
-	for (unsigned int i = 0; i < set->n_devices; i++) {
+	for (unsigned int i = 0; i < set->n_listed; i++) {
 		at = strlen(text);
 		str_format(text + at, len - at, "%s %s", i ? "," : "", set->devices[i]->name);
 	}

@@ -98,6 +98,9 @@ struct provider_ops {
 	int (*ptr_extent)(struct strait_device *dev, uint64_t addr, uint64_t *len);
 	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
 	void (*mem_release)(struct strait_device *dev, struct mem *m);
+	/* The same for [off, off + len) of a dma-buf, len 0: to its end. @fd stays the caller's. */
+	int (*mem_import_dmabuf)(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags,
+				 struct mem *m);
 	/*
 	 * mem_check: 0 while the allocation behind [off, off + len) of @m is the one it was; -ESTALE after a free, -ENODEV
 	 * after removal. Where @m was put together of several allocations, those outside of the range are not looked at.
@@ -105,6 +108,9 @@ struct provider_ops {
 	int (*mem_check)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
 	/* mem_dmabuf: -EINVAL unless the range is whole pages of @m; a provider may allow the last page to go past the end. */
 	int (*mem_dmabuf)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
+	/* The same for a device to map: the range starts at @at in the dma-buf, which may be longer. */
+	int (*mem_dmabuf_part)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd,
+			       uint64_t *at);
 	int (*mem_map)(struct strait_device *dev, const struct mem *m, void **cpu);
 	/*
 	 * A part of it as I/O memory that has no pages, which is how VFIO takes memory of devices; whole pages.
@@ -264,10 +270,11 @@ struct region_watcher {
 
 /* The devices of one context, and its regions. */
 struct device_set {
-	struct provider providers[4];
+	struct provider providers[5];
 	unsigned int n_providers;
 	struct strait_device *devices[DEVICES_MAX];
 	unsigned int n_devices;
+	unsigned int n_listed; /* of those, without STRAIT_DEVICE_IMPORT_ONLY, which come last */
 	const struct log_sink *log;
 	void *owner;				 /* struct strait_context */
 	void (*forget)(struct strait_region *r); /* the engine's: called before a region's memory is given back */

@@ -53,6 +53,19 @@ static int no_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_
 	return -EOPNOTSUPP;
 }
 
+static int no_mem_import_dmabuf(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags,
+				struct mem *m)
+{
+	return -EOPNOTSUPP;
+}
+
+static int whole_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd,
+			    uint64_t *at)
+{
+	*at = 0;
+	return dev->ops->mem_dmabuf(dev, m, off, len, fd);
+}
+
 static int no_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 {
 	return -EOPNOTSUPP;
@@ -231,6 +244,8 @@ const struct provider_ops provider_default_ops = {
 	.mem_release = no_mem_free,
 	.mem_check = no_mem_check,
 	.mem_dmabuf = no_mem_dmabuf,
+	.mem_dmabuf_part = whole_mem_dmabuf,
+	.mem_import_dmabuf = no_mem_import_dmabuf,
 	.mem_map = no_mem_map,
 	.mem_map_io = no_mem_map_io,
 	.mem_unmap_io = no_mem_unmap_io,

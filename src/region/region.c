@@ -166,6 +166,33 @@ int region_import(struct device_set *set, struct strait_device *dev, uint64_t ad
 	return 0;
 }
 
+int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,
+			 struct strait_region **ret)
+{
+	struct strait_device *dev;
+	struct strait_region *r;
+	int rc;
+
+	rc = device_set_find(set, "dmabuf", &dev);
+	if (rc)
+		return rc;
+	r = region_new(dev, true);
+	if (!r)
+		return -ENOMEM;
+	rc = dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem);
+	if (rc) {
+		region_unref(r);
+		return rc;
+	}
+	rc = region_publish(r);
+	if (rc) {
+		region_put(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
+
 /* A region without handles is being closed; a revoked one holds no memory any more. */
 static bool is_alive(const struct range_node *n)
 {

@@ -34,6 +34,9 @@ int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region *
 int region_alloc_caps(struct strait_device *dev, uint64_t len, uint32_t caps, struct strait_region **ret);
 int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
 		  struct strait_region **ret);
+/* @fd is taken for a dma-buf; len 0: to its end. */
+int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,
+			 struct strait_region **ret);
 /* Whose memory is at @addr, and how many bytes from there on can be imported: -ENOENT if no provider knows it. */
 int region_extent(struct device_set *set, uint64_t addr, struct strait_device **dev, uint64_t *len);
 int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct strait_region **ret);

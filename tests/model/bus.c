@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <strait/device.h>
 
@@ -85,6 +87,19 @@ int bus_map_host(struct bus *b, void *addr, uint64_t len, unsigned int flags, st
 	return rc;
 }
 
+/* What only devices reach, by its dma-buf. The mapping stays: tests are short. */
+static int map_dmabuf(struct strait_region *r, void **cpu)
+{
+	uint64_t at;
+	int fd, rc = r->dev->ops->mem_dmabuf_part(r->dev, &r->mem, 0, r->mem.len, &fd, &at);
+
+	if (rc)
+		return rc;
+	*cpu = mmap(NULL, r->mem.len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)at);
+	close(fd);
+	return *cpu == MAP_FAILED ? -errno : 0;
+}
+
 int bus_map_region(struct bus *b, struct strait_region *r, uint64_t off, uint64_t len, unsigned int flags,
 		   struct pci_mapping *m)
 {
@@ -95,6 +110,8 @@ int bus_map_region(struct bus *b, struct strait_region *r, uint64_t off, uint64_
 	if (b->refuse_regions)
 		return -EOPNOTSUPP;
 	rc = r->dev->ops->mem_map(r->dev, &r->mem, &cpu);
+	if (rc == -EOPNOTSUPP)
+		rc = map_dmabuf(r, &cpu);
 	if (rc)
 		return rc;
 	start = (uintptr_t)cpu + off;

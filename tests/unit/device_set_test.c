@@ -19,7 +19,9 @@ TEST(devices_come_best_first)
 
 	setenv("STRAIT_EMU_DEVICES", "3", 1);
 	ASSERT_OK(device_set_open(&set, &no_log, NULL));
-	ASSERT_EQ(set.n_devices, 4u);
+	ASSERT_EQ(set.n_listed, 4u);
+	ASSERT_EQ(set.n_devices, 5u);
+	ASSERT_STREQ(set.devices[4]->name, "dmabuf");
 	ASSERT_STREQ(set.devices[0]->name, "emu:0");
 	ASSERT_STREQ(set.devices[2]->name, "emu:2");
 	ASSERT_STREQ(set.devices[3]->name, "host");
@@ -74,8 +76,8 @@ TEST(a_provider_without_devices_says_why)
 
 	setenv("STRAIT_EMU_DEVICES", "0", 1);
 	ASSERT_OK(device_set_open(&set, &no_log, NULL));
-	ASSERT_EQ(set.n_devices, 1u);
-	ASSERT_EQ(set.n_providers, 4u);
+	ASSERT_EQ(set.n_listed, 1u);
+	ASSERT_EQ(set.n_providers, 5u);
 	ASSERT_STREQ(set.providers[0].ops->name, "cuda");
 	ASSERT_LT(set.providers[0].status, 0);
 	ASSERT_TRUE(set.providers[0].why[0]);

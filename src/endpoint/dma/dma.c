@@ -266,7 +266,7 @@ int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_reg
 		*reason = STRAIT_WHY_NO_DEVICE_MAP;
 		return rc;
 	}
-	if (dev->caps & STRAIT_DEVICE_HOST)
+	if (dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_IMPORT_ONLY))
 		return 0;
 	rc = try_device(d, dev);
 	if (rc)

@@ -120,7 +120,7 @@ static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev
 		if (rc)
 			*reason = STRAIT_WHY_NO_DEVICE_MAP;
 	}
-	if (!rc && !(dev->caps & STRAIT_DEVICE_HOST)) {
+	if (!rc && !(dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_IMPORT_ONLY))) {
 		rc = nvme_try_device(n->ctrl, &how, dev);
 		if (rc)
 			*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
