@@ -211,6 +211,23 @@ static void clip_to_file(struct job *job)
 	job->err = 0;
 }
 
+/* What was copied past the end of a file that shrank does not count for any route. */
+static void clip_route_bytes(struct job *job)
+{
+	static const int order[] = { STRAIT_ROUTE_PAGECACHE, STRAIT_ROUTE_STAGED, STRAIT_ROUTE_HOST, STRAIT_ROUTE_P2P };
+	uint64_t excess = 0;
+
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++)
+		excess += job->route_bytes[r];
+	excess -= min_u64(excess, job->limit - job->start);
+	for (size_t i = 0; i < ARRAY_SIZE(order) && excess; i++) {
+		uint64_t n = min_u64(excess, job->route_bytes[order[i]]);
+
+		job->route_bytes[order[i]] -= n;
+		excess -= n;
+	}
+}
+
 void job_run(struct job *job, struct strait_result *result)
 {
 	pthread_mutex_init(&job->lock, NULL);
@@ -232,6 +249,8 @@ void job_run(struct job *job, struct strait_result *result)
 	pthread_mutex_unlock(&job->lock);
 	job_unregister_used(job);
 	clip_to_file(job);
+	if (!job->err)
+		clip_route_bytes(job);
 
 	result->bytes = job->limit - job->start;
 	result->status = job->err;

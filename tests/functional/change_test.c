@@ -223,6 +223,7 @@ TEST(cut_at_the_last_moment)
 			ASSERT_FALSE(atomic_load(&cut_armed));
 			ASSERT_EQ(res.status, 0);
 			ASSERT_EQ(res.bytes, cuts[k]);
+			ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_PAGECACHE], cuts[k]);
 			region_expect(r, 0, want, res.bytes);
 			strait_endpoint_close(ep);
 		}
