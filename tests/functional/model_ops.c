@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations of the random test against a model. */
+#include "model.h"
+
+#include "base/crc32c.h"
+
+#define HOST (MODEL_DEVICES - 1)
+
+/* ---- what to do it with ---- */
+
+/* Mostly short; sometimes to the last byte, or past the end. Often aligned, as direct I/O needs it. */
+uint64_t model_any_length(struct model_thread *t)
+{
+	static const uint64_t most[] = { 64, 5000, 70000, 700000 };
+	uint64_t n = model_any(t, min_u64(model_any(t, 8) ? most[model_any(t, 4)] : t->max, t->max) + 1);
+
+	return model_any(t, 3) ? n : align_down(n, 4096);
+}
+
+uint64_t model_any_offset(struct model_thread *t, uint64_t room)
+{
+	uint64_t off = model_any(t, room + 1);
+
+	return model_any(t, 2) ? off : align_down(off, model_any(t, 2) ? 512 : 4096);
+}
+
+static uint32_t any_routes(struct model_thread *t)
+{
+	static const uint32_t routes[] = { ROUTE(STAGED),
+					   ROUTE(PAGECACHE),
+					   ROUTE(P2P),
+					   ROUTE(HOST),
+					   ROUTE(STAGED) | ROUTE(PAGECACHE),
+					   ROUTE(P2P) | ROUTE(STAGED) };
+
+	return model_any(t, 2) ? 0 : routes[model_any(t, ARRAY_SIZE(routes))];
+}
+
+static struct model_endpoint *any_endpoint(struct model_thread *t)
+{
+	return &t->ep[model_any(t, ARRAY_SIZE(t->ep))];
+}
+
+static struct model_region *any_region(struct model_thread *t)
+{
+	return &t->region[model_any(t, MODEL_REGIONS)];
+}
+
+static const char *name_of(const struct model_thread *t, const struct model_endpoint *e)
+{
+	static const char *const names[] = { "file 0", "file 1", "file 2" };
+
+	if (!e->f)
+		return "common";
+	return e->shared ? "fixed" : names[e->f - t->file];
+}
+
+/* ---- things that come and go ---- */
+
+static void open_endpoint(struct model_thread *t, struct model_endpoint *e)
+{
+	static const uint32_t flags[] = { 0,
+					  0,
+					  STRAIT_FILE_DIRECT,
+					  STRAIT_FILE_BUFFERED,
+					  STRAIT_FILE_UNCHANGING,
+					  STRAIT_FILE_LEASE,
+					  STRAIT_FILE_UNCHANGING | STRAIT_FILE_DIRECT,
+					  STRAIT_FILE_LEASE | STRAIT_FILE_BUFFERED };
+	static const int access[] = { O_RDONLY, O_RDWR, O_RDWR, O_WRONLY };
+	static const int more[] = { 0, O_DIRECT, O_APPEND, O_NONBLOCK };
+	int oflags = access[model_any(t, ARRAY_SIZE(access))], fd;
+	bool import = !model_any(t, 3);
+	const char *path;
+
+	/* The last one is always the file that all threads have. */
+	e->f = e == &t->ep[MODEL_ENDPOINTS - 1] ? NULL : &t->file[model_any(t, MODEL_FILES)];
+	e->flags = flags[model_any(t, ARRAY_SIZE(flags))];
+	/* A promise about a file that the endpoint itself writes, or another thread, would not be kept. */
+	if (e->flags & STRAIT_FILE_UNCHANGING)
+		oflags = O_RDONLY;
+	if (!e->f)
+		e->flags &= ~STRAIT_FILE_UNCHANGING;
+	e->can_read = oflags != O_WRONLY;
+	e->can_write = oflags != O_RDONLY;
+	path = e->f ? e->f->path : t->w->common;
+	if (import)
+		oflags |= more[model_any(t, ARRAY_SIZE(more))];
+	if ((oflags & O_DIRECT) && (e->flags & STRAIT_FILE_BUFFERED))
+		oflags &= ~O_DIRECT;
+	model_say(t, "endpoint %ld: %s %s, oflags 0%o, flags 0x%x", (long)(e - t->ep), import ? "import" : "open",
+		  name_of(t, e), oflags, e->flags);
+	if (import) {
+		fd = open(path, oflags | O_CLOEXEC);
+		/* With O_NONBLOCK it does not wait for a lease that another endpoint holds. */
+		while (fd < 0 && errno == EWOULDBLOCK) {
+			sleep_ms(1);
+			fd = open(path, oflags | O_CLOEXEC);
+		}
+		ASSERT_GE(fd, 0);
+		ASSERT_OK(strait_file_import(t->w->ctx, fd, e->flags, &e->ep));
+		close(fd);
+	} else {
+		e->ep = file_new(t->w->ctx, path, oflags, e->flags);
+	}
+}
+
+/* The file is going to be changed: what promises that it is not goes first. */
+static void break_promises(struct model_thread *t, const struct model_file *f)
+{
+	for (int i = 0; i < MODEL_ENDPOINTS; i++) {
+		struct model_endpoint *e = &t->ep[i];
+
+		if (e->f != f || !(e->flags & STRAIT_FILE_UNCHANGING))
+			continue;
+		strait_endpoint_close(e->ep);
+		e->flags &= ~STRAIT_FILE_UNCHANGING;
+		model_say(t, "endpoint %d: promises nothing any more", i);
+		e->ep = file_new(t->w->ctx, f->path, O_RDONLY, e->flags);
+	}
+}
+
+static void reopen(struct model_thread *t)
+{
+	struct model_endpoint *e = &t->ep[model_any(t, MODEL_ENDPOINTS)];
+
+	strait_endpoint_close(e->ep);
+	open_endpoint(t, e);
+}
+
+static void open_region(struct model_thread *t, struct model_region *r)
+{
+	struct model_world *w = t->w;
+
+	r->dev = (unsigned int)model_any(t, MODEL_DEVICES);
+	r->len = t->max + model_any(t, t->max / 2);
+	r->mem = malloc(r->len);
+	r->own = NULL;
+	r->gone = false;
+	ASSERT_TRUE(r->mem);
+	if (model_any(t, 2) && (r->dev == HOST || where_emulated(NULL))) {
+		if (r->dev == HOST)
+			ASSERT_EQ(posix_memalign(&r->own, 4096, r->len), 0);
+		else
+			ASSERT_OK(strait_emu_malloc(w->dev[r->dev], r->len, &r->own));
+		ASSERT_OK(strait_region_import(w->ctx, w->dev[r->dev], r->own, r->len, &r->r));
+	} else {
+		r->r = region_new(w->dev[r->dev], r->len);
+	}
+	model_say(t, "region %ld: %s %llu bytes of device %u", (long)(r - t->region), r->own ? "import" : "alloc",
+		  (unsigned long long)r->len, r->dev);
+	prng_fill(r->mem, r->len, model_any(t, 1000));
+	ASSERT_OK(strait_region_copy_in(r->r, 0, r->mem, r->len));
+}
+
+static void close_region(struct model_thread *t, struct model_region *r)
+{
+	strait_region_close(r->r);
+	if (r->own && r->dev == HOST)
+		free(r->own);
+	else if (r->own)
+		ASSERT_OK(strait_emu_free(t->w->dev[r->dev], r->own));
+	free(r->mem);
+}
+
+static void renew_region(struct model_thread *t)
+{
+	struct model_region *r = any_region(t);
+
+	close_region(t, r);
+	open_region(t, r);
+}
+
+static void open_streams(struct model_thread *t)
+{
+	ASSERT_OK(strait_queue_open(t->w->ctx, NULL, &t->q));
+	for (int i = 0; i < MODEL_DEVICES; i++)
+		ASSERT_OK(strait_stream_open(t->w->dev[i], &t->stream[i]));
+}
+
+static void close_streams(struct model_thread *t)
+{
+	strait_queue_close(t->q);
+	for (int i = 0; i < MODEL_DEVICES; i++)
+		strait_stream_close(t->stream[i]);
+}
+
+void model_open_all(struct model_thread *t)
+{
+	for (int i = 0; i < MODEL_ENDPOINTS; i++)
+		open_endpoint(t, &t->ep[i]);
+	for (int i = 0; i < MODEL_SHARED; i++)
+		t->ep[MODEL_ENDPOINTS + i] = (struct model_endpoint){
+			.ep = t->w->shared[i], .f = &t->w->fixed, .can_read = true, .shared = true
+		};
+	for (int i = 0; i < MODEL_REGIONS; i++)
+		open_region(t, &t->region[i]);
+	open_streams(t);
+}
+
+void model_close_all(struct model_thread *t)
+{
+	close_streams(t);
+	for (int i = 0; i < MODEL_REGIONS; i++)
+		close_region(t, &t->region[i]);
+	for (int i = 0; i < MODEL_ENDPOINTS; i++)
+		strait_endpoint_close(t->ep[i].ep);
+}
+
+/* ---- transfers ---- */
+
+/* A request and what it is about. */
+struct asked {
+	struct strait_transfer t;
+	struct model_endpoint *e;
+	struct model_region *r;
+};
+
+static struct asked any_transfer(struct model_thread *t)
+{
+	struct asked a = { .e = any_endpoint(t), .r = any_region(t) };
+	uint64_t len = model_any_length(t);
+	bool write = a.e->f && !a.e->shared && model_any(t, 3) == 0;
+
+	len = min_u64(len, a.r->len);
+	if (write)
+		break_promises(t, a.e->f);
+	a.t = (struct strait_transfer){ .op = write ? STRAIT_WRITE : STRAIT_READ,
+					.routes = any_routes(t),
+					.endpoint = a.e->ep,
+					.region = a.r->r,
+					.endpoint_offset = model_any_offset(t, write ? t->max - len : t->max),
+					.region_offset = model_any_offset(t, a.r->len - len),
+					.length = len,
+					.user_data = t->op };
+	/* Reads may go past the end; the model's files do not. */
+	if (!write)
+		a.t.endpoint_offset = min_u64(a.t.endpoint_offset, t->max - 1);
+	return a;
+}
+
+static void say_transfer(struct model_thread *t, const char *how, const struct asked *a)
+{
+	model_say(t, "%s %s %s (endpoint %ld) at %llu, region %ld at %llu, %llu bytes, routes 0x%x", how,
+		  a->t.op == STRAIT_READ ? "read" : "write", name_of(t, a->e), (long)(a->e - t->ep),
+		  (unsigned long long)a->t.endpoint_offset, (long)(a->r - t->region),
+		  (unsigned long long)a->t.region_offset, (unsigned long long)a->t.length, a->t.routes);
+}
+
+static void check_transfer(struct model_thread *t, const struct asked *a, const struct strait_result *res)
+{
+	const struct strait_transfer *of = &a->t;
+
+	if (of->op == STRAIT_READ)
+		model_expect_read(t, a->e, a->r, of->endpoint_offset, of->region_offset, of->length, res->bytes,
+				  res->status);
+	else
+		model_expect_write(t, a->e, a->r, of->endpoint_offset, of->region_offset, of->length, res->bytes,
+				   res->status);
+}
+
+/* May it fail that way? */
+static void check_status(const struct asked *a, int status)
+{
+	bool allowed = a->t.op == STRAIT_READ ? a->e->can_read : a->e->can_write;
+
+	if (!allowed)
+		ASSERT_EQ(status, -EBADF);
+	else if (status)
+		ASSERT_TRUE(status == -EOPNOTSUPP && a->t.routes != 0);
+}
+
+static void one_transfer(struct model_thread *t)
+{
+	struct asked a = any_transfer(t);
+	struct strait_route_report report = { .size = sizeof(report) };
+	int64_t timeout = model_any(t, 8) ? STRAIT_FOREVER : (int64_t)model_any(t, 2000000);
+	struct strait_result res;
+	int rc;
+
+	say_transfer(t, timeout == STRAIT_FOREVER ? "run" : "run for a while", &a);
+	rc = strait_route_query(&a.t, &report);
+	ASSERT_EQ(rc, a.r->gone ? -ENODEV : 0);
+	rc = strait_transfer_run(&a.t, timeout, &res);
+	ASSERT_EQ(rc, res.status);
+	if (a.r->gone) {
+		ASSERT_EQ(rc, -ENODEV);
+		ASSERT_EQ(res.bytes, 0);
+		return;
+	}
+	model_result(t, &a.t, a.r, &res);
+	if (rc != -ETIMEDOUT || timeout == STRAIT_FOREVER)
+		check_status(&a, rc);
+	/* No route by the report: none in fact. */
+	if (!report.mask)
+		ASSERT_LT(rc, 0);
+	check_transfer(t, &a, &res);
+	model_expect_around(t, a.r, a.t.region_offset, a.t.length);
+}
+
+static void change_file(struct model_thread *t)
+{
+	struct model_file *f = &t->file[model_any(t, MODEL_FILES)];
+
+	if (!model_any(t, 4)) {
+		model_change_common(t);
+		return;
+	}
+	break_promises(t, f);
+	model_change_own(t, f);
+}
+
+/* ---- many at once ---- */
+
+enum { BATCH = 14 };
+
+/* Reads of one region, writes of others; no file is both read and written, and no range touched twice. */
+static unsigned int any_batch(struct model_thread *t, struct asked *a, struct model_region *into,
+			      const struct model_file *written)
+{
+	unsigned int n = 1 + (unsigned int)model_any(t, BATCH), reads = 0;
+	uint64_t slot = into->len / BATCH, file_slot = t->max / BATCH;
+
+	for (unsigned int i = 0; i < n; i++) {
+		struct asked *one = &a[reads];
+		uint64_t len;
+
+		one->e = any_endpoint(t);
+		if (one->e->f == written && one->e->f) {
+			one->r = any_region(t);
+			if (one->r == into || one->r->gone)
+				continue;
+			len = model_any(t, min_u64(file_slot, one->r->len) + 1);
+			one->t = (struct strait_transfer){ .op = STRAIT_WRITE,
+							   .endpoint_offset =
+								   i * file_slot + model_any(t, file_slot - len + 1),
+							   .region_offset = model_any_offset(t, one->r->len - len),
+							   .length = len };
+		} else {
+			one->r = into;
+			len = model_any(t, (model_any(t, 3) ? min_u64(slot, 5000) : slot) + 1);
+			one->t = (struct strait_transfer){ .op = STRAIT_READ,
+							   .endpoint_offset = model_any_offset(t, t->max - 1),
+							   .region_offset = i * slot + model_any_offset(t, slot - len),
+							   .length = len };
+			if (one->t.region_offset < i * slot)
+				one->t.region_offset = i * slot;
+		}
+		one->t.routes = any_routes(t);
+		one->t.endpoint = one->e->ep;
+		one->t.region = one->r->r;
+		one->t.user_data = reads++;
+		say_transfer(t, "queue", one);
+	}
+	return reads;
+}
+
+static void wait_for_all(struct model_thread *t, struct strait_result *res, unsigned int n)
+{
+	unsigned int got = 0;
+
+	while (got < n) {
+		unsigned int min = (unsigned int)model_any(t, n - got + 1);
+		int64_t timeout = model_any(t, 3) ? STRAIT_FOREVER : (int64_t)model_any(t, 100000);
+		int rc = strait_queue_wait(t->q, min, n - got, timeout, res + got);
+
+		ASSERT_OK(rc);
+		if (timeout == STRAIT_FOREVER)
+			ASSERT_GE(rc, (int)min);
+		got += (unsigned int)rc;
+	}
+	ASSERT_EQ(strait_queue_wait(t->q, 0, 1, 0, res), 0);
+}
+
+static void batch(struct model_thread *t)
+{
+	struct model_file *written = model_any(t, 2) ? &t->file[model_any(t, MODEL_FILES)] : NULL;
+	struct model_file *changed = model_any(t, 4) ? NULL : &t->file[model_any(t, MODEL_FILES)];
+	bool canceled[BATCH] = { false }, seen[BATCH] = { false };
+	bool revoke = !model_any(t, 24);
+	struct model_region *into = any_region(t);
+	struct strait_transfer list[BATCH];
+	struct strait_result res[BATCH];
+	struct asked a[BATCH];
+	unsigned int n;
+
+	if (written)
+		break_promises(t, written);
+	if (changed == written)
+		changed = NULL;
+	if (changed)
+		break_promises(t, changed);
+	n = any_batch(t, a, into, written);
+	for (unsigned int i = 0; i < n; i++)
+		list[i] = a[i].t;
+	if (into->gone && n) {
+		bool any = false;
+
+		for (unsigned int i = 0; i < n; i++)
+			any |= a[i].r == into;
+		ASSERT_EQ(strait_queue_submit(t->q, list, n), any ? -ENODEV : 0);
+		if (any)
+			return;
+	} else {
+		ASSERT_OK(strait_queue_submit(t->q, list, n));
+	}
+	if (changed) {
+		memcpy(changed->was, changed->now, t->max);
+		changed->was_len = changed->len;
+		changed->raced = true;
+		model_change_own(t, changed);
+	}
+	if (n && !model_any(t, 4)) {
+		unsigned int which = (unsigned int)model_any(t, n);
+		int rc;
+
+		model_say(t, "cancel %u", which);
+		rc = strait_queue_cancel(t->q, which);
+		ASSERT_TRUE(rc == 1 || rc == -ENOENT);
+		canceled[which] = rc == 1;
+	}
+	if (revoke && !into->gone) {
+		model_say(t, "revoke region %ld", (long)(into - t->region));
+		ASSERT_OK(strait_region_revoke(into->r));
+		ASSERT_EQ(strait_region_check(into->r), -ENODEV);
+	}
+	wait_for_all(t, res, n);
+	/* All writes, before any of them is compared: they may lie side by side. */
+	for (unsigned int i = 0; i < n; i++) {
+		const struct asked *one = &a[res[i].user_data % BATCH];
+
+		if (one->t.op == STRAIT_WRITE)
+			model_take_write(t, one->e, one->r, one->t.endpoint_offset, one->t.region_offset, one->t.length,
+					 res[i].bytes, res[i].status);
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int which = (unsigned int)res[i].user_data;
+
+		ASSERT_LT(which, n);
+		ASSERT_FALSE(seen[which]);
+		seen[which] = true;
+		model_result(t, &a[which].t, a[which].r, &res[i]);
+		if (res[i].status != -ECANCELED || !canceled[which])
+			check_status(&a[which], res[i].status);
+		/* What is in memory that was revoked cannot be looked at. */
+		if (!revoke || a[which].r != into)
+			check_transfer(t, &a[which], &res[i]);
+	}
+	if (revoke)
+		into->gone = true;
+	/* Reads may lie side by side, too. */
+	if (!into->gone)
+		model_expect_region(t, into, 0, into->len);
+	if (changed)
+		changed->raced = false;
+}
+
+/* ---- in order ---- */
+
+static void stream_done(void *arg, const struct strait_result *result)
+{
+	*(struct strait_result *)arg = *result;
+}
+
+static void ordered(struct model_thread *t)
+{
+	enum { N = 5 };
+	struct model_region *r = any_region(t);
+	struct strait_result res[N];
+	int64_t stored[N];
+	struct asked a[N];
+	unsigned int n = 0;
+	int rc;
+
+	if (r->gone)
+		return;
+	for (int i = 0; i < N; i++) {
+		struct strait_stream_transfer st = { .size = sizeof(st), .done = stream_done, .done_arg = &res[n] };
+		bool common;
+
+		a[n] = any_transfer(t);
+		a[n].r = r;
+		a[n].t.length = min_u64(a[n].t.length, r->len);
+		a[n].t.region_offset = min_u64(a[n].t.region_offset, r->len - a[n].t.length);
+		/* What comes of one cannot be looked at before the next one: only what is sure has its place here. */
+		common = !a[n].e->f;
+		if (common || a[n].t.routes)
+			continue;
+		a[n].t.user_data = 0;
+		stored[n] = INT64_MIN;
+		st.op = a[n].t.op;
+		st.endpoint = a[n].e->ep;
+		st.region = r->r;
+		st.endpoint_offset = &a[n].t.endpoint_offset;
+		st.region_offset = &a[n].t.region_offset;
+		st.length = &a[n].t.length;
+		st.result = &stored[n];
+		st.flags = model_any(t, 2) ? STRAIT_STREAM_FIXED : 0;
+		say_transfer(t, st.flags ? "stream, fixed," : "stream", &a[n]);
+		rc = strait_stream_transfer(t->stream[r->dev], &st);
+		if (st.op == STRAIT_READ ? !a[n].e->can_read : !a[n].e->can_write) {
+			ASSERT_EQ(rc, -EBADF);
+			continue;
+		}
+		ASSERT_OK(rc);
+		n++;
+		if (model_any(t, 2))
+			break;
+	}
+	ASSERT_OK(strait_stream_wait(t->stream[r->dev], STRAIT_FOREVER));
+	for (unsigned int i = 0; i < n; i++) {
+		model_result(t, &a[i].t, r, &res[i]);
+		check_status(&a[i], res[i].status);
+		ASSERT_EQ(stored[i], res[i].status ? res[i].status : (int64_t)res[i].bytes);
+	}
+	/* One after another as the model has it; what is there is compared after the last. */
+	for (unsigned int i = 0; i < n; i++) {
+		const struct strait_transfer *of = &a[i].t;
+		struct model_file *f = a[i].e->f;
+		uint64_t there = of->endpoint_offset < f->len ? min_u64(of->length, f->len - of->endpoint_offset) : 0;
+
+		if (res[i].status)
+			continue;
+		if (of->op == STRAIT_WRITE) {
+			ASSERT_EQ(res[i].bytes, of->length);
+			model_put(t, f, of->endpoint_offset, r->mem + of->region_offset, of->length);
+		} else {
+			ASSERT_EQ(res[i].bytes, there);
+			memcpy(r->mem + of->region_offset, f->now + of->endpoint_offset, there);
+		}
+	}
+	model_expect_region(t, r, 0, r->len);
+	for (unsigned int i = 0; i < n; i++)
+		model_expect_file(t, a[i].e->f);
+}
+
+/* ---- regions by themselves ---- */
+
+static void use_region(struct model_thread *t)
+{
+	struct model_region *r = any_region(t), *other = any_region(t);
+	uint64_t len = min_u64(model_any_length(t), r->len), at = model_any_offset(t, r->len - len), where;
+	int want = r->gone ? -ENODEV : 0;
+	uint32_t crc = 0;
+
+	model_say(t, "region %ld: %llu bytes at %llu by itself", (long)(r - t->region), (unsigned long long)len,
+		  (unsigned long long)at);
+	ASSERT_EQ(strait_region_check(r->r), want);
+	switch (model_any(t, 4)) {
+	case 0:
+		ASSERT_EQ(strait_region_fill(r->r, at, (uint8_t)t->op, len), want);
+		memset(r->mem + at, (uint8_t)t->op, len);
+		break;
+	case 1:
+		prng_fill(t->scratch, len, t->op);
+		ASSERT_EQ(strait_region_copy_in(r->r, at, t->scratch, len), want);
+		memcpy(r->mem + at, t->scratch, len);
+		break;
+	case 2:
+		ASSERT_EQ(strait_region_crc32c(r->r, at, len, &crc), want);
+		if (!want)
+			ASSERT_EQ(crc, crc32c_update(0, r->mem + at, len));
+		break;
+	default:
+		len = min_u64(len, other->len);
+		if (r->dev != other->dev || r->gone || other->gone)
+			break;
+		ASSERT_OK(strait_region_compare(r->r, at, other->r, 0, len, &where));
+		ASSERT_EQ(where == len, memcmp(r->mem + at, other->mem, len) == 0);
+	}
+	if (!r->gone)
+		model_expect_region(t, r, 0, r->len);
+}
+
+static void renew_streams(struct model_thread *t)
+{
+	model_say(t, "another queue and other streams");
+	close_streams(t);
+	open_streams(t);
+}
+
+static void page_cache(struct model_thread *t)
+{
+	struct model_file *f = &t->file[model_any(t, MODEL_FILES)];
+	bool in = model_any(t, 2);
+
+	model_say(t, "file %ld is %s", (long)(f - t->file), in ? "read" : "evicted");
+	if (in)
+		warm(f->path);
+	else
+		evict(f->path, model_any_offset(t, t->max), model_any_length(t) + 1);
+}
+
+void model_step(struct model_thread *t)
+{
+	switch (model_any(t, 40)) {
+	case 0 ... 15:
+		one_transfer(t);
+		break;
+	case 16 ... 23:
+		batch(t);
+		break;
+	case 24 ... 27:
+		ordered(t);
+		break;
+	case 28 ... 31:
+		change_file(t);
+		break;
+	case 32 ... 33:
+		reopen(t);
+		break;
+	case 34:
+		renew_region(t);
+		break;
+	case 35 ... 36:
+		use_region(t);
+		break;
+	case 37:
+		renew_streams(t);
+		break;
+	case 38:
+		model_expect_file(t, &t->file[model_any(t, MODEL_FILES)]);
+		break;
+	default:
+		page_cache(t);
+	}
+}
