@@ -3,6 +3,7 @@
 #include "cufile/common.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 
 static const struct kind emu = { "emu", true, true };
 static CUfileHandle_t fh;
@@ -46,6 +47,9 @@ TEST(forked_children)
 	buffer_free(&b);
 }
 
+/* Shared with the child: how many batches it has submitted. */
+static atomic_uint *batches;
+
 static void in_batches(void *arg)
 {
 	CUfileIOParams_t p[64];
@@ -65,6 +69,7 @@ static void in_batches(void *arg)
 		unsigned int nr = 64;
 
 		ASSERT_CU(cuFileBatchIOSubmit(batch, 64, p, 0));
+		atomic_fetch_add(batches, 1);
 		ASSERT_CU(cuFileBatchIOGetStatus(batch, 64, &nr, ev, NULL));
 		ASSERT_EQ(nr, 64);
 	}
@@ -73,11 +78,19 @@ static void in_batches(void *arg)
 TEST(killed_in_a_batch)
 {
 	make_file("file", MIB(4), 2);
-	for (int i = 0; i < 5; i++) {
-		pid_t pid = child_start(in_batches, NULL);
+	batches = mmap(NULL, sizeof(*batches), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(batches, MAP_FAILED);
+	for (unsigned int i = 0; i < 5; i++) {
+		pid_t pid;
 		int status;
 
-		sleep_ms(100 + 37 * (unsigned int)i);
+		atomic_store(batches, 0);
+		pid = child_start(in_batches, NULL);
+		/* In one of them, somewhere. */
+		while (atomic_load(batches) < 2 + i) {
+			ASSERT_EQ(waitpid(pid, &status, WNOHANG), 0);
+			usleep(100 + 37 * i);
+		}
 		kill(pid, SIGKILL);
 		status = child_wait(pid);
 		ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

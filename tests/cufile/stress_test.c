@@ -149,6 +149,9 @@ static void *open_and_close(void *arg)
 	return NULL;
 }
 
+/* Reads, and transfers on a stream, that came through all the same. */
+static atomic_uint came_through, on_streams;
+
 /* Whatever is registered may be gone the next moment; nothing else may happen. */
 static void *register_all(void *arg)
 {
@@ -172,10 +175,12 @@ static void *register_all(void *arg)
 		cuFileStreamRegister((CUstream)(uintptr_t)(index + 1), 0);
 		if (handle_try(fd, &fh).err)
 			continue;
-		cuFileRead(fh, buf, 4096, 0, 0);
-		if (!cuFileReadAsync(fh, buf, &n, &zero, &zero, (ssize_t *)&done, NULL).err)
+		atomic_fetch_add(&came_through, cuFileRead(fh, buf, 4096, 0, 0) == 4096);
+		if (!cuFileReadAsync(fh, buf, &n, &zero, &zero, (ssize_t *)&done, NULL).err) {
 			while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) == -99)
 				sleep_ms(1);
+			atomic_fetch_add(&on_streams, 1);
+		}
 		cuFileStreamDeregister((CUstream)(uintptr_t)(index + 1));
 		cuFileBufDeregister(buf);
 		cuFileHandleDeregister(fh);
@@ -202,6 +207,9 @@ TEST(closing_under_others)
 	thread_start(&id[8], open_and_close, NULL);
 	thread_start(&id[9], open_and_close, NULL);
 	sleep_ms(1500);
+	/* On a busy machine that may not have been enough for anything to happen. */
+	while (atomic_load(&came_through) < 20 || !atomic_load(&on_streams))
+		sleep_ms(1);
 	atomic_store(&stop, true);
 	for (int i = 0; i < 10; i++)
 		thread_join(id[i]);

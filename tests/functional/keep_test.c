@@ -433,12 +433,17 @@ TEST(a_lease_and_a_promise)
 	end();
 }
 
+static atomic_uint read_whole;
+static atomic_bool read_enough;
+
 static void *read_on(void *arg)
 {
 	struct strait_region *mine = region_new(device_named(ctx, "emu"), LEN);
 
-	for (unsigned int i = 0; i < 4 + 16 / test_slow(); i++)
+	for (unsigned int i = 0; !atomic_load(&read_enough); i++) {
 		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, arg, 0, mine, 0, LEN).status, 0);
+		atomic_fetch_add(&read_whole, 1);
+	}
 	strait_region_close(mine);
 	return NULL;
 }
@@ -452,10 +457,19 @@ TEST(a_lease_broken_while_reading)
 	for (int round = 0; round < 3; round++) {
 		begin(0);
 		ep = leased(0);
+		atomic_store(&read_whole, 0);
+		atomic_store(&read_enough, false);
 		for (int i = 0; i < 2; i++)
 			thread_start(&t[i], read_on, ep);
-		sleep_ms(20);
+		/* Both read, by windows that are kept, before, while and after it is broken. */
+		while (atomic_load(&read_whole) < 4)
+			sleep_ms(1);
+		ASSERT_GE(stats_of(ctx).kept_bytes, LEN);
 		in_child(round == 1 ? cut_it : write_other_bytes, NULL);
+		atomic_store(&read_whole, 0);
+		while (atomic_load(&read_whole) < 4)
+			sleep_ms(1);
+		atomic_store(&read_enough, true);
 		for (int i = 0; i < 2; i++)
 			thread_join(t[i]);
 		if (round == 1) {

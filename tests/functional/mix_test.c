@@ -11,6 +11,9 @@ static struct {
 	unsigned int delay_register, delay_read; /* in ms */
 } plan;
 
+/* How often a call has failed as planned. */
+static atomic_uint planned;
+
 /* Registering takes its time, so that readers come to the window, pass it by or wait for it. */
 static bool slow_register(enum os_call call, int64_t *ret)
 {
@@ -25,6 +28,7 @@ static bool slow_register(enum os_call call, int64_t *ret)
 		sleep_ms(plan.delay_register);
 	if (n < plan.nth || n - plan.nth > plan.more)
 		return false;
+	atomic_fetch_add(&planned, 1);
 	*ret = plan.ret;
 	return true;
 }
@@ -130,6 +134,9 @@ TEST_VARIANTS(registering_fails, struct variant, variants)
 			region_expect(g.r, 0, g.want + nth * 777, res.bytes);
 		}
 	}
+	/* Where there is a choice readers may have been faster each time. */
+	if (v->threads == 1 || v->delay_read)
+		ASSERT_GT(atomic_load(&planned), 0);
 	rig_close(&g);
 }
 
@@ -143,6 +150,7 @@ static bool failing_read(enum os_call call, int64_t *ret)
 		return slow_register(call, ret);
 	if (atomic_fetch_add(&reads, 1) + 1 < fail_at)
 		return false;
+	atomic_fetch_add(&planned, 1);
 	*ret = -EIO;
 	return true;
 }
@@ -166,6 +174,8 @@ TEST_VARIANTS(reading_fails, struct variant, variants)
 		region_expect(g.r, 0, g.want, res.bytes);
 		region_expect_byte(g.r, res.bytes, 0x5d, LEN - res.bytes);
 	}
+	if (v->threads > 1 && v->delay_register && !v->delay_read)
+		ASSERT_GT(atomic_load(&planned), 0);
 	rig_close(&g);
 }
 
@@ -174,6 +184,7 @@ TEST_VARIANTS(ended_early, struct variant, variants)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(400) };
 	struct strait_emu_model fast = { .size = sizeof(fast) };
+	unsigned int early = 0;
 	struct rig g;
 
 	rig_open(&g, v);
@@ -194,10 +205,12 @@ TEST_VARIANTS(ended_early, struct variant, variants)
 			if (res.bytes < LEN)
 				ASSERT_EQ(res.status, -ETIMEDOUT);
 		}
+		early += res.bytes < LEN;
 		region_expect(g.r, 0, g.want, res.bytes);
 		res = run(&g, UINT32_MAX, 0, 0, 0);
 		ASSERT_EQ(res.status, 0);
 		region_expect(g.r, 0, g.want, LEN);
 	}
+	ASSERT_GT(early, 0);
 	rig_close(&g);
 }

@@ -94,5 +94,7 @@ uint64_t fuzz_env(const char *name, uint64_t value)
 {
 	const char *text = getenv(name);
 
-	return text && *text ? strtoull(text, NULL, 0) : value;
+	value = text && *text ? strtoull(text, NULL, 0) : value;
+	printf("repeat with %s=%llu\n", name, (unsigned long long)value);
+	return value;
 }

@@ -385,7 +385,7 @@ TEST_VARIANTS_TIMEOUT(calls_in_any_order, struct seed, seeds, 600)
 {
 	struct world w = { .state = number("STRAIT_FUZZ_SEED", v->seed), .steps = number("STRAIT_FUZZ_STEPS", 1500) };
 
-	printf("seed %llu\n", (unsigned long long)w.state);
+	printf("repeat with STRAIT_FUZZ_SEED=%llu\n", (unsigned long long)w.state);
 	for (int i = 0; i < FILES; i++) {
 		char name[16];
 

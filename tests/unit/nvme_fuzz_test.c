@@ -23,6 +23,7 @@ static unsigned int rounds(unsigned int usual)
 
 	if (seed)
 		state = strtoull(seed, NULL, 0);
+	printf("repeat with NVME_FUZZ_SEED=%llu\n", (unsigned long long)state);
 	return n ? (unsigned int)strtoul(n, NULL, 0) : usual;
 }
 

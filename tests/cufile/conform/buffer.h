@@ -66,14 +66,21 @@ TEST_VARIANTS(buffer_range_by_base, struct memory, memories)
 	free(want);
 }
 
+/* How far other memory goes is not known. */
+static bool where_bounded(const void *v)
+{
+	const struct memory *m = v;
+
+	return bounded(m) && m->kind != MEM_PINNED;
+}
+
+TEST_WHERE(buffer_past_its_allocation, where_bounded)
 TEST_VARIANTS(buffer_past_its_allocation, struct memory, memories)
 {
 	struct handle h;
 	struct buf b;
 
 	memory_begin(v);
-	if (!bounded(v) || v->kind == MEM_PINNED)
-		SKIP("how far this memory goes is not known");
 	h = handle_open(make_file("file", MIB(8), 1), O_RDWR);
 	b = buf_new(PLAIN(v), MIB(4));
 	FAILS(cuFileRead(h.fh, b.p, MIB(8), 0, 0), EIO);
