@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /dev/strait and route p2p when the drive is taken out of its slot in the middle of I/O. */
+/* /dev/strait and route p2p when the drive, or the GPU, is taken out of its slot in the middle of I/O. */
 #include "outside.h"
 #include "p2p.h"
 
@@ -32,7 +32,8 @@ struct user {
 	uint32_t op, handle;
 	struct strait_context *ctx;
 	struct strait_device *dev;
-	atomic_int *begun;
+	atomic_int *begun, *stop;
+	void *p;
 	int64_t end; /* what it ended with: an error, or fewer bytes than there should be */
 };
 
@@ -200,4 +201,108 @@ TEST_VARIANTS_TIMEOUT(taken_out_in_the_middle_of_io, struct place, places, 180)
 	ASSERT_OK(gpu_free(&m));
 	gpu_expect_free(gpu, before);
 	ko_expect_counter("device_bytes", 0);
+}
+
+static void pull_gpu(int gpu)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "/lab/bin/pull %.16s", gpu_info(gpu).pci);
+	ASSERT_EQ(system(cmd), 0);
+}
+
+/* Into a mapping of the memory, as any program: what is mapped there afterwards is memory of its own. */
+static void *by_mapping(void *arg)
+{
+	struct user *u = arg;
+	bool first = true;
+
+	do {
+		u->end = pread(u->file, u->p, MIB(1), 0);
+		atomic_fetch_add(u->begun, first);
+		first = false;
+	} while (!atomic_load(u->stop));
+	return NULL;
+}
+
+static void gpu_back(int ko, int file)
+{
+	struct gpu_mem m;
+	uint32_t handle;
+	char answer[64];
+	int gpu;
+
+	outside_ask(answer, sizeof(answer), "plug gpu");
+	for (int i = 0; i < 6000 && access("/dev/strait_vgpu0", F_OK); i++)
+		sleep_ms(10);
+	gpu = gpu_open();
+	m = gpu_alloc(gpu, PLAIN, LEN);
+	handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
+	ASSERT_OK(ko_release(ko, handle));
+	close(gpu);
+	gpu_unmap(&m);
+}
+
+/* No notice: the drive's DMA is on its way to memory that is not there any more. */
+TEST_TIMEOUT(the_gpu_is_pulled_in_the_middle_of_io, 180)
+{
+	static void *(*const uses[])(void *) = { by_ioctl, by_uring, by_ioctl,	 by_uring,
+						 by_ioctl, by_uring, by_library, by_mapping };
+	int ko = ko_open_p2p(), gpu = gpu_open(), file;
+	struct user u[ARRAY_SIZE(uses)];
+	pthread_t thread[ARRAY_SIZE(uses)];
+	atomic_int begun = 0, stop = 0;
+	struct strait_ioc_import imp;
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	uint32_t handle[2];
+	struct gpu_mem m;
+
+	if (getenv("LAB_TOPOLOGY") && !strcmp(getenv("LAB_TOPOLOGY"), "flat"))
+		SKIP("a device in the root complex is in no slot");
+	ASSERT_OK(strait_context_open(NULL, &ctx));
+	ASSERT_OK(strait_device_find(ctx, "vgpu:0", &dev));
+	file = place_file(&places[0], LEN, SEED, 0);
+	m = gpu_alloc(gpu, PLAIN, LEN);
+	handle[0] = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	handle[1] = ko_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
+	for (unsigned int i = 0; i < ARRAY_SIZE(uses); i++) {
+		u[i] = (struct user){ .ko = ko,
+				      .file = file,
+				      .op = i == 4 || i == 5 ? STRAIT_OP_WRITE : STRAIT_OP_READ,
+				      .handle = handle[i / 2 % 2],
+				      .ctx = ctx,
+				      .dev = dev,
+				      .begun = &begun,
+				      .p = m.p,
+				      .stop = &stop };
+		ASSERT_EQ(pthread_create(&thread[i], NULL, uses[i], &u[i]), 0);
+	}
+	while (atomic_load(&begun) < (int)ARRAY_SIZE(uses))
+		sleep_ms(5);
+	pull_gpu(gpu);
+	for (unsigned int i = 0; i < ARRAY_SIZE(uses) - 1; i++) {
+		ASSERT_EQ(pthread_join(thread[i], NULL), 0);
+		ASSERT_LT(u[i].end, 0);
+	}
+	atomic_store(&stop, 1);
+	ASSERT_EQ(pthread_join(thread[ARRAY_SIZE(uses) - 1], NULL), 0);
+	ko_expect_counter("in_flight", 0);
+	for (int i = 0; i < 2; i++) {
+		ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle[i], file, 0, 0, KIB(64), NULL), -ENODEV);
+		ASSERT_LT(ko_try_import(ko, i ? STRAIT_IMPORT_NVP2P : STRAIT_IMPORT_P2P, m.p, m.len, &imp), 0);
+		ASSERT_OK(ko_release(ko, handle[i]));
+	}
+	ko_expect_counter("device_bytes", 0);
+	strait_context_close(ctx);
+	close(gpu);
+	gpu_unmap(&m);
+	for (int i = 0; i < 6000 && !access("/dev/strait_vgpu0", F_OK); i++)
+		sleep_ms(10);
+	ASSERT_EQ(access("/dev/strait_vgpu0", F_OK), -1);
+	/* The drive is as good as before. */
+	gpu_back(ko, file);
+	close(file);
+	close(ko);
 }
