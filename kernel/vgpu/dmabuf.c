@@ -25,6 +25,10 @@ module_param(static_dmabuf, bool, 0644);
 MODULE_PARM_DESC(static_dmabuf,
 		 "new dma-bufs cannot be revoked or moved, and keep their memory (default 0)");
 
+static bool dmabuf_pin = true;
+module_param(dmabuf_pin, bool, 0644);
+MODULE_PARM_DESC(dmabuf_pin, "importers may pin dma-bufs, which then do not move (default 1)");
+
 struct vgpu_dmabuf {
 	struct kref kref;		/* the dma-buf's, and who revokes it */
 	struct vgpu_alloc *alloc;
@@ -79,7 +83,7 @@ static int vgpu_dmabuf_pin(struct dma_buf_attachment *attach)
 	struct vgpu_dmabuf *b = attach->dmabuf->priv;
 
 	dma_resv_assert_held(attach->dmabuf->resv);
-	if (!can_be_told(attach))
+	if (!READ_ONCE(dmabuf_pin) || !can_be_told(attach))
 		return -EOPNOTSUPP;
 	atomic_inc(&b->alloc->pinned);
 	return 0;

@@ -148,6 +148,7 @@ static const struct variant {
 TEST_VARIANTS(device_memory, struct variant, parts)
 {
 	struct strait_device *gpu = device("vgpu:0");
+	struct gpu_mem part = { .fd = gpu_open(), .len = v->len };
 	struct pci_device *dev = edu_open("strait");
 	struct strait_region *r;
 	struct pci_mapping *m;
@@ -160,7 +161,11 @@ TEST_VARIANTS(device_memory, struct variant, parts)
 	rc = pci_map_region(dev, r, v->off, v->len, PCI_MAP_READ | PCI_MAP_WRITE, &m);
 	ASSERT_OK(rc);
 	ASSERT_EQ(m->length, v->len);
-	ASSERT_EQ(m->count, 1);
+	/* Neighbours in the device's addresses are one run, and may be so by chance. */
+	part.p = (unsigned char *)p + v->off;
+	ASSERT_GE(m->count, 1);
+	ASSERT_LE(m->count, gpu_runs(&part));
+	close(part.fd);
 	move_through(dev, m, (unsigned char *)p + v->off, v->len);
 	pci_unmap(m);
 	ASSERT_EQ(ko_counter("maps"), 0);
