@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 
-from .kernel import Unavailable
 from .initramfs import tool
+from .kernel import Unavailable, cache_dir, script
 
 TOPOLOGIES = ('root-ports', 'switch', 'flat')
 IOMMUS = ('strict', 'lazy', 'pt', 'off')
@@ -54,6 +54,22 @@ def die_with_parent():
     PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def emulator(options):
+    """
+    This machine's QEMU; for processors that run at the same time a newer one. Where one processor changes code that another is
+    about to run, as the kernel does, QEMU 7.2 may leave the other at a breakpoint long gone.
+    """
+    if os.environ.get('STRAIT_LAB_QEMU'):
+        return os.environ['STRAIT_LAB_QEMU']
+    if options.parallel:
+        script('fetch-qemu')
+        return os.path.join(cache_dir(), 'qemu', 'qemu')
+    qemu = tool('qemu-system-x86_64')
+    if not qemu:
+        raise Unavailable('the package qemu-system-x86 is missing')
+    return qemu
+
+
 def has_io_uring(qemu, path):
     """Can this emulator, on this machine, read files by io_uring?"""
     command = [qemu, '-machine', 'none', '-nodefaults', '-display', 'none', '-monitor', 'stdio', '-blockdev',
@@ -93,12 +109,7 @@ class Guest:
         self.process = None
 
     def arguments(self, initrd, hub):
-        qemu = os.environ.get('STRAIT_LAB_QEMU') or tool('qemu-system-x86_64')
-        if not qemu:
-            raise Unavailable('the package qemu-system-x86 is missing')
-        options, debug = self.options, self.kernel.name == 'debug'
-        # A thread per processor shows more races, but QEMU then loses some on its own: where one processor changes
-        # code that another is about to run, as the kernel does, the other may stop at a breakpoint long gone.
+        qemu, options, debug = emulator(self.options), self.options, self.kernel.name == 'debug'
         threads = 'multi' if options.parallel else 'single'
         # EPYC: on the kernel's list of processors whose host bridge passes peer-to-peer traffic on.
         args = [qemu, '-machine', 'q35,kernel-irqchip=split', '-accel', f'tcg,thread={threads}', '-cpu', 'EPYC',
@@ -136,6 +147,8 @@ class Guest:
                  'nokaslr', 'mitigations=off', 'edd=off',
                  # An emulated processor on a busy machine may stand still for a while.
                  'no_timer_check', 'nmi_watchdog=0', 'watchdog_thresh=60', 'rcupdate.rcu_cpu_stall_timeout=120',
+                 # The kernel patches itself most while it starts: the first process switches the other processors on.
+                 'maxcpus=1' if self.options.parallel else '',
                  IOMMU_ARGS[self.options.iommu],
                  'loglevel=4' if self.shell else 'loglevel=7']
         return ' '.join(word for word in words if word)
@@ -202,7 +215,7 @@ class Guest:
         drive('cmb', ',cmb_size_mb=16')
         drive('slow', how=',throttling.iops-total=4')
         # What the host has in memory comes without a thread of the emulator being woken for it.
-        drive('fast', how=',aio=io_uring' if has_io_uring(tool('qemu-system-x86_64'), image('fast')) else '')
+        drive('fast', how=',aio=io_uring' if has_io_uring(emulator(self.options), image('fast')) else '')
         # One block cannot be read, another not be written.
         args.extend(['-blockdev', f'driver=file,filename={image("errors")},node-name=file-errors,{NO_FLUSH}',
                      '-blockdev', f'driver=raw,file=file-errors,node-name=raw-errors,{NO_FLUSH}',
