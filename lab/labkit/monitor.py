@@ -88,6 +88,16 @@ def plug(guest, what):
     return 'there'
 
 
+def error(guest, what):
+    """A fatal error on the link of a device, as its port reports it: the kernel resets all that is below that port."""
+    with Monitor(guest.monitor) as monitor:
+        said = monitor.call('human-monitor-command',
+                            **{'command-line': f'pcie_aer_inject_error {guest.slot(what)["bus"]} DLP'})
+    if not said.startswith('OK'):
+        raise ValueError(said.strip() or 'the emulator says nothing')
+    return 'reported'
+
+
 def restore(guest):
     """Put back every device that is not in its slot, however it was taken out."""
     back = []

@@ -109,7 +109,7 @@ class Agent:
 
     def answer(self, line):
         word, *rest = line.split() or ['']
-        ask = {'unplug': monitor.unplug, 'plug': monitor.plug, 'restore': monitor.restore}.get(word)
+        ask = {'unplug': monitor.unplug, 'plug': monitor.plug, 'error': monitor.error, 'restore': monitor.restore}.get(word)
         try:
             return 'ok ' + (ask(self.guest, *rest) if ask else checksum(self.guest, word, *rest))
         except (TypeError, ValueError, OSError) as error:

@@ -161,7 +161,7 @@ TEST_VARIANTS(sizes, struct call, calls)
 
 	ASSERT_LE(v->min, v->size);
 	set_up();
-	/* An older program, as old as they get, and each in between; the number says what that one's header says. */
+	/* Programs of all older sizes; the ioctl number carries the size that their header has. */
 	for (uint32_t n = v->min; n <= v->size; n += 4) {
 		ASSERT_EQ(call_sized(v, n, n, arg), v->rc);
 		for (unsigned int i = n; i < sizeof(arg); i++)

@@ -12,6 +12,12 @@
 
 #define LEN KIB(64)
 
+__attribute__((constructor)) static void allow_errors(void)
+{
+	printf("# allow-log pcieport .*AER\n");
+	fflush(stdout);
+}
+
 /* The drive, by its node: it can be reset, which the engine cannot. */
 struct lost {
 	int fd;
@@ -108,6 +114,25 @@ TEST_TIMEOUT(suspended, 120)
 	ASSERT_OK(write_text("/sys/power/pm_test", "none"));
 	expect_lost(&l, &map);
 	lost_close(&l);
+	expect_again();
+}
+
+/* A fatal error on the link: the port is reset with all that is below it, and recovers. */
+TEST_TIMEOUT(an_error_of_the_link, 120)
+{
+	struct strait_ioc_map map;
+	struct lost l;
+
+	if (access("/lab/bin/host", X_OK))
+		SKIP("this is not the lab");
+	l = lost_open();
+	map_something(&l, &map);
+	ASSERT_EQ(system("/lab/bin/host error drive"), 0);
+	expect_lost(&l, &map);
+	lost_close(&l);
+	for (int i = 0; i < 500 && system("dmesg | grep -q 'AER: device recovery successful'"); i++)
+		sleep_ms(20);
+	ASSERT_EQ(system("dmesg | grep -q 'AER: device recovery successful'"), 0);
 	expect_again();
 }
 

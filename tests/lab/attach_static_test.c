@@ -21,16 +21,36 @@ __attribute__((constructor)) static void allow_faults(void)
 	fflush(stdout);
 }
 
-/* Memory of this process that is also a dma-buf. */
+static const struct exporter {
+	const char *name;
+	bool gpu;
+} exporters[] = { { "udmabuf", false }, { "gpu", true } };
+
+/* Memory that this process has mapped and that is also a dma-buf. */
 struct buf {
-	int memfd, dmabuf;
+	int memfd, dmabuf; /* @memfd: -1 for the GPU's */
 	unsigned char *p;
+	struct gpu_mem mem;
 };
 
-static struct buf buf_new(void)
+static struct buf buf_new_gpu(void)
+{
+	struct buf b = { .memfd = -1 };
+
+	gpu_set("static_dmabuf", 1);
+	gpu_set("scatter", 0);
+	b.mem = gpu_alloc(gpu_open(), PLAIN, LEN);
+	b.dmabuf = (int)ASSERT_OK(gpu_dmabuf(&b.mem, 0, LEN));
+	b.p = b.mem.p;
+	return b;
+}
+
+static struct buf buf_new(const struct exporter *exporter)
 {
 	struct buf b;
 
+	if (exporter->gpu)
+		return buf_new_gpu();
 	if (access("/dev/udmabuf", F_OK))
 		SKIP("there is no /dev/udmabuf");
 	b.memfd = memfd_create("static", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -46,8 +66,14 @@ static struct buf buf_new(void)
 
 static void buf_free(struct buf *b)
 {
-	munmap(b->p, LEN);
 	close(b->dmabuf);
+	if (b->memfd < 0) {
+		ASSERT_OK(gpu_free(&b->mem));
+		gpu_unmap(&b->mem);
+		close(b->mem.fd);
+		return;
+	}
+	munmap(b->p, LEN);
 	close(b->memfd);
 }
 
@@ -91,10 +117,10 @@ static uint64_t map_and_use(struct raw *e, const struct buf *b, uint32_t region,
 	return map.bus;
 }
 
-TEST(unmapped)
+TEST_VARIANTS(unmapped, struct exporter, exporters)
 {
 	struct raw e = raw_open();
-	struct buf b = buf_new();
+	struct buf b = buf_new(v);
 	uint32_t region = buf_import(&b, e.ko), handle;
 	uint64_t bus = map_and_use(&e, &b, region, &handle);
 
@@ -106,10 +132,10 @@ TEST(unmapped)
 	ko_expect_counter("device_bytes", 0);
 }
 
-TEST(released)
+TEST_VARIANTS(released, struct exporter, exporters)
 {
 	struct raw e = raw_open();
-	struct buf b = buf_new();
+	struct buf b = buf_new(v);
 	uint32_t region = buf_import(&b, e.ko), handle;
 	uint64_t bus = map_and_use(&e, &b, region, &handle);
 
@@ -130,7 +156,7 @@ TEST(released)
 TEST_TIMEOUT(unmapped_just_before_the_write, 120)
 {
 	struct raw e = raw_open();
-	struct buf b = buf_new();
+	struct buf b = buf_new(&exporters[0]);
 	uint32_t region = buf_import(&b, e.ko), handle;
 	unsigned int in_time = 0;
 
@@ -162,13 +188,17 @@ TEST_TIMEOUT(unmapped_just_before_the_write, 120)
 static const struct leaving {
 	const char *name;
 	bool remove;
-} leavings[] = { { "unbound", false }, { "removed", true } };
+	const struct exporter *exporter;
+} leavings[] = { { "unbound", false, &exporters[0] },
+		 { "unbound_gpu", false, &exporters[1] },
+		 { "removed", true, &exporters[0] },
+		 { "removed_gpu", true, &exporters[1] } };
 
-/* The device goes while the dma-buf is mapped: whoever has it next does not reach the memory, and closing is safe. */
+/* The device goes while the dma-buf is mapped: the next program that has it does not reach the memory, and closing is safe. */
 TEST_VARIANTS(the_device_goes, struct leaving, leavings)
 {
 	struct raw e = raw_open(), next;
-	struct buf b = buf_new();
+	struct buf b = buf_new(v->exporter);
 	uint32_t region = buf_import(&b, e.ko), handle;
 	uint64_t bus = map_and_use(&e, &b, region, &handle);
 	char path[128];
@@ -196,7 +226,7 @@ TEST_VARIANTS(the_device_goes, struct leaving, leavings)
 TEST(closed_with_mappings)
 {
 	struct raw e = raw_open(), next;
-	struct buf b = buf_new();
+	struct buf b = buf_new(&exporters[0]);
 	uint32_t region = buf_import(&b, e.ko), handle[4];
 	uint64_t bus[4];
 
@@ -215,16 +245,16 @@ TEST(closed_with_mappings)
 }
 
 /* Asked for reading only: the device cannot write, or the answer says that it can. */
-TEST(read_only)
+TEST_VARIANTS(read_only, struct exporter, exporters)
 {
 	struct raw e = raw_open();
-	struct buf b = buf_new();
+	struct buf b = buf_new(v);
 	struct strait_ioc_map map = {
 		.size = sizeof(map), .flags = STRAIT_MAP_READ, .region = buf_import(&b, e.ko), .length = LEN
 	};
 
 	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_MAP, &map));
-	ASSERT_EQ(map.where, STRAIT_WHERE_HOST);
+	ASSERT_EQ(map.where, v->gpu ? STRAIT_WHERE_DEVICE : STRAIT_WHERE_HOST);
 	printf("# the device can %s\n", map.access & STRAIT_MAP_WRITE ? "read and write" : "read");
 	ASSERT_TRUE(map.access & STRAIT_MAP_READ);
 	if (map.access & STRAIT_MAP_WRITE) {
@@ -235,6 +265,113 @@ TEST(read_only)
 	} else {
 		expect_lost(&e, &b, map.bus);
 	}
+	raw_close(&e);
+	buf_free(&b);
+}
+
+/* The GPU's memory is freed while it is mapped: it is another program's only after the device has lost it. */
+TEST(freed_and_then_released)
+{
+	struct raw e = raw_open();
+	uint64_t before[2], bus, bar;
+	int gpu = gpu_open();
+	struct gpu_mem next;
+	uint32_t region, handle;
+	struct buf b;
+
+	gpu_all_free(gpu, before);
+	b = buf_new(&exporters[1]);
+	bar = b.mem.bar;
+	region = buf_import(&b, e.ko);
+	bus = map_and_use(&e, &b, region, &handle);
+	ASSERT_OK(gpu_free(&b.mem));
+	gpu_unmap(&b.mem);
+	close(b.dmabuf);
+	/* Nothing was revoked: the dma-buf keeps the memory. */
+	ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_MAPPED, handle));
+	ASSERT_OK(ko_release(e.ko, region));
+	ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_UNMAP, handle));
+	gpu_expect_free(gpu, before);
+	next = gpu_alloc(gpu, PLAIN, LEN);
+	ASSERT_EQ(next.bar, bar);
+	b.p = next.p;
+	expect_lost(&e, &b, bus);
+	raw_close(&e);
+	ASSERT_OK(gpu_free(&next));
+	ko_expect_counter("device_bytes", 0);
+}
+
+static const struct pieces {
+	const char *name;
+	uint32_t kind;
+} pieces[] = { { "dmabuf", STRAIT_IMPORT_DMABUF }, { "nvp2p", STRAIT_IMPORT_NVP2P } };
+
+/* Memory in several pieces: all of them are told, in order, and the device reaches each. */
+TEST_VARIANTS(scattered, struct pieces, pieces)
+{
+	struct raw e = raw_open();
+	struct strait_ioc_import imp = { .size = sizeof(imp), .kind = v->kind, .fd = -1, .length = 8 * PAGE };
+	struct strait_ioc_runs req = { .size = sizeof(req), .count = 8 };
+	struct strait_run runs[8];
+	struct strait_ioc_map map;
+	struct gpu_mem m;
+	uint64_t at = 0;
+
+	raw_need_kind(e.ko, v->kind);
+	gpu_set("static_dmabuf", 0);
+	gpu_set("scatter", 3);
+	m = gpu_alloc(gpu_open(), PLAIN, 8 * PAGE);
+	if (v->kind == STRAIT_IMPORT_DMABUF)
+		imp.fd = (int)ASSERT_OK(gpu_dmabuf(&m, 0, m.len));
+	else
+		imp.address = (uintptr_t)m.p;
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IMPORT, &imp));
+	/* Not from the start, and not to the end. */
+	ASSERT_OK(raw_map(e.ko, imp.handle, KIB(4), m.len - KIB(8), &map));
+	printf("# %u runs\n", map.runs);
+	ASSERT_LE(map.runs, 8);
+	req.handle = map.handle;
+	req.runs = (uintptr_t)runs;
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_RUNS, &req));
+	ASSERT_GE(map.runs, 3);
+	ASSERT_EQ(req.count, map.runs);
+	ASSERT_EQ(runs[0].bus, map.bus);
+	for (unsigned int i = 0; i < map.runs; i++) {
+		raw_load(&e, SEED + i);
+		raw_start(&e, runs[i].bus, EDU_MOST, true);
+		raw_wait(&e);
+		ASSERT_TRUE(filled(m.p + KIB(4) + at, EDU_MOST, SEED + i));
+		at += runs[i].length;
+	}
+	ASSERT_EQ(at, m.len - KIB(8));
+	raw_close(&e);
+	if (imp.fd >= 0)
+		close(imp.fd);
+	ASSERT_OK(gpu_free(&m));
+}
+
+/* An exporter that moves memory leaves it where it is while a device has it mapped that cannot follow. */
+TEST(mapped_memory_does_not_move)
+{
+	struct raw e = raw_open();
+	struct buf b = { .memfd = -1 };
+	struct strait_vgpu_move move = { .size = sizeof(move) };
+	uint32_t region, handle;
+
+	gpu_set("static_dmabuf", 0);
+	gpu_set("scatter", 0);
+	b.mem = gpu_alloc(gpu_open(), PLAIN, LEN);
+	b.dmabuf = (int)ASSERT_OK(gpu_dmabuf(&b.mem, 0, LEN));
+	b.p = b.mem.p;
+	region = buf_import(&b, e.ko);
+	map_and_use(&e, &b, region, &handle);
+	move.handle = b.mem.handle;
+	ASSERT_EQ(gpu_call(b.mem.fd, STRAIT_VGPU_MOVE, &move), -EBUSY);
+	ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_MAPPED, handle));
+	ASSERT_TRUE(raw_master(e.name));
+	ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_UNMAP, handle));
+	ASSERT_OK(gpu_call(b.mem.fd, STRAIT_VGPU_MOVE, &move));
+	map_and_use(&e, &b, region, &handle);
 	raw_close(&e);
 	buf_free(&b);
 }
