@@ -2,6 +2,7 @@
 /* /dev/strait: memory and devices that go away under a device in user space, and who may have one. */
 #include "raw.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -599,6 +600,42 @@ TEST_VARIANTS(each_allocation_fails, struct kind, each)
 	ko_expect_counter("device_bytes", 0);
 	ko_expect_counter("pinned_bytes", 0);
 	ASSERT_OK(gpu_free(&m));
+}
+
+/* The engine raises its interrupt: @event is told, and no other. */
+static void expect_interrupt(struct raw *e, int event)
+{
+	struct pollfd poll_fd = { .fd = event, .events = POLLIN };
+	uint64_t count;
+
+	*(volatile uint32_t *)(e->bar + 0x60) = 1;
+	ASSERT_EQ(poll(&poll_fd, 1, 5000 * (int)test_slow()), 1);
+	ASSERT_EQ(read(event, &count, sizeof(count)), sizeof(count));
+	*(volatile uint32_t *)(e->bar + 0x64) = 1;
+}
+
+/* An eventfd is replaced without a moment in which there is none, and stays where replacing it fails. */
+TEST(an_interrupt_has_an_eventfd_always)
+{
+	struct raw e = raw_open();
+	int first = (int)syscall(SYS_eventfd2, 0, 0), second = (int)syscall(SYS_eventfd2, 0, 0);
+	struct strait_ioc_irq irq = { .size = sizeof(irq), .fd = first };
+
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IRQ, &irq));
+	expect_interrupt(&e, first);
+	irq.fd = e.ko;
+	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_IRQ, &irq), -EINVAL);
+	expect_interrupt(&e, first);
+	/* Nothing is requested for the second: nothing can fail. */
+	irq.fd = second;
+	ko_fail_nth(1);
+	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IRQ, &irq));
+	ASSERT_TRUE(ko_fail_left());
+	ko_fail_nth(0);
+	expect_interrupt(&e, second);
+	raw_close(&e);
+	close(first);
+	close(second);
 }
 
 /* With a module that allows little. */
