@@ -372,13 +372,68 @@ static void wait_for_all(struct model_thread *t, struct strait_result *res, unsi
 	ASSERT_EQ(strait_queue_wait(t->q, 0, 1, 0, res), 0);
 }
 
+/* Things that a transfer in flight must survive. Gives the endpoint that was closed, to be opened again afterwards. */
+static struct model_endpoint *disturb(struct model_thread *t, bool *canceled, unsigned int n, struct model_region *into,
+				      bool revoke)
+{
+	struct model_endpoint *closed = model_any(t, 6) ? NULL : &t->ep[model_any(t, MODEL_ENDPOINTS)];
+
+	if (n && !model_any(t, 4)) {
+		unsigned int which = (unsigned int)model_any(t, n);
+		int rc;
+
+		model_say(t, "cancel %u", which);
+		rc = strait_queue_cancel(t->q, which);
+		ASSERT_TRUE(rc == 1 || rc == -ENOENT);
+		canceled[which] = rc == 1;
+	}
+	if (closed) {
+		model_say(t, "endpoint %ld: closed in flight", (long)(closed - t->ep));
+		strait_endpoint_close(closed->ep);
+	}
+	if (revoke) {
+		model_say(t, "revoke region %ld", (long)(into - t->region));
+		ASSERT_OK(strait_region_revoke(into->r));
+		ASSERT_EQ(strait_region_check(into->r), -ENODEV);
+	}
+	return closed;
+}
+
+static void check_batch(struct model_thread *t, const struct asked *a, const bool *canceled,
+			const struct strait_result *res, unsigned int n, const struct model_region *hidden)
+{
+	bool seen[BATCH] = { false };
+
+	/* All writes, before any of them is compared: they may lie side by side. */
+	for (unsigned int i = 0; i < n; i++) {
+		const struct asked *one = &a[res[i].user_data % BATCH];
+
+		ASSERT_LT(res[i].user_data, n);
+		ASSERT_FALSE(seen[res[i].user_data]);
+		seen[res[i].user_data] = true;
+		if (one->t.op == STRAIT_WRITE)
+			model_take_write(t, one->e, one->r, one->t.endpoint_offset, one->t.region_offset, one->t.length,
+					 res[i].bytes, res[i].status);
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		const struct asked *one = &a[res[i].user_data];
+
+		model_result(t, &one->t, one->r, &res[i]);
+		if (res[i].status != -ECANCELED || !canceled[res[i].user_data])
+			check_status(one, res[i].status);
+		/* What is in memory that was revoked cannot be looked at. */
+		if (one->r != hidden)
+			check_transfer(t, one, &res[i]);
+	}
+}
+
 static void batch(struct model_thread *t)
 {
 	struct model_file *written = model_any(t, 2) ? &t->file[model_any(t, MODEL_FILES)] : NULL;
 	struct model_file *changed = model_any(t, 4) ? NULL : &t->file[model_any(t, MODEL_FILES)];
-	bool canceled[BATCH] = { false }, seen[BATCH] = { false };
-	bool revoke = !model_any(t, 24);
+	bool canceled[BATCH] = { false }, revoke = !model_any(t, 24), uses = false;
 	struct model_region *into = any_region(t);
+	struct model_endpoint as_was[BATCH], *closed;
 	struct strait_transfer list[BATCH];
 	struct strait_result res[BATCH];
 	struct asked a[BATCH];
@@ -391,68 +446,33 @@ static void batch(struct model_thread *t)
 	if (changed)
 		break_promises(t, changed);
 	n = any_batch(t, a, into, written);
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
+		as_was[i] = *a[i].e;
+		a[i].e = &as_was[i];
 		list[i] = a[i].t;
-	if (into->gone && n) {
-		bool any = false;
-
-		for (unsigned int i = 0; i < n; i++)
-			any |= a[i].r == into;
-		ASSERT_EQ(strait_queue_submit(t->q, list, n), any ? -ENODEV : 0);
-		if (any)
-			return;
-	} else {
-		ASSERT_OK(strait_queue_submit(t->q, list, n));
+		uses |= a[i].r == into;
 	}
+	ASSERT_EQ(strait_queue_submit(t->q, list, n), into->gone && uses ? -ENODEV : 0);
+	if (into->gone && uses)
+		return;
 	if (changed) {
 		memcpy(changed->was, changed->now, t->max);
 		changed->was_len = changed->len;
 		changed->raced = true;
 		model_change_own(t, changed);
 	}
-	if (n && !model_any(t, 4)) {
-		unsigned int which = (unsigned int)model_any(t, n);
-		int rc;
-
-		model_say(t, "cancel %u", which);
-		rc = strait_queue_cancel(t->q, which);
-		ASSERT_TRUE(rc == 1 || rc == -ENOENT);
-		canceled[which] = rc == 1;
-	}
-	if (revoke && !into->gone) {
-		model_say(t, "revoke region %ld", (long)(into - t->region));
-		ASSERT_OK(strait_region_revoke(into->r));
-		ASSERT_EQ(strait_region_check(into->r), -ENODEV);
-	}
+	revoke = revoke && !into->gone;
+	closed = disturb(t, canceled, n, into, revoke);
 	wait_for_all(t, res, n);
-	/* All writes, before any of them is compared: they may lie side by side. */
-	for (unsigned int i = 0; i < n; i++) {
-		const struct asked *one = &a[res[i].user_data % BATCH];
-
-		if (one->t.op == STRAIT_WRITE)
-			model_take_write(t, one->e, one->r, one->t.endpoint_offset, one->t.region_offset, one->t.length,
-					 res[i].bytes, res[i].status);
-	}
-	for (unsigned int i = 0; i < n; i++) {
-		unsigned int which = (unsigned int)res[i].user_data;
-
-		ASSERT_LT(which, n);
-		ASSERT_FALSE(seen[which]);
-		seen[which] = true;
-		model_result(t, &a[which].t, a[which].r, &res[i]);
-		if (res[i].status != -ECANCELED || !canceled[which])
-			check_status(&a[which], res[i].status);
-		/* What is in memory that was revoked cannot be looked at. */
-		if (!revoke || a[which].r != into)
-			check_transfer(t, &a[which], &res[i]);
-	}
-	if (revoke)
-		into->gone = true;
+	check_batch(t, a, canceled, res, n, revoke ? into : NULL);
+	into->gone |= revoke;
 	/* Reads may lie side by side, too. */
 	if (!into->gone)
 		model_expect_region(t, into, 0, into->len);
 	if (changed)
 		changed->raced = false;
+	if (closed)
+		open_endpoint(t, closed);
 }
 
 /* ---- in order ---- */
