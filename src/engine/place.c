@@ -62,6 +62,8 @@ bool place_get(const struct strait_transfer *t, struct keep_place *p)
 	    p->off >= p->ep_len)
 		return false;
 	p->len = min_u64(t->length, p->ep_len - p->off);
+	if (p->len < PLACE_BYTES)
+		return false;
 	keep_find_many(k, p, 1);
 	return place_find(k, p);
 }

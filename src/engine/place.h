@@ -6,7 +6,8 @@
 
 #include "engine/transfer.h"
 
-#define PLACE_BYTES KIB(256) /* shorter ones a kernel, or the CPU, does better */
+/* Shorter ones a kernel, or the CPU, does better; nor may a file's pages be given to a shorter copy. */
+#define PLACE_BYTES COPY_ENGINE_BYTES
 
 /* May the bytes be read where they are? @len is the length of the file then. */
 bool place_allowed(const struct strait_transfer *t, uint64_t *len);

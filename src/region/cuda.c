@@ -59,6 +59,8 @@ static int add_device(struct provider *p, cu_device ordinal)
 	cd->dev = dev;
 	cd->ordinal = ordinal;
 	pthread_mutex_init(&cd->lock, NULL);
+	pthread_mutex_init(&cd->reg_lock, NULL);
+	list_init(&cd->files);
 	cuda_watch_init(&cd->watch);
 	list_init(&cd->spaces);
 	dev->priv = cd;
@@ -126,6 +128,7 @@ static void cuda_close(struct provider *p)
 			cu.ctx_destroy(cd->spare);
 		if (cd->primary)
 			cuda_space_put(cd->primary);
+		pthread_mutex_destroy(&cd->reg_lock);
 		pthread_mutex_destroy(&cd->lock);
 		free(cd);
 	}

@@ -13,8 +13,8 @@
  * destroy a context or reset the device: what was in it is then gone without notice. A space finds that out
  * by asking for the page of its own that it registered there, before it touches any handle.
  *
- * Locks, outer to inner: cuda_device.lock, cuda_space.lock; cuda_watch.lock, cuda_stream.lock. The first two may be
- * held during a driver call.
+ * Locks, outer to inner: cuda_device.lock, cuda_space.lock; cuda_watch.lock, cuda_stream.lock; cuda_device.reg_lock. The
+ * first two may be held during a driver call.
  */
 
 #include <pthread.h>
@@ -88,6 +88,8 @@ struct cuda_device {
 	struct cuda_space *primary; /* NULL until needed; kept from then on */
 	struct cuda_space *windows; /* likewise */
 	cu_context spare;	    /* made for the windows' space, which could not be made */
+	pthread_mutex_t reg_lock;
+	struct list files; /* registered windows of files, struct cuda_reg; under @reg_lock */
 	struct cuda_watch watch;
 };
 
@@ -255,6 +257,8 @@ int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on
 int cuda_flush_peer_writes(struct strait_device *dev);
 
 /* cuda_hostreg.c */
+/* Where the CPU sees a device address that is in a window of a file, NULL for other memory. */
+const void *cuda_file_page(struct cuda_device *cd, uint64_t dev_addr);
 int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg);
 int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret);

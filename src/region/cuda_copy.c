@@ -6,8 +6,6 @@
 #include "region/cuda.h"
 #include "region/cuda_kernel.h"
 
-/* Copies at least this long on average are better done by the copy engines than by a kernel. */
-#define ENGINE_BYTES KIB(256)
 #define SEG_BYTES GIB(1) /* at most, in one entry for the kernel */
 
 /*
@@ -58,16 +56,6 @@ int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t l
 	return cuda_stream_leave(s, &e, r);
 }
 
-static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
-{
-	cu_result r = CU_OK;
-
-	for (unsigned int i = 0; i < n && !r; i++)
-		if (segs[i].len)
-			r = cu.copy(segs[i].dst, segs[i].src, segs[i].len, s->handle);
-	return r;
-}
-
 static cu_result launch(struct cuda_stream *s, struct cuda_copy_args *args, uint32_t n, uint32_t pieces)
 {
 	args->n = n;
@@ -100,75 +88,112 @@ static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *se
 	return r ? r : launch(s, &args, used, pieces);
 }
 
+/*
+ * By way of memory of our own: the system call fails where a load would be a signal, which is no result of the driver's:
+ * @err says what it was.
+ */
+static cu_result copy_aside(struct cuda_stream *s, uint64_t dst, const char *src, uint64_t len, int *err)
+{
+	char *buf = malloc(len);
+	cu_result r = CU_OPERATING_SYSTEM;
+
+	*err = buf ? 0 : -ENOMEM;
+	for (uint64_t done = 0; !*err && done < len;) {
+		ssize_t n = os_vm_read(buf + done, src + done, len - done);
+
+		if (n <= 0)
+			*err = n < 0 ? (int)n : -EFAULT;
+		else
+			done += (uint64_t)n;
+	}
+	if (!*err)
+		r = cu.copy_in(dst, buf, len, s->handle);
+	free(buf);
+	return r;
+}
+
+/*
+ * A short copy out of a window of a file, which the CPU sees at @file. The driver reads its source by the CPU, even of
+ * registered memory, and for a file that was cut that is a signal. A kernel reads what was pinned.
+ */
+static cu_result copy_short(struct cuda_stream *s, const struct copy_seg *seg, const void *file, bool kernels, int *err)
+{
+	return kernels ? copy_by_kernel(s, seg, 1) : copy_aside(s, seg->dst, file, seg->len, err);
+}
+
+static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n, bool kernels, int *err)
+{
+	cu_result r = CU_OK;
+
+	for (unsigned int i = 0; i < n && !r; i++) {
+		const struct copy_seg *seg = &segs[i];
+		const void *file = seg->len < COPY_ENGINE_BYTES ? cuda_file_page(s->space->cd, seg->src) : NULL;
+
+		if (file && seg->len)
+			r = copy_short(s, seg, file, kernels, err);
+		else if (seg->len)
+			r = cu.copy(seg->dst, seg->src, seg->len, s->handle);
+	}
+	return r;
+}
+
+/* The end of copies, inside cuda_enter(). If some failed, others may be on their way. */
+static int copies_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, int err)
+{
+	cuda_settle(s, r);
+	cuda_leave(e);
+	return err ? err : cuda_stream_errno(s, r);
+}
+
+/* A kernel that reads host memory which is registered no more would take its context down. */
+static int enter_for_kernel(struct cuda_stream *s, struct cuda_entry *e)
+{
+	int rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
+
+	return rc ? rc : cuda_enter(s->space, e);
+}
+
 int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	uint64_t total = 0;
 	struct cuda_entry e;
+	int rc, err = 0;
+	bool kernels;
 	cu_result r;
-	int rc;
 
 	for (unsigned int i = 0; i < n; i++)
 		total += segs[i].len;
 	if (!total)
 		return 0;
-	/* A kernel that reads host memory which is registered no more would take its context down. */
-	rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
-	if (!rc)
-		rc = cuda_enter(s->space, &e);
+	rc = enter_for_kernel(s, &e);
 	if (rc)
 		return rc;
-	if (total / n >= ENGINE_BYTES || !cuda_kernels_ready(s->space))
-		r = copy_each(s, segs, n);
+	kernels = cuda_kernels_ready(s->space);
+	/* Copies that are long on average are better done by the copy engines than by a kernel. */
+	if (total / n >= COPY_ENGINE_BYTES || !kernels)
+		r = copy_each(s, segs, n, kernels, &err);
 	else
 		r = copy_by_kernel(s, segs, n);
-	/* Some of it may be on its way. */
-	cuda_settle(s, r);
-	return cuda_stream_leave(s, &e, r);
+	return copies_leave(s, &e, r, err);
 }
 
-/* By way of memory of our own: the system call fails where a load would be a signal. */
-static int copy_aside(struct dev_stream *stream, uint64_t dst, const char *src, uint64_t len)
-{
-	char *buf = malloc(len);
-	int rc = buf ? 0 : -ENOMEM;
-
-	for (uint64_t done = 0; !rc && done < len;) {
-		ssize_t n = os_vm_read(buf + done, src + done, len - done);
-
-		if (n <= 0)
-			rc = n < 0 ? (int)n : -EFAULT;
-		else
-			done += (uint64_t)n;
-	}
-	if (!rc)
-		rc = cuda_copy_in(stream, dst, buf, len);
-	free(buf);
-	return rc;
-}
-
-/*
- * The driver reads the source of a short copy by the CPU, even of registered memory, which for a file that was cut
- * is a signal. A kernel reads what was pinned. But one of another context does not see the region.
- */
 int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
 {
 	const struct copy_seg seg = { dst, reg->dev_addr + off, len };
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
+	int rc, err = 0;
 	bool kernels;
 	cu_result r;
-	int rc;
 
-	if (len >= ENGINE_BYTES)
+	if (len >= COPY_ENGINE_BYTES)
 		return cuda_copy_in(stream, dst, (char *)reg->ptr + off, len);
-	rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
-	if (!rc)
-		rc = cuda_enter(s->space, &e);
+	rc = enter_for_kernel(s, &e);
 	if (rc)
 		return rc;
+	/* A kernel of another context does not see the region. */
 	kernels = !s->space->own && cuda_kernels_ready(s->space);
-	r = kernels ? cuda_settle(s, copy_by_kernel(s, &seg, 1)) : CU_OK;
-	cuda_leave(&e);
-	return kernels ? cuda_stream_errno(s, r) : copy_aside(stream, dst, (char *)reg->ptr + off, len);
+	r = copy_short(s, &seg, (char *)reg->ptr + off, kernels, &err);
+	return copies_leave(s, &e, r, err);
 }

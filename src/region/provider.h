@@ -22,6 +22,7 @@
 
 #include "base/list.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "region/range_tree.h"
 
 struct device_set;
@@ -51,6 +52,12 @@ struct host_reg {
 
 #define HOST_REG_READ_ONLY (1u << 0) /* the device only reads; needed for read-only file mappings */
 #define HOST_REG_FILE (1u << 1)	     /* a mapping of a file, which may shrink under it */
+
+/*
+ * copy_in and copy_now of at least so many bytes leave their source to the copy engine if it is in memory of
+ * host_register. That of a shorter one the CPU may read, which must not be asked of a mapping of a file.
+ */
+#define COPY_ENGINE_BYTES KIB(256)
 
 /* One piece of a copy list. Host pieces lie in registered memory and are given by device address. */
 struct copy_seg {

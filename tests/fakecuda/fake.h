@@ -32,6 +32,8 @@ struct fake_machine {
 	unsigned int queues;  /* of the hardware, shared by all streams of a context; 0: each has its own */
 	/* Called by cuInit without a lock: the real one starts programs, and takes its time. */
 	void (*in_init)(void);
+	/* Called before a copy to the device, or a kernel, is put on a stream. */
+	void (*in_copy)(void);
 };
 extern struct fake_machine fake_machine;
 

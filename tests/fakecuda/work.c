@@ -50,6 +50,39 @@ static cu_ptr pinned(const void *ptr, size_t len)
 	return addr;
 }
 
+static void about_to_copy(void)
+{
+	if (fake_machine.in_copy)
+		fake_machine.in_copy();
+}
+
+/*
+ * The real one, too, takes little away by the CPU when it is called, wherever it is: a page that is gone is a signal.
+ * @src is the CPU's address.
+ */
+static void take_short(struct copy *c, const void *src)
+{
+	if (c->src && c->len > KIB(64))
+		return;
+	c->src = 0;
+	c->host_src = malloc(c->len);
+	memcpy(c->host_src, src, c->len);
+}
+
+/* The CPU's address of registered memory, NULL for other memory. */
+static const void *registered_at(cu_ptr addr, size_t len)
+{
+	const void *at = NULL;
+	struct memory *m;
+
+	pthread_mutex_lock(&fake_lock);
+	m = memory_at(addr, len);
+	if (m && m->kind == REGISTERED)
+		at = m->cpu + (addr - m->addr);
+	pthread_mutex_unlock(&fake_lock);
+	return at;
+}
+
 /* Does the driver know an address at once to be none? */
 static bool is_gpu(cu_ptr addr, size_t len)
 {
@@ -64,11 +97,20 @@ static bool is_gpu(cu_ptr addr, size_t len)
 cu_result cuMemcpyAsync(cu_ptr dst, cu_ptr src, size_t len, cu_stream s)
 {
 	struct copy c = { .dst = dst, .src = src, .len = len };
+	const void *host;
+	cu_result r;
 
 	MAY_FAIL();
+	about_to_copy();
 	if (!is_gpu(dst, len) || !is_gpu(src, len))
 		return CU_INVALID_VALUE;
-	return stream_submit(s, run_copy, &c, sizeof(c), false);
+	host = registered_at(src, len);
+	if (host)
+		take_short(&c, host);
+	r = stream_submit(s, run_copy, &c, sizeof(c), false);
+	if (r)
+		free(c.host_src);
+	return r;
 }
 
 cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, cu_stream s)
@@ -79,12 +121,8 @@ cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, cu_strea
 	MAY_FAIL();
 	if (!is_gpu(dst, len))
 		return CU_INVALID_VALUE;
-	/* The real one, too, takes little away by the CPU, wherever it is: a page that is gone is a signal. */
-	if (!c.src || len <= KIB(64)) {
-		c.src = 0;
-		c.host_src = malloc(len);
-		memcpy(c.host_src, src, len);
-	}
+	about_to_copy();
+	take_short(&c, src);
 	r = stream_submit(s, run_copy, &c, sizeof(c), false);
 	if (r)
 		free(c.host_src);
@@ -436,6 +474,7 @@ cu_result cuLaunchKernel(cu_function f, unsigned int gx, unsigned int gy, unsign
 			 void **extra)
 {
 	MAY_FAIL();
+	about_to_copy();
 	if (!gx || gy != 1 || gz != 1 || bx != 256 || by != 1 || bz != 1 || shared || extra)
 		return CU_INVALID_VALUE;
 	if (f->module->ctx != current_or_null()) {
