@@ -205,6 +205,27 @@ void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool brok
 	os_ring_close(ring);
 }
 
+/*
+ * Contexts of the application's go without notice, and idle streams of theirs would stay. Those are looked through when
+ * another is about to be opened, which is when a context is new.
+ */
+static void close_lost_streams(struct strait_device *dev)
+{
+	struct device_engine *de = device_engine(dev);
+	struct list all = LIST_INIT(all);
+
+	pthread_mutex_lock(&de->lock);
+	if (!list_empty(&de->streams))
+		list_move_front(&all, &de->streams, de->streams.prev);
+	pthread_mutex_unlock(&de->lock);
+	list_for_each_safe(it, tmp, &all) {
+		struct lane_stream *ls = list_entry(it, struct lane_stream, node);
+
+		list_del(&ls->node);
+		engine_stream_put(dev, ls, dev->ops->stream_lost(ls->stream));
+	}
+}
+
 int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart, struct lane_stream **ret)
 {
 	struct device_engine *de = device_engine(dev);
@@ -222,6 +243,7 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart
 		}
 	}
 	pthread_mutex_unlock(&de->lock);
+	close_lost_streams(dev);
 	ls = calloc(1, sizeof(*ls));
 	if (!ls)
 		return -ENOMEM;

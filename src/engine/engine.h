@@ -59,6 +59,7 @@ struct lane_stream {
 	struct list node;
 	uintptr_t space;
 	bool apart;
+	bool broken; /* a copy on it failed: not to be used again */
 	struct dev_stream *stream;
 	struct dev_event *events[64]; /* idle ones */
 	unsigned int n_events;

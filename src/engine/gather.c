@@ -208,11 +208,15 @@ static struct copy_seg item_seg(const struct gather *g, unsigned int i, const st
 				  (uint64_t)it->n };
 }
 
-static int copy_and_wait(struct dev_stream *s, const struct copy_seg *segs, unsigned int n)
+static int copy_and_wait(struct lane_stream *ls, const struct copy_seg *segs, unsigned int n)
 {
+	struct dev_stream *s = ls->stream;
 	int rc = n ? s->dev->ops->copy_list(s, segs, n) : 0;
 
-	return n && !rc ? s->dev->ops->stream_wait(s, STRAIT_FOREVER) : rc;
+	if (n && !rc)
+		rc = s->dev->ops->stream_wait(s, STRAIT_FOREVER);
+	ls->broken |= rc != 0;
+	return rc;
 }
 
 /*
@@ -229,13 +233,13 @@ static void copy_singly(struct strait_context *ctx, struct gather *g, struct chu
 
 		if (it->n <= 0)
 			continue;
-		rc = copy_and_wait(ls->stream, &seg, 1);
+		rc = copy_and_wait(ls, &seg, 1);
 		if (rc == -EFAULT && g->place[i].kept) {
 			g->place[i].kept = NULL;
 			it->n = small_read(ctx, t->endpoint, (char *)c->ptr + it->slot, t->endpoint_offset, t->length,
 					   &it->skip);
 			seg = item_seg(g, i, c);
-			rc = it->n > 0 ? copy_and_wait(ls->stream, &seg, 1) : 0;
+			rc = it->n > 0 ? copy_and_wait(ls, &seg, 1) : 0;
 		}
 		if (rc) {
 			it->n = rc;
@@ -281,7 +285,7 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 	for (unsigned int i = 0; i < g->n; i++)
 		if (g->item[i].n > 0)
 			g->seg[segs++] = item_seg(g, i, c);
-	rc = copy_and_wait(ls->stream, g->seg, segs);
+	rc = copy_and_wait(ls, g->seg, segs);
 	if (rc == -EFAULT) {
 		copy_singly(ctx, g, c, ls);
 		rc = 0;
@@ -297,7 +301,7 @@ static void write_all(struct strait_context *ctx, struct gather *g, struct chunk
 	for (unsigned int i = 0; i < g->n; i++)
 		g->seg[i] = (struct copy_seg){ c->dev_addr + g->item[i].slot, item_addr(&g->item[i]),
 					       g->item[i].t->length };
-	rc = copy_and_wait(ls->stream, g->seg, g->n);
+	rc = copy_and_wait(ls, g->seg, g->n);
 	for (unsigned int i = 0; i < g->n; i++) {
 		const struct strait_transfer *t = g->item[i].t;
 		struct strait_result *r = g->item[i].result;
@@ -458,7 +462,7 @@ void gather_run(struct gather *g)
 		stat_add(&ctx->stats.gathered, g->n);
 	}
 	if (ls)
-		engine_stream_put(dev, ls, false);
+		engine_stream_put(dev, ls, ls->broken);
 	for (unsigned int i = 0; rc && i < g->n; i++)
 		g->item[i].result->status = rc;
 	sum_up(g);

@@ -144,8 +144,9 @@ static int run_host(struct strait_context *ctx, const struct strait_transfer *t,
 	return 0;
 }
 
-static void read_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
-			struct lane_stream *ls, struct strait_result *r)
+/* What the copy returned: after an error the stream is not to be used again. */
+static int read_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
+		       struct lane_stream *ls, struct strait_result *r)
 {
 	uint64_t skip;
 	ssize_t n;
@@ -154,7 +155,7 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 	n = small_read(ctx, t->endpoint, c->ptr, t->endpoint_offset, t->length, &skip);
 	if (n < 0) {
 		finish(r, STRAIT_ROUTE_STAGED, 0, (int)n);
-		return;
+		return 0;
 	}
 	if (n)
 		rc = t->region->dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset,
@@ -162,22 +163,25 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 	if (rc)
 		r->device_status = ls->stream->status;
 	finish(r, STRAIT_ROUTE_STAGED, rc ? 0 : (uint64_t)n, rc);
+	return rc;
 }
 
-static void write_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
-			 struct lane_stream *ls, struct strait_result *r)
+/* The same for a write. */
+static int write_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
+			struct lane_stream *ls, struct strait_result *r)
 {
 	uint64_t done;
-	int rc;
+	int rc, err;
 
 	rc = t->region->dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset, c->ptr, t->length, true);
 	if (rc) {
 		r->device_status = ls->stream->status;
 		finish(r, STRAIT_ROUTE_STAGED, 0, rc);
-		return;
+		return rc;
 	}
-	done = small_write(ctx, t->endpoint, c->ptr, t->endpoint_offset, t->length, &rc);
-	finish(r, STRAIT_ROUTE_STAGED, done, rc);
+	done = small_write(ctx, t->endpoint, c->ptr, t->endpoint_offset, t->length, &err);
+	finish(r, STRAIT_ROUTE_STAGED, done, err);
+	return 0;
 }
 
 int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *r)
@@ -213,11 +217,9 @@ int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct
 		rc = 0;
 		goto put_chunk;
 	}
-	if (t->op == STRAIT_READ)
-		read_staged(ctx, t, c, ls, r);
-	else
-		write_staged(ctx, t, c, ls, r);
-	engine_stream_put(dev, ls, r->device_status != 0);
+	rc = t->op == STRAIT_READ ? read_staged(ctx, t, c, ls, r) : write_staged(ctx, t, c, ls, r);
+	engine_stream_put(dev, ls, rc != 0);
+	rc = 0;
 	stat_add(&ctx->stats.small, 1);
 put_chunk:
 	pool_put(pool, &user, c);

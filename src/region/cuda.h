@@ -135,6 +135,8 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
  * transfer. In a context where nothing runs it waits for nothing.
  */
 int cuda_space_windows(struct cuda_device *cd, struct cuda_space **ret);
+/* Asks the driver whether the context is still there. */
+bool cuda_space_alive(struct cuda_space *sp);
 /* -ENODEV when the device was reset: memory registered with it is registered no more. */
 int cuda_primary_check(struct cuda_device *cd);
 void cuda_space_ref(struct cuda_space *sp);
@@ -197,6 +199,7 @@ int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struc
 int cuda_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void cuda_stream_close(struct dev_stream *s);
+bool cuda_stream_lost(struct dev_stream *s);
 int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 int cuda_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);

@@ -62,7 +62,7 @@ static void set_dead(struct cuda_space *sp)
 	log_warn(dev->provider->set->log, "%s: the GPU was reset: open a new context to use it again", dev->name);
 }
 
-static bool alive(struct cuda_space *sp)
+bool cuda_space_alive(struct cuda_space *sp)
 {
 	if (atomic_load_explicit(&sp->dead, memory_order_acquire))
 		return false;
@@ -89,9 +89,9 @@ static bool survives(struct cuda_space *sp)
 	uint64_t end;
 
 	if (!atomic_load_explicit(&sp->doubtful, memory_order_relaxed))
-		return alive(sp);
+		return cuda_space_alive(sp);
 	end = os_now_ns() + cuda_doubt_ns;
-	while (alive(sp)) {
+	while (cuda_space_alive(sp)) {
 		if (os_now_ns() >= end) {
 			atomic_store_explicit(&sp->doubtful, false, memory_order_relaxed);
 			return true;
@@ -128,7 +128,7 @@ int cuda_primary_check(struct cuda_device *cd)
 	pthread_mutex_lock(&cd->lock);
 	sp = cd->primary;
 	pthread_mutex_unlock(&cd->lock);
-	return !sp || alive(sp) ? 0 : -ENODEV;
+	return !sp || cuda_space_alive(sp) ? 0 : -ENODEV;
 }
 
 /* Register the page that tells whether the context lives. */
@@ -191,7 +191,7 @@ static int need_primary(struct cuda_device *cd)
 	int rc;
 
 	if (cd->primary)
-		return alive(cd->primary) ? 0 : -ENODEV;
+		return cuda_space_alive(cd->primary) ? 0 : -ENODEV;
 	r = cu.primary_retain(&ctx, cd->ordinal);
 	if (r)
 		return cuda_errno(r);
@@ -232,7 +232,7 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 			struct cuda_space *has = list_entry(it, struct cuda_space, node);
 
 			/* Another context may have got the address of one that is gone. */
-			if (has->ctx == ctx && alive(has))
+			if (has->ctx == ctx && cuda_space_alive(has))
 				sp = has;
 		}
 	}

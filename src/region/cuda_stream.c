@@ -264,6 +264,11 @@ void cuda_stream_close(struct dev_stream *stream)
 	stream_free(s);
 }
 
+bool cuda_stream_lost(struct dev_stream *stream)
+{
+	return !cuda_space_alive(cuda_stream(stream)->space);
+}
+
 int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 {
 	struct cuda_stream *s = cuda_stream(stream);

@@ -159,6 +159,8 @@ struct provider_ops {
 	int (*stream_scratch)(struct dev_stream *s, uint64_t len, uint64_t *addr);
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);
 	void (*stream_close)(struct dev_stream *s);
+	/* Is what the stream was opened in gone, so that nothing can be done on it any more? For one that has no work. */
+	bool (*stream_lost)(struct dev_stream *s);
 	int (*stream_wait)(struct dev_stream *s, int64_t timeout_ns);
 	/*
 	 * A host function. It must not call into the provider. It is called once, also when work before it

@@ -142,6 +142,11 @@ static void no_preparation(struct strait_device *dev)
 {
 }
 
+static bool no_stream_lost(struct dev_stream *s)
+{
+	return false;
+}
+
 static void no_stream_look(struct dev_stream *s)
 {
 }
@@ -263,6 +268,7 @@ const struct provider_ops provider_default_ops = {
 	.stream_wait = no_stream_wait,
 	.stream_call = no_stream_call,
 	.stream_notify = plain_stream_notify,
+	.stream_lost = no_stream_lost,
 	.stream_look = no_stream_look,
 	.stream_wait_word = no_stream_wait_word,
 	.word_post = plain_word_post,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The application's memory and contexts: used, and found to be gone. */
 #include "fakecuda/common.h"
+#include "region/cuda.h"
 
 static void make_current(cu_context *ctx)
 {
@@ -480,4 +481,47 @@ TEST(keeps_the_capture_mode)
 	strait_context_close(ctx);
 	ASSERT_EQ(fake_capture_mode(), 1);
 	ASSERT_EQ(fake_violations(), 0);
+}
+
+static unsigned int spaces_of(struct strait_device *dev)
+{
+	unsigned int n = 0;
+
+	list_for_each(it, &cuda_device(dev)->spaces)
+		n++;
+	return n;
+}
+
+/* What was opened in contexts that the application has destroyed does not pile up. */
+TEST(contexts_come_and_go)
+{
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "cuda:0");
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDWR, 0);
+
+	CU(cuInit(0));
+	for (int i = 0; i < 50; i++) {
+		struct strait_region *r;
+		cu_context app;
+		cu_ptr ptr;
+
+		CU(cuCtxCreate_v2(&app, 0, 0));
+		CU(cuMemAlloc_v2(&ptr, MIB(1)));
+		ASSERT_OK(strait_region_import(ctx, dev, (void *)(uintptr_t)ptr, MIB(1), &r));
+		ASSERT_EQ(strait_read(ep, 0, r, 0, 4000), 4000);
+		ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(1)), MIB(1));
+		ASSERT_EQ(strait_write(ep, 0, r, 0, 4000), 4000);
+		if (i % 2)
+			strait_region_close(r);
+		CU(cuCtxDestroy_v2(app));
+		/* A stream that fails without a word of the driver's is not used again either. */
+		if (i % 2 == 0) {
+			ASSERT_LT(strait_read(ep, 0, r, 0, 4000), 0);
+			strait_region_close(r);
+		}
+	}
+	ASSERT_LE(spaces_of(dev), 4);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	expect_clean();
 }

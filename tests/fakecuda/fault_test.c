@@ -3,6 +3,7 @@
  * Every call of the driver fails once, in every scenario: there is an error or there is none, but nothing is
  * left behind, nothing is misused, and the thread's current context is what it was.
  */
+#include "engine/engine.h"
 #include "fakecuda/common.h"
 #include "region/cuda.h"
 
@@ -286,4 +287,41 @@ TEST_VARIANTS_TIMEOUT(every_call_fails_once, struct scenario, scenarios, 240)
 TEST_TIMEOUT(every_call_of_a_life_fails_once, 240)
 {
 	fail_all(&scenarios[0], true);
+}
+
+/* A stream on which a list of copies failed is closed, not kept for the next. */
+TEST(failed_streams_are_not_kept)
+{
+	enum { N = 8 };
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "cuda:0");
+	struct strait_region *r = region_new(dev, MIB(1));
+	struct strait_endpoint *ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDWR, 0);
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	struct strait_queue *q;
+	unsigned int failed = 0;
+
+	ASSERT_OK(strait_queue_open(ctx, NULL, &q));
+	for (uint64_t i = 0; i < N; i++)
+		t[i] = (struct strait_transfer){ .op = STRAIT_WRITE,
+						 .endpoint = ep,
+						 .region = r,
+						 .endpoint_offset = i * 8000,
+						 .region_offset = i * 9000,
+						 .length = 4000 };
+	fake_fail("cuLaunchKernel", 1, CU_LAUNCH_OUT_OF_RESOURCES);
+	ASSERT_OK(strait_queue_submit(q, t, N));
+	ASSERT_EQ(strait_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
+	ASSERT_TRUE(fake_failed());
+	for (int i = 0; i < N; i++)
+		failed += res[i].status != 0;
+	ASSERT_GT(failed, 0);
+	list_for_each(it, &device_engine(dev)->streams)
+		ASSERT_EQ(list_entry(it, struct lane_stream, node)->stream->status, 0);
+	strait_queue_close(q);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_context_close(ctx);
+	expect_clean();
 }
