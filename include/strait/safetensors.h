@@ -121,7 +121,7 @@ STRAIT_API const char *strait_safetensors_metadata(const struct strait_safetenso
  * @st: the tensors
  * @region: a region of at least strait_safetensors_bytes()
  * @routes: as in struct strait_transfer
- * @timeout_ns: how long it may take; STRAIT_FOREVER
+ * @timeout_ns: how long all of it may take; STRAIT_FOREVER
  * @result: filled, also on failure: bytes, status and routes of all transfers together
  *
  * Return: 0 when all bytes are in device memory; -EINVAL if the region is too short; -ENODATA if the file

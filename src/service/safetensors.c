@@ -7,6 +7,7 @@
 #include <strait/device.h>
 #include <strait/endpoint.h>
 #include <strait/region.h>
+#include <time.h>
 
 #include "base/json.h"
 #include "base/util.h"
@@ -437,9 +438,32 @@ static void add_result(struct strait_result *sum, const struct strait_result *r,
 	}
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* STRAIT_FOREVER, and what comes near it, stays that. */
+static int64_t deadline_of(int64_t timeout_ns)
+{
+	int64_t deadline;
+
+	return __builtin_add_overflow(now_ns(), timeout_ns, &deadline) ? STRAIT_FOREVER : deadline;
+}
+
+static int64_t time_left(int64_t deadline)
+{
+	int64_t left = deadline == STRAIT_FOREVER ? STRAIT_FOREVER : deadline - now_ns();
+
+	return left > 0 ? left : 0;
+}
+
 /* All runs on one queue, so that the next is under way while one ends. */
 static int load_runs(struct strait_safetensors *st, struct strait_queue *q, struct strait_region *region,
-		     uint32_t routes, int64_t timeout_ns, struct strait_result *sum)
+		     uint32_t routes, int64_t deadline, struct strait_result *sum)
 {
 	struct strait_result r;
 	unsigned int flying = 0, i = 0;
@@ -464,7 +488,7 @@ static int load_runs(struct strait_safetensors *st, struct strait_queue *q, stru
 		} else if (sum->status && !flying) {
 			break;
 		}
-		rc = strait_queue_wait(q, 1, 1, timeout_ns, &r);
+		rc = strait_queue_wait(q, 1, 1, time_left(deadline), &r);
 		if (rc < 0)
 			return rc;
 		if (!rc)
@@ -484,10 +508,12 @@ STRAIT_API int strait_safetensors_load(struct strait_safetensors *st, struct str
 	struct strait_transfer t;
 	struct strait_result r;
 	unsigned int i = 0;
+	int64_t deadline;
 	int rc;
 
 	if (!st || !region || !result || timeout_ns < 0)
 		return -EINVAL;
+	deadline = deadline_of(timeout_ns);
 	memset(result, 0, sizeof(*result));
 	rc = strait_region_info(region, &info);
 	if (rc)
@@ -508,7 +534,7 @@ STRAIT_API int strait_safetensors_load(struct strait_safetensors *st, struct str
 	rc = strait_queue_open(st->ctx, &opts, &q);
 	if (rc)
 		return rc;
-	rc = load_runs(st, q, region, routes, timeout_ns, result);
+	rc = load_runs(st, q, region, routes, deadline, result);
 	strait_queue_close(q);
 	if (rc)
 		result->status = rc;

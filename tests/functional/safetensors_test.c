@@ -105,6 +105,41 @@ TEST(aligned_tensors_travel_as_one_transfer)
 	strait_context_close(ctx);
 }
 
+/* The time is for all of it, however many transfers it takes: one after the other, 20 ms each, 240 ms together. */
+TEST(the_time_is_for_all_of_them)
+{
+	enum { N = 12, BYTES = 1000001 };
+	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = 50000000 };
+	struct strait_context_opts one = { .size = sizeof(one), .threads = 1 };
+	struct strait_context *ctx = context_new(&one);
+	struct strait_device *dev = device_named(ctx, "emu:0");
+	struct strait_safetensors *st;
+	struct strait_endpoint *ep;
+	struct strait_region *r;
+	struct strait_result res;
+	char header[2000] = "{";
+	size_t at = 1;
+
+	for (int i = 0; i < N; i++)
+		at += (size_t)snprintf(header + at, sizeof(header) - at,
+				       "%s\"t%d\":{\"dtype\":\"U8\",\"shape\":[%d],\"data_offsets\":[%d,%d]}",
+				       i ? "," : "", i, BYTES, i * BYTES, (i + 1) * BYTES);
+	strcat(header, "}");
+	ep = file_new(ctx, make_tensors(header, N * BYTES), O_RDONLY, 0);
+	ASSERT_OK(strait_safetensors_open(ctx, ep, 0, NULL, 0, &st));
+	r = region_new(dev, strait_safetensors_bytes(st));
+	ASSERT_OK(strait_emu_set_model(dev, &slow));
+	ASSERT_EQ(strait_safetensors_load(st, r, ROUTE(STAGED), 100000000, &res), -ETIMEDOUT);
+	ASSERT_EQ(res.status, -ETIMEDOUT);
+	ASSERT_LT(res.bytes, N * BYTES);
+	ASSERT_OK(strait_safetensors_load(st, r, ROUTE(STAGED), STRAIT_FOREVER, &res));
+	ASSERT_EQ(res.bytes, N * BYTES);
+	strait_region_close(r);
+	strait_safetensors_close(st);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}
+
 static const struct broken {
 	const char *name;
 	const char *header;
