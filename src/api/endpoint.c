@@ -8,8 +8,7 @@ static void adopt(struct strait_context *ctx, struct strait_endpoint *ep, struct
 {
 	engine_ref(ctx);
 	ep->owner = ctx;
-	/* A promise is worth more than a lease, which a writer that was not to come would only wait for. */
-	if ((ep->flags & STRAIT_FILE_LEASE) && !(ep->flags & STRAIT_FILE_UNCHANGING))
+	if (ep->facts.wants_lease)
 		keep_lease(&ctx->keeper, ep);
 	*ret = ep;
 }

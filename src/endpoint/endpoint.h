@@ -34,6 +34,8 @@ struct endpoint_facts {
 	bool can_buffered; /* unaligned access works */
 	bool force_direct; /* the caller wants direct I/O even for cached data */
 	bool is_block;
+	bool unchanging;       /* the caller promised that the contents do not change */
+	bool wants_lease;      /* a read lease is to be taken, under which they are known not to */
 	bool can_move;	       /* it has reach and move */
 	uint64_t flight_bytes; /* the most that batch_start takes; 0: it has no batches */
 	uint32_t dio_align;
@@ -117,7 +119,7 @@ struct endpoint_ops {
 struct strait_endpoint {
 	const struct endpoint_ops *ops;
 	struct endpoint_facts facts; /* fixed at open */
-	uint32_t flags;
+	uint32_t flags;		     /* of its own kind: not to be looked at but by its ops */
 	atomic_uint refs;
 	void *owner;				/* struct strait_context */
 	struct list kept;			/* the engine's kept registrations, under the engine's lock */

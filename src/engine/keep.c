@@ -110,7 +110,7 @@ static void free_windows(struct list *out)
 /* Does something vouch for the endpoint, as far as this side knows? The kernel is asked by ops->unchanged. */
 static bool vouched(const struct strait_endpoint *ep)
 {
-	return (ep->flags & STRAIT_FILE_UNCHANGING) || ep->leased;
+	return ep->facts.unchanging || ep->leased;
 }
 
 static struct kept *window_new(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len)

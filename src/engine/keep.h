@@ -72,7 +72,7 @@ void keep_put(struct keeper *k, struct kept *w);
 /* May windows of the endpoint be kept at times? Whether they may right now its ops->unchanged says. */
 static inline bool keep_wanted(const struct strait_endpoint *ep)
 {
-	return ep->flags & (STRAIT_FILE_UNCHANGING | STRAIT_FILE_LEASE);
+	return ep->facts.unchanging || ep->facts.wants_lease;
 }
 
 /* A place in a file, and the window that holds it. */

@@ -427,6 +427,20 @@ TEST_VARIANTS(queued, struct shape, shapes)
 }
 
 /* Two namespaces of one controller, of different blocks, as two endpoints; the controller's handle goes first. */
+/* Its flags are those of include/strait/nvme.h: none of them, now or later, is a promise about a page cache. */
+TEST(flags_are_no_files)
+{
+	struct user u;
+
+	begin(&u, &shapes[0], 0);
+	for (uint32_t i = 0; i < 32; i++) {
+		u.ep->flags = 1u << i;
+		ASSERT_FALSE(keep_wanted(u.ep));
+	}
+	u.ep->flags = 0;
+	end(&u);
+}
+
 TEST(two_namespaces)
 {
 	struct strait_nvme_opts o = { .size = sizeof(o) };
