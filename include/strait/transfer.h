@@ -183,6 +183,8 @@ STRAIT_API int strait_queue_wait(struct strait_queue *queue, unsigned int min, u
  * Transfers that have not started complete with -ECANCELED, transfers under way stop at the next piece
  * and complete with -ECANCELED and the bytes moved so far. Every transfer still delivers its result.
  *
+ * Looks at every transfer of the queue, whatever its value.
+ *
  * Return: how many were found in flight; -ENOENT if none.
  */
 STRAIT_API int strait_queue_cancel(struct strait_queue *queue, uint64_t user_data);

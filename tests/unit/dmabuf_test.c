@@ -8,8 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <strait/dma.h>
+
+#include "api/dma.h"
 #include "nvme_common.h"
 #include "region/region.h"
+#include "xdma_model.h"
 
 #define LEN MIB(4)
 
@@ -137,6 +141,8 @@ TEST(reached_by_the_cpu)
 	strait_endpoint_close(ep);
 	strait_region_close(r);
 	strait_context_close(ctx);
+	free(want);
+	free(have);
 }
 
 TEST(exported_again_as_a_whole)
@@ -217,7 +223,9 @@ TEST_VARIANTS(a_drive_reaches_it, struct kind, kinds)
 	unsigned char *want = malloc(LEN);
 	struct strait_transfer t = { .op = STRAIT_WRITE, .length = MIB(1), .region_offset = 8192 };
 	bool only = v->flags & STRAIT_DMABUF_NO_CPU_MAP;
-	struct strait_result res;
+	struct strait_transfer many[16];
+	struct strait_result res, results[16];
+	struct strait_queue *q;
 	struct rig r;
 
 	ASSERT_TRUE(want);
@@ -247,6 +255,23 @@ TEST_VARIANTS(a_drive_reaches_it, struct kind, kinds)
 		ASSERT_EQ(b.p[MIB(2) + 8192], 0xee);
 		memcpy(b.p, want, LEN);
 	}
+	/* Many at once, on a queue. */
+	ASSERT_OK(strait_queue_open(r.ctx, NULL, &q));
+	for (int i = 0; i < 16; i++) {
+		many[i] = t;
+		many[i].op = STRAIT_READ;
+		many[i].routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
+		many[i].endpoint_offset = (uint64_t)i * 4096;
+		many[i].region_offset = 8192 + (uint64_t)i * 4096;
+		many[i].length = 4096;
+	}
+	memset(b.p, 0xee, LEN);
+	ASSERT_OK(strait_queue_submit(q, many, 16));
+	ASSERT_EQ(strait_queue_wait(q, 16, 16, STRAIT_FOREVER, results), 16);
+	for (int i = 0; i < 16; i++)
+		ASSERT_EQ(results[i].route_bytes[STRAIT_ROUTE_P2P], 4096);
+	ASSERT_MEMEQ(b.p + MIB(1) + 8192, want + MIB(1) + 8192, KIB(64));
+	strait_queue_close(q);
 	/* Ends that are not whole blocks need the CPU. */
 	t.routes = STRAIT_ROUTE_ANY;
 	t.length = MIB(1) - 100;
@@ -254,4 +279,35 @@ TEST_VARIANTS(a_drive_reaches_it, struct kind, kinds)
 	strait_endpoint_close(t.endpoint);
 	strait_region_close(t.region);
 	rig_close(&r);
+	free(want);
+}
+
+/* And so does a DMA engine on a card. */
+TEST_VARIANTS(a_card_reaches_it, struct kind, kinds)
+{
+	struct xdma_model *m = xdma_new(&(struct xdma_config){ 0 });
+	struct buf b = buf_new(LEN);
+	struct strait_transfer t = { .op = STRAIT_WRITE,
+				     .routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P),
+				     .length = KIB(32) };
+	struct strait_context *ctx;
+	struct strait_dma *dma;
+	struct strait_result res;
+
+	ASSERT_OK(strait_context_open(NULL, &ctx));
+	ASSERT_OK(dma_adopt(ctx, &m->pci, NULL, &dma));
+	ASSERT_OK(strait_dma_endpoint(dma, &t.endpoint));
+	t.region = import(ctx, &b, MIB(1), 0, v->flags);
+	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));
+	ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_P2P], KIB(32));
+	ASSERT_MEMEQ(m->card, b.p + MIB(1), KIB(32));
+	t.op = STRAIT_READ;
+	t.region_offset = MIB(2);
+	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));
+	ASSERT_MEMEQ(b.p + MIB(3), b.p + MIB(1), KIB(32));
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_dma_close(dma);
+	strait_context_close(ctx);
+	xdma_free(m);
 }
