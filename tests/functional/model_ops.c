@@ -357,11 +357,13 @@ static unsigned int any_batch(struct model_thread *t, struct asked *a, struct mo
 
 static void wait_for_all(struct model_thread *t, struct strait_result *res, unsigned int n)
 {
+	/* How often it waits depends on time: that must not change what comes after it. */
+	uint64_t state = t->w->seed + t->op;
 	unsigned int got = 0;
 
 	while (got < n) {
-		unsigned int min = (unsigned int)model_any(t, n - got + 1);
-		int64_t timeout = model_any(t, 3) ? STRAIT_FOREVER : (int64_t)model_any(t, 100000);
+		unsigned int min = (unsigned int)prng_below(&state, n - got + 1);
+		int64_t timeout = prng_below(&state, 3) ? STRAIT_FOREVER : (int64_t)prng_below(&state, 100000);
 		int rc = strait_queue_wait(t->q, min, n - got, timeout, res + got);
 
 		ASSERT_OK(rc);
