@@ -7,7 +7,6 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define PAGE 4096u
 #define NEAR_BITS 6
 #define NEAR (1u << NEAR_BITS) /* windows of a batch that are remembered while it is looked through */
 #define IN_VAIN 32	       /* part of a window that is read otherwise until it is tried again */
@@ -144,7 +143,7 @@ struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strai
 
 	if (off >= ep_len || !(dev->caps & STRAIT_DEVICE_REGISTER_FILE) || !ep->ops->unchanged(ep))
 		return NULL;
-	len = min_u64(size, align_up(ep_len - start, PAGE));
+	len = min_u64(size, align_up(ep_len - start, os_page_size()));
 	pthread_mutex_lock(&k->lock);
 	w = find(k, ep, dev, start);
 	if (w && w->len >= len) {

@@ -7,7 +7,6 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define PAGE 4096u
 #define POOL_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
@@ -102,7 +101,8 @@ static bool all_cached(struct job *job, uint64_t off, uint64_t end)
 {
 	uint64_t cached;
 
-	return !job->ep->ops->cached(job->ep, off, end - off, &cached) && cached >= align_down(end - off, PAGE);
+	return !job->ep->ops->cached(job->ep, off, end - off, &cached) &&
+	       cached >= align_down(end - off, os_page_size());
 }
 
 /*

@@ -7,7 +7,6 @@
 #include "engine/host_direct.h"
 #include "os/os.h"
 
-#define PAGE 4096u
 #define MAX_COPIES 64	      /* per lane; chunks are fewer, but registered windows need none */
 #define MAX_FAULTS 64	      /* how often a file may be cut under one window */
 #define MAX_REGISTER_FAULTS 4 /* how often in a row pages of a file may not be had before a lane gives up */
@@ -84,7 +83,7 @@ static void finish_direct(struct lane *l, struct window *w, ssize_t n)
 static int register_window(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
-	uint64_t len, start = align_down(w->off, PAGE), unit = job->dev->tuning.window_bytes;
+	uint64_t len, start = align_down(w->off, os_page_size()), unit = job->dev->tuning.window_bytes;
 	int rc;
 
 	rc = job->ep->ops->length(job->ep, &len);
@@ -102,7 +101,7 @@ static int register_window(struct lane *l, struct window *w)
 		keep_put(&job->ctx->keeper, w->kept); /* the file has grown since, promise or not */
 		w->kept = NULL;
 	}
-	w->map_len = align_up(w->off + w->got - start, PAGE);
+	w->map_len = align_up(w->off + w->got - start, os_page_size());
 	rc = window_register(job->ep, job->dev, start, w->map_len, &w->map, &w->reg);
 	if (rc) {
 		w->map = NULL;
@@ -154,14 +153,14 @@ static int read_through(struct lane *l, struct window *w, struct dev_stream *s)
 static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
 {
 	struct job *job = l->job;
-	uint64_t piece = align_up(w->len, PAGE);
+	uint64_t piece = align_up(w->len, os_page_size());
 	int faults = 0, rc = 0;
 
 	pthread_mutex_lock(&job->lock);
 	job->fresh = true;
 	pthread_mutex_unlock(&job->lock);
 	while (w->got < w->len) {
-		uint64_t at = w->off + w->got, start = align_down(at, PAGE), n, map_len, len;
+		uint64_t at = w->off + w->got, start = align_down(at, os_page_size()), n, map_len, len;
 		struct host_reg reg;
 		void *map;
 
@@ -169,7 +168,7 @@ static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
 		if (rc || at >= len)
 			return rc;
 		n = min_u64(min_u64(start + piece, w->off + w->len), len) - at;
-		map_len = align_up(at + n - start, PAGE);
+		map_len = align_up(at + n - start, os_page_size());
 		rc = window_register(job->ep, job->dev, start, map_len, &map, &reg);
 		if (!rc) {
 			rc = job->dev->ops->copy_pages(s, job_dev_addr(job, at), &reg, at - start, n);
@@ -183,7 +182,7 @@ static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
 		else if (++faults == MAX_FAULTS)
 			break;
 		else
-			piece = max_u64(align_down(piece / 2, PAGE), PAGE);
+			piece = max_u64(align_down(piece / 2, os_page_size()), os_page_size());
 	}
 	/* In the file, and yet it cannot be brought to memory: the file's failure. */
 	if (rc)
@@ -369,7 +368,7 @@ static enum way choose_way(struct lane *l, struct window *w)
 		return WAY_BUFFERED;
 	if (job->ep->ops->cached(job->ep, w->off, in_file, &bytes))
 		return WAY_BUFFERED;
-	w->cached = bytes >= align_down(in_file, PAGE);
+	w->cached = bytes >= align_down(in_file, os_page_size());
 	if (!direct)
 		return WAY_BUFFERED;
 	/* A few missing pages are read faster along with the rest than around it. */

@@ -10,7 +10,6 @@
 #include "os/os.h"
 #include "uapi/strait.h"
 
-#define PAGE 4096u
 #define BRIDGE_PAGE KIB(64) /* what a GPU's driver gives away */
 #define PIECE MIB(16)	    /* between two looks at the clock; many commands of a drive */
 
@@ -87,7 +86,7 @@ static enum route_reason kind_known(const struct p2p *p, const struct strait_dev
 
 static uint64_t import_page(const struct strait_device *dev)
 {
-	return is_bridged(dev) ? BRIDGE_PAGE : PAGE;
+	return is_bridged(dev) ? BRIDGE_PAGE : os_page_size();
 }
 
 /* Where in what import() takes the memory begins. */
@@ -233,7 +232,8 @@ static uint64_t region_start(const struct strait_region *r)
 bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 {
 	struct strait_endpoint *ep = t->endpoint;
-	uint64_t align = ep->facts.can_move ? ep->facts.dio_align : max_u64(ep->facts.dio_align, PAGE), len, at;
+	uint64_t align = ep->facts.can_move ? ep->facts.dio_align : max_u64(ep->facts.dio_align, os_page_size()), len,
+		 at;
 
 	*start = align_up(t->endpoint_offset, align);
 	*end = t->endpoint_offset + t->length;

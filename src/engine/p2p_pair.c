@@ -20,7 +20,7 @@ static int blocks_get(struct blocks *b, const struct strait_endpoint *ep)
 	void *p;
 	int rc;
 
-	b->len = max_u64(ep->facts.dio_align, KIB(4));
+	b->len = max_u64(ep->facts.dio_align, os_page_size());
 	rc = os_map_anon(3 * b->len, -1, &p);
 	if (rc)
 		return rc;

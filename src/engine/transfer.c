@@ -179,13 +179,14 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->max_lanes = lanes_for(job);
 	/* Several windows, so that one is read while another is copied. */
 	if (!job->host && t->length < OVERLAP_WINDOWS * job->block)
-		job->block = min_u64(job->block, max_u64(align_up(t->length / OVERLAP_WINDOWS, 4096), OVERLAP_BYTES));
+		job->block = min_u64(job->block,
+				     max_u64(align_up(t->length / OVERLAP_WINDOWS, os_page_size()), OVERLAP_BYTES));
 	/* Drives like more and smaller requests than copy engines do. */
 	if (t->op == STRAIT_READ && t->endpoint->facts.can_direct &&
 	    (t->endpoint->facts.force_direct || !job_starts_cached(job)))
 		job->block = min_u64(job->block, DIRECT_BYTES);
 	if (t->op == STRAIT_WRITE && t->endpoint->facts.force_direct)
-		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, 4096);
+		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, os_page_size());
 	if (t->op == STRAIT_WRITE && job_write_buffered(job))
 		job->block = min_u64(job->block, BUFFERED_WRITE_BYTES);
 	if (!job->host) {

@@ -7,9 +7,9 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define PAGE_BYTES KIB(4)
 #define STEP 64u /* bytes: a cache line each */
-#define PAGE_WORDS (PAGE_BYTES / STEP)
+#define PAGE_WORDS 64u
+#define PAGE_BYTES (PAGE_WORDS * STEP)
 
 struct word_page {
 	struct list node;

@@ -23,11 +23,20 @@
 #define __NR_cachestat 451
 #endif
 
+uint64_t os_page_override;
+
+uint64_t os_page_size(void)
+{
+	return os_page_override ? os_page_override : (uint64_t)getpagesize();
+}
+
 int os_map_file(int fd, uint64_t off, size_t len, void **ret)
 {
 	void *p;
 
 	OS_POINT(OS_MMAP);
+	if (off % os_page_size()) /* as the kernel says, also of pages that are larger than this one's */
+		return -EINVAL;
 	p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)off);
 	if (p == MAP_FAILED)
 		return -errno;
@@ -148,7 +157,7 @@ static int cached_by_cachestat(int fd, uint64_t off, uint64_t len, uint64_t *byt
 
 static int cached_by_mincore(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
 {
-	uint64_t page = (uint64_t)getpagesize();
+	uint64_t page = os_page_size();
 	uint64_t start = align_down(off, page);
 	size_t span = align_up(off + len - start, page), n = 0;
 	unsigned char *vec;

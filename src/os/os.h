@@ -85,6 +85,11 @@ void os_event_signal(int fd);
 int os_event_share(int fd);
 int os_event_wait(int fd, uint64_t timeout_ns);
 
+/* Of the kernel: 4 KiB on most machines, 64 KiB on some. */
+uint64_t os_page_size(void);
+/* Tests only: pages as large as this, a multiple of the kernel's; 0 in every other program. */
+extern uint64_t os_page_override;
+
 int os_map_file(int fd, uint64_t off, size_t len, void **ret); /* read-only, shared */
 int os_map_anon(size_t len, int numa_node, void **ret);
 int os_map_shared(int fd, size_t len, void **ret); /* read-write, shared, populated */

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
-
-#define PAGE 4096u
+#include "os/os.h"
 
 void pci_close(struct pci_device *dev)
 {
@@ -85,13 +84,13 @@ unmap:
 
 int pci_map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping **ret)
 {
-	uint64_t head = (uintptr_t)addr % PAGE;
+	uint64_t head = (uintptr_t)addr % os_page_size();
 	struct pci_mapping *m;
 	int rc;
 
-	if (!len || len > INT64_MAX - 2 * PAGE || (uintptr_t)addr > UINTPTR_MAX - len - PAGE)
+	if (!len || len > INT64_MAX - 2 * os_page_size() || (uintptr_t)addr > UINTPTR_MAX - len - os_page_size())
 		return -EINVAL;
-	m = mapping_new(dev, NULL, align_up(head + len, PAGE));
+	m = mapping_new(dev, NULL, align_up(head + len, os_page_size()));
 	if (!m)
 		return -ENOMEM;
 	rc = dev->ops->map_host(dev, (char *)addr - head, m->length, flags, m);

@@ -9,7 +9,6 @@
 #include "pci/strait_reason.h"
 #include "uapi/strait.h"
 
-#define PAGE 4096u
 #define GPU_PAGE 65536u /* of nvidia_p2p */
 
 struct strait_pci {
@@ -183,7 +182,7 @@ static int map_import(struct strait_pci *p, struct strait_ioc_import *req, unsig
 
 static int map_address(struct strait_pci *p, uint32_t kind, uint64_t addr, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(addr, m->length, kind == STRAIT_IMPORT_NVP2P ? GPU_PAGE : PAGE);
+	struct pci_pages pages = pci_pages_of(addr, m->length, kind == STRAIT_IMPORT_NVP2P ? GPU_PAGE : os_page_size());
 	struct strait_ioc_import req = { .kind = kind, .fd = -1, .address = pages.start, .length = pages.length };
 	int rc = map_import(p, &req, flags, pages.head, m);
 
@@ -202,7 +201,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
 		      struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length, PAGE);
+	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length, os_page_size());
 	struct strait_ioc_import req = { .kind = STRAIT_IMPORT_DMABUF, .length = pages.length };
 	uint64_t at;
 	int rc, fd;
@@ -296,7 +295,7 @@ static void close_device(struct pci_device *dev)
 		if (dev->bar[i].at)
 			os_unmap((void *)dev->bar[i].at, dev->bar[i].length);
 	if (p->status)
-		os_unmap(p->status, PAGE);
+		os_unmap(p->status, os_page_size());
 	/* With the last mapping gone this is what detaches the device. */
 	os_close(p->fd);
 	for (unsigned int i = 0; p->irq && i < dev->vectors; i++)
@@ -349,13 +348,13 @@ static int map_bars(struct strait_pci *p, const struct strait_ioc_attach *info)
 	for (unsigned int i = 0; i < PCI_BARS; i++) {
 		if (!info->bar_length[i])
 			continue;
-		rc = os_map_device(p->fd, STRAIT_MMAP_BAR(i), info->bar_length[i], PAGE, &at);
+		rc = os_map_device(p->fd, STRAIT_MMAP_BAR(i), info->bar_length[i], os_page_size(), &at);
 		if (rc)
 			return rc;
 		p->dev.bar[i].at = at;
 		p->dev.bar[i].length = info->bar_length[i];
 	}
-	rc = os_map_file(p->fd, STRAIT_MMAP_STATUS, PAGE, &at);
+	rc = os_map_file(p->fd, STRAIT_MMAP_STATUS, os_page_size(), &at);
 	if (!rc)
 		p->status = at;
 	return rc;

@@ -12,7 +12,6 @@
 #include "pci/backend.h"
 #include "pci/iova.h"
 
-#define PAGE 4096u
 #define HUGE_PAGE MIB(2)
 #define VECTORS_MAX 64u
 #define COMMAND 4u /* in configuration space */
@@ -168,7 +167,7 @@ static int irq(struct pci_device *dev, unsigned int vector, int *fd)
 static int map_at(struct vfio_pci *p, const void *addr, uint64_t length, unsigned int flags, uint64_t *bus)
 {
 	/* Where both sides have the same phase the IOMMU can use large pages. */
-	uint64_t align = length >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+	uint64_t align = length >= HUGE_PAGE ? HUGE_PAGE : os_page_size();
 	int rc = iova_alloc(&p->iova, length, align, (uintptr_t)addr, bus);
 
 	if (rc)
@@ -206,7 +205,7 @@ static int map_pages(struct vfio_pci *p, void *addr, uint64_t length, uint64_t h
 
 static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of((uintptr_t)addr, len, PAGE);
+	struct pci_pages pages = pci_pages_of((uintptr_t)addr, len, os_page_size());
 
 	return map_pages(vfio_pci(dev), (void *)(uintptr_t)pages.start, pages.length, pages.head, flags, m);
 }
@@ -214,7 +213,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 /* Memory of a device, as the CPU has its BAR. */
 static int map_bar(struct vfio_pci *p, struct strait_region *r, uint64_t off, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(off, m->length, PAGE);
+	struct pci_pages pages = pci_pages_of(off, m->length, os_page_size());
 	struct vfio_mapping *s;
 	void *io;
 	int rc;
@@ -332,7 +331,7 @@ static int open_bars(struct vfio_pci *p)
 			continue;
 		p->bar_at[i] = bar.offset;
 		if (bar.mappable) {
-			rc = os_map_device(p->v.device, bar.offset, bar.length, PAGE, &at);
+			rc = os_map_device(p->v.device, bar.offset, bar.length, os_page_size(), &at);
 			if (rc)
 				return rc;
 			p->dev.bar[i].at = at;

@@ -5,9 +5,8 @@
 #include <strait/region.h>
 
 #include "base/util.h"
+#include "os/os.h"
 #include "region/cuda.h"
-
-#define DMABUF_PAGE KIB(4) /* the host's */
 
 static struct cuda_space *space_of(const struct mem *m)
 {
@@ -21,7 +20,7 @@ void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t 
 		.len = len,
 		.id = id,
 		.caps = (id ? STRAIT_REGION_IDENTITY : 0) |
-			(sp->cd->dmabuf && !(addr % DMABUF_PAGE) ? STRAIT_REGION_DMABUF : 0),
+			(sp->cd->dmabuf && !(addr % os_page_size()) ? STRAIT_REGION_DMABUF : 0),
 		.page_size = CUDA_PAGE,
 		.space = (uintptr_t)sp,
 	};
@@ -82,7 +81,7 @@ int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 
 	if (!(m->caps & STRAIT_REGION_DMABUF) || !cu.range_handle)
 		return -EOPNOTSUPP;
-	if (!len || !range_inside(off, len, m->len) || (m->addr + off) % DMABUF_PAGE || len % DMABUF_PAGE)
+	if (!len || !range_inside(off, len, m->len) || (m->addr + off) % os_page_size() || len % os_page_size())
 		return -EINVAL;
 	rc = cuda_mem_check(dev, m, 0, m->len);
 	if (!rc)

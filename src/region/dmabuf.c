@@ -17,8 +17,6 @@
 #include "os/os.h"
 #include "region/emu_engine.h"
 
-#define DMABUF_PAGE KIB(4)
-
 struct dmabuf_device {
 	struct emu_engine eng;
 	pthread_rwlock_t lock;
@@ -125,14 +123,14 @@ static int dmabuf_info(struct strait_device *dev, struct strait_device_info *inf
 	device_info_common(dev, info);
 	str_copy(info->model, sizeof(info->model), "Imported dma-bufs");
 	info->pci[0] = '\0';
-	info->page_size = DMABUF_PAGE;
+	info->page_size = (uint32_t)os_page_size();
 	return 0;
 }
 
 /* Addresses for memory that the exporter does not let the CPU map are reserved, so that no other memory has them. */
 static int map_or_reserve(struct dmabuf *b, uint64_t len, uint32_t flags, void **ret)
 {
-	b->cpu = !(flags & STRAIT_DMABUF_NO_CPU_MAP) && !os_map_device(b->fd, b->offset, len, DMABUF_PAGE, ret);
+	b->cpu = !(flags & STRAIT_DMABUF_NO_CPU_MAP) && !os_map_device(b->fd, b->offset, len, os_page_size(), ret);
 	return b->cpu ? 0 : os_reserve(len, ret);
 }
 
@@ -157,7 +155,7 @@ static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64
 	if (!len && off < b->total)
 		len = b->total - off;
 	rc = -EINVAL;
-	if (!len || (off | len) % DMABUF_PAGE || !range_inside(off, len, b->total))
+	if (!len || (off | len) % os_page_size() || !range_inside(off, len, b->total))
 		goto close_fd;
 	b->offset = off;
 	rc = map_or_reserve(b, len, flags, &at);
@@ -172,7 +170,7 @@ static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64
 		.addr = b->node.start,
 		.len = len,
 		.caps = STRAIT_REGION_DMABUF | (b->cpu ? STRAIT_REGION_CPU_MAP : STRAIT_REGION_DMA_ONLY),
-		.page_size = DMABUF_PAGE,
+		.page_size = (uint32_t)os_page_size(),
 		.priv = b,
 	};
 	return 0;

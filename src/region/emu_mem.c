@@ -9,7 +9,6 @@
 #include "region/emu.h"
 
 /* dma-bufs are made of the kernel's pages, which are smaller than the device's. */
-#define DMABUF_PAGE KIB(4)
 
 /* Numbers of allocations, never given twice in a process. */
 static _Atomic uint64_t last_id;
@@ -294,7 +293,7 @@ int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off,
 	rc = emu_mem_check(dev, m, 0, m->len);
 	if (rc)
 		return rc;
-	if (!len || !range_inside(off, len, m->len) || (at | len) % DMABUF_PAGE)
+	if (!len || !range_inside(off, len, m->len) || (at | len) % os_page_size())
 		return -EINVAL;
 	rc = os_udmabuf(a->fd, at, len, fd);
 	/* The range is in order: what the kernel minds is its size, or that there is such a thing. */

@@ -10,8 +10,6 @@
 #include "os/os.h"
 #include "region/emu_engine.h"
 
-#define HOST_PAGE KIB(4)
-
 static int host_open(struct provider *p)
 {
 	struct strait_device *dev;
@@ -66,7 +64,7 @@ static int host_info(struct strait_device *dev, struct strait_device_info *info)
 	device_info_common(dev, info);
 	str_copy(info->model, sizeof(info->model), "Host memory");
 	info->pci[0] = '\0';
-	info->page_size = HOST_PAGE;
+	info->page_size = (uint32_t)os_page_size();
 	info->mem_total = os_memory_total();
 	info->mem_free = min_u64(memory_available(), info->mem_total);
 	return 0;
@@ -74,7 +72,9 @@ static int host_info(struct strait_device *dev, struct strait_device_info *info)
 
 static int host_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
 {
-	*m = (struct mem){ .addr = addr, .len = len, .caps = STRAIT_REGION_CPU_MAP, .page_size = HOST_PAGE };
+	*m = (struct mem){
+		.addr = addr, .len = len, .caps = STRAIT_REGION_CPU_MAP, .page_size = (uint32_t)os_page_size()
+	};
 	return 0;
 }
 
@@ -83,7 +83,7 @@ static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m
 	void *p;
 	int rc;
 
-	rc = os_map_anon(align_up(len, HOST_PAGE), dev->numa_node, &p);
+	rc = os_map_anon(align_up(len, os_page_size()), dev->numa_node, &p);
 	if (rc)
 		return rc;
 	host_mem_import(dev, (uint64_t)(uintptr_t)p, len, m);
@@ -93,7 +93,7 @@ static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m
 
 static void host_mem_free(struct strait_device *dev, struct mem *m)
 {
-	os_unmap((void *)(uintptr_t)m->addr, align_up(m->len, HOST_PAGE));
+	os_unmap((void *)(uintptr_t)m->addr, align_up(m->len, os_page_size()));
 }
 
 static int host_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)

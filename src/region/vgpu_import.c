@@ -11,7 +11,6 @@
 #include "uapi/strait_vgpu.h"
 
 /* dma-bufs are made of the kernel's pages, which are smaller than the device's. */
-#define DMABUF_PAGE KIB(4)
 
 static int query(struct vgpu_device *gpu, uint64_t addr, struct strait_vgpu_query *q)
 {
@@ -181,7 +180,7 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 	if (rc)
 		return rc;
 	/* Allocations are of larger pages: the rest of the last one of these is in the same allocation. */
-	if (!len || !range_inside(off, len, align_up(m->len, DMABUF_PAGE)) || (req.address | len) % DMABUF_PAGE)
+	if (!len || !range_inside(off, len, align_up(m->len, os_page_size())) || (req.address | len) % os_page_size())
 		return -EINVAL;
 	rc = vgpu_call(vgpu_device(dev), STRAIT_VGPU_DMABUF_AT, &req);
 	if (rc)

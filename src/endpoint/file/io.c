@@ -97,7 +97,7 @@ static ssize_t file_read(struct strait_endpoint *ep, enum way way, void *buf, si
 /* Every page of the range is in memory, or that cannot be told. */
 static bool in_memory(struct file *f, uint64_t off, size_t len)
 {
-	uint64_t page = (uint64_t)getpagesize(), start = align_down(off, page);
+	uint64_t page = os_page_size(), start = align_down(off, page);
 	uint64_t span = align_up(off + len, page) - start, bytes;
 
 	return file_cached(&f->ep, start, span, &bytes) || bytes >= span;
