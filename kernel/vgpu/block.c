@@ -79,7 +79,7 @@ void vgpu_block_release(struct kref *kref)
 	mutex_unlock(&pool->lock);
 }
 
-/* What the last owner left in it is not for the next one. */
+/* Memory is handed out without what its last owner left in it. */
 static void block_clear(struct vgpu_block *block)
 {
 	struct vgpu_pool *pool = block->pool;

@@ -6,8 +6,8 @@
  * goes. When it is freed they are told, and the free waits, without a deadline, until they have
  * unmapped it. When it moves they are told, and may map it again.
  *
- * The static one, which the parameter "static_dmabuf" selects, is as NVIDIA's: it has no pin, tells
- * nobody anything, and keeps the memory until the dma-buf is released, whether it was freed or not.
+ * The static one, which the parameter "static_dmabuf" selects, is as NVIDIA's: without pin, move
+ * notification or revocation. It keeps the memory until the dma-buf is released, freed or not.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
