@@ -71,6 +71,39 @@ TEST_VARIANTS_TIMEOUT(stream_deregistered_while_busy, struct memory, memories, 3
 	free(want);
 }
 
+/* One stream for each request, made and destroyed without a word to cuFile: what the library has of them is used again. */
+TEST_VARIANTS_TIMEOUT(stream_for_each_request, struct memory, memories, 120)
+{
+	enum { STREAMS = 1000, AT_ONCE = 4 };
+	unsigned char *want = pattern_new(0, 8192, 23);
+	struct call c[AT_ONCE];
+	CUstream s[AT_ONCE];
+	struct handle h;
+	struct buf b;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", 8192, 23), O_RDONLY);
+	b = buf_new(v, AT_ONCE * 4096);
+	for (int i = 0; i < STREAMS; i += AT_ONCE) {
+		for (int k = 0; k < AT_ONCE; k++) {
+			s[k] = stream_new(v);
+			c[k] = (struct call){ 4000, i + k, k * 4096, 0 };
+			put_call(&h, &b, false, &c[k], s[k]);
+		}
+		for (int k = 0; k < AT_ONCE; k++) {
+			stream_sync(v, s[k]);
+			ASSERT_EQ(c[k].done, 4000);
+			buf_expect(&b, (size_t)k * 4096, want + i + k, 4000);
+			stream_free(v, s[k]);
+		}
+	}
+	buf_free(&b);
+	handle_close(&h);
+	OK(cuFileDriverClose());
+	memory_end(v);
+	free(want);
+}
+
 struct user {
 	const struct memory *v;
 	struct handle *h;
