@@ -110,7 +110,7 @@ STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_de
  * allocates. So the p2p route is taken when it is the only one, or is asked for.
  *
  * A program that uses the mapping of strait_region_map() brackets its accesses with DMA_BUF_IOCTL_SYNC itself. An
- * exporter may take the memory away: devices are kept from it then, and transfers end with -ENODEV.
+ * exporter may take the memory away: devices are kept from it then, and transfers fail.
  *
  * Return: 0; -EBADF; -EINVAL when @fd is not a dma-buf, or for a range that is misaligned or outside it; -EOVERFLOW;
  * -ENOMEM.

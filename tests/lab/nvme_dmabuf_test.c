@@ -161,7 +161,7 @@ TEST_VARIANTS_TIMEOUT(freed_by_the_exporter, struct source, sources, 300)
 	g.memory = NULL;
 	res = move(&g, STRAIT_READ, 0, 0, MIB(1), STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
 	if (v->revokes)
-		ASSERT_EQ(res.status, -ENODEV);
+		ASSERT_LT(res.status, 0);
 	else
 		ASSERT_EQ(res.status, 0);
 	end(&g);
