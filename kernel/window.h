@@ -7,6 +7,7 @@
  * there first waits in the window, the other side reports that it came by. In debugfs, for each:
  *
  *	window/<name>/ms	how long to wait there, 0: not at all
+ *	window/<name>/inside	how many wait there now
  *	window/<name>/entered	how often one side waited there
  *	window/<name>/met	how often the other side came by meanwhile
  *
@@ -57,6 +58,7 @@ static inline void windows_create(struct dentry *parent, struct window *w, const
 	for (i = 0; i < n; i++) {
 		sub = debugfs_create_dir(names[i], dir);
 		debugfs_create_u32("ms", 0600, sub, &w[i].ms);
+		debugfs_create_atomic_t("inside", 0400, sub, &w[i].inside);
 		debugfs_create_atomic_t("entered", 0600, sub, &w[i].entered);
 		debugfs_create_atomic_t("met", 0600, sub, &w[i].met);
 	}

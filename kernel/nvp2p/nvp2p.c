@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* strait_nvp2p: memory of GPUs whose driver speaks nvidia_p2p, for strait.ko. */
-#include <linux/memremap.h>
+#include <linux/completion.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
-#include <linux/pci-p2pdma.h>
-#include <linux/pci.h>
 #include <linux/slab.h>
 
 #include "nv-p2p.h"
@@ -14,11 +12,6 @@
 #include "window.h"
 
 #define GPU_PAGE 65536u
-
-static bool register_bar;
-module_param(register_bar, bool, 0444);
-MODULE_PARM_DESC(register_bar,
-		 "give a GPU's BAR peer-to-peer pages if its driver has not; stays until the GPU's driver goes (default 0)");
 
 /* Race windows: see window.h. */
 enum nvp2p_window {
@@ -79,6 +72,7 @@ struct pinned {
 	struct nvidia_p2p_page_table *table;	/* the driver's */
 	struct mutex lock;			/* the next one; taken under the driver's lock */
 	bool went;				/* the memory has, and the table with it */
+	struct completion over;			/* and the callback touches this no more */
 	u64 address;
 	void (*gone)(void *arg);
 	void *arg;
@@ -100,6 +94,7 @@ static void free_callback(void *data)
 	p->went = true;
 	nvp2p_window(NVP2P_W_CALLBACK);
 	mutex_unlock(&p->lock);
+	complete(&p->over);
 }
 
 static u32 table_page_bytes(const struct nvidia_p2p_page_table *table)
@@ -132,35 +127,18 @@ static int copy_addresses(const struct nvidia_p2p_page_table *table, struct stra
 	return 0;
 }
 
-static int add_bar(phys_addr_t phys)
-{
-	struct pci_dev *pdev = NULL;
-	int bar, rc;
-
-	for_each_pci_dev(pdev)
-		for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
-			if ((pci_resource_flags(pdev, bar) & IORESOURCE_MEM) &&
-			    phys >= pci_resource_start(pdev, bar) && phys <= pci_resource_end(pdev, bar)) {
-				rc = pci_p2pdma_add_resource(pdev, bar, 0, 0);
-				pci_dev_put(pdev);
-				return rc;
-			}
-	return -ENODEV;
-}
-
-/* The kernel hands only pages to drives. A driver may have made some for its BAR; or we may. */
-static int want_pages(const struct strait_bridge_memory *m)
-{
-	return register_bar && !pfn_valid(PHYS_PFN(m->phys[0])) ? add_bar(m->phys[0]) : 0;
-}
-
 static void put(struct strait_bridge_memory *m)
 {
 	struct pinned *p = m->priv;
 
 	nvp2p_window_meet(NVP2P_W_CALLBACK);
-	/* If the callback comes in between, this waits for it and finds nothing. */
-	if (!READ_ONCE(p->went)) {
+	/*
+	 * The driver knows the table no more, and another may have its address: it is not asked again, but the
+	 * callback must have ended. If it comes in between, the driver's put waits for it and finds nothing.
+	 */
+	if (READ_ONCE(p->went)) {
+		wait_for_completion(&p->over);
+	} else {
 		nvp2p_window(NVP2P_W_PUT);
 		nvidia_p2p_put_pages(0, 0, p->address, p->table);
 	}
@@ -177,6 +155,7 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 	if (!p)
 		return -ENOMEM;
 	mutex_init(&p->lock);
+	init_completion(&p->over);
 	p->address = address;
 	p->gone = gone;
 	p->arg = arg;
@@ -190,8 +169,6 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 	mutex_lock(&p->lock);
 	rc = p->went ? -ENODEV : copy_addresses(p->table, m);
 	mutex_unlock(&p->lock);
-	if (!rc)
-		rc = want_pages(m);
 	if (rc)
 		put(m);
 	return rc;

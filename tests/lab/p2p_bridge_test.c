@@ -111,6 +111,47 @@ TEST(freed_in_the_middle_of_io)
 	}
 }
 
+static void *free_memory(void *arg)
+{
+	struct gpu_mem *m = arg;
+
+	ASSERT_OK(gpu_free(m));
+	return NULL;
+}
+
+/*
+ * The region is released while the driver's callback, which has marked its memory as gone, is not over: what it works
+ * on stays until it is.
+ */
+TEST(released_while_the_callback_ends)
+{
+	int ko = open_bridge(), gpu = gpu_open();
+	bool over = false;
+
+	for (int i = 0; i < 20 && !over; i++) {
+		struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+		uint32_t handle = ko_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
+		pthread_t thread;
+
+		window_open("strait_nvp2p:callback", 300);
+		ASSERT_EQ(pthread_create(&thread, NULL, free_memory, &m), 0);
+		while (!window_entered("strait_nvp2p:callback"))
+			sleep_ms(1);
+		ASSERT_OK(ko_release(ko, handle));
+		/* While it is inside nothing of the import is given up. */
+		while (window_inside("strait_nvp2p:callback") && ko_counter("device_bytes"))
+			sleep_ms(1);
+		if (!ko_counter("device_bytes"))
+			ASSERT_EQ(window_inside("strait_nvp2p:callback"), 0);
+		over = window_met("strait_nvp2p:callback");
+		window_close("strait_nvp2p:callback");
+		ASSERT_EQ(pthread_join(thread, NULL), 0);
+		ko_expect_counter("device_bytes", 0);
+		gpu_unmap(&m);
+	}
+	ASSERT_TRUE(over);
+}
+
 /* Every allocation of an import fails once. */
 TEST(each_allocation_fails)
 {

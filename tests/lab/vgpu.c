@@ -297,6 +297,11 @@ unsigned int window_met(const char *name)
 	return window_get(name, "met");
 }
 
+unsigned int window_inside(const char *name)
+{
+	return window_get(name, "inside");
+}
+
 unsigned int window_entered(const char *name)
 {
 	return window_get(name, "entered");

@@ -70,6 +70,8 @@ void window_open(const char *name, unsigned int ms);
 void window_close(const char *name);
 unsigned int window_met(const char *name);
 unsigned int window_entered(const char *name);
+/* How many are in it now. */
+unsigned int window_inside(const char *name);
 /* The nth fallible call (kernel/test/inject.c) of a module for this process fails, counted from 1; 0: none. */
 void inject_nth(const char *module, unsigned int n);
 /* Has a failure set by inject_nth() not been reached? */
