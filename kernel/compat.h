@@ -124,6 +124,13 @@ static inline bool compat_get_file_active(struct file **file)
 #endif
 }
 
+/* The page map that a page frame is of, with a reference. */
+#if HAVE_PAGEMAP_HINT
+#define compat_get_dev_pagemap(pfn) get_dev_pagemap(pfn, NULL)
+#else
+#define compat_get_dev_pagemap(pfn) get_dev_pagemap(pfn)
+#endif
+
 /* Before there was the flag, no user mapping could hold P2PDMA pages. */
 #if HAVE_FOLL_PCI_P2PDMA
 #define COMPAT_FOLL_PCI_P2PDMA FOLL_PCI_P2PDMA

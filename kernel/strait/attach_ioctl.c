@@ -210,9 +210,11 @@ long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *u
 	struct args args;
 	long rc;
 
-	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
+	if (nr >= ARRAY_SIZE(calls))
 		return -ENOTTY;
 	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
+	if ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK)
+		return -ENOTTY;
 	rc = args_from_user(&args, &c.arg, calls[nr].min, calls[nr].size, user);
 	if (rc)
 		return rc;

@@ -28,9 +28,8 @@ static void uncharge(struct strait_backing *b)
 		strait_count(STRAIT_N_DEVICE_BYTES, -(s64)b->length);
 }
 
-static void give_back(struct work_struct *work)
+void strait_backing_free(struct strait_backing *b)
 {
-	struct strait_backing *b = container_of(work, struct strait_backing, work);
 	unsigned int i;
 
 	/* A drive may have written to memory that can be swapped; device memory is nowhere written back to. */
@@ -41,12 +40,18 @@ static void give_back(struct work_struct *work)
 		strait_bridge_put(b->bridged);
 	uncharge(b);
 	pci_dev_put(b->pdev);
-	pci_dev_put(b->peer);
+	for (i = 0; i < STRAIT_PEERS; i++)
+		pci_dev_put(b->peers[i].drive);
 	if (b->dmabuf)
 		dma_buf_put(b->dmabuf);
 	kvfree(b->vec);
 	kvfree(b->start);
 	kfree(b);
+}
+
+static void give_back(struct work_struct *work)
+{
+	strait_backing_free(container_of(work, struct strait_backing, work));
 }
 
 bool strait_backing_use(struct strait_backing *b)
@@ -82,13 +87,12 @@ void strait_backing_release(struct kref *kref)
 	queue_work(strait_wq, &b->work);
 }
 
-/* Of host memory as mlock() would; of device memory to what the module allows at all. */
-int strait_backing_charge(struct strait_backing *b)
+int strait_backing_charge(struct strait_backing *b, bool host)
 {
 	u64 max = strait_device_max();
 	int rc;
 
-	if (!b->pdev) {
+	if (host) {
 		rc = account_locked_vm(current->mm, b->length >> PAGE_SHIFT, true);
 		if (rc)
 			return rc;
@@ -136,7 +140,7 @@ static void fill_runs(struct strait_backing *b, struct page **pages, unsigned lo
 	}
 }
 
-struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs)
+struct strait_backing *strait_backing_alloc(u64 length)
 {
 	struct strait_backing *b;
 
@@ -148,28 +152,22 @@ struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs)
 	b->length = length;
 	refcount_set(&b->users, 1);
 	init_completion(&b->idle);
+	spin_lock_init(&b->peers_lock);
 	spin_lock_init(&b->maps_lock);
 	INIT_LIST_HEAD(&b->maps);
 	INIT_WORK(&b->maps_work, strait_maps_work);
-	if (!runs)
-		return b;
-	b->vec = strait_zalloc_array(runs, sizeof(*b->vec));
-	b->start = b->vec ? strait_zalloc_array(runs, sizeof(*b->start)) : NULL;
-	if (b->start)
-		return b;
-	kvfree(b->vec);
-	kfree(b);
-	return NULL;
+	return b;
 }
 
-int strait_backing_new(struct page **pages, unsigned long n, struct strait_backing **ret)
+int strait_backing_fill(struct strait_backing *b, struct page **pages, unsigned long n)
 {
-	struct strait_backing *b = strait_backing_alloc((u64)n << PAGE_SHIFT, count_runs(pages, n));
+	unsigned int runs = count_runs(pages, n);
 
-	if (!b)
+	b->vec = strait_zalloc_array(runs, sizeof(*b->vec));
+	b->start = strait_zalloc_array(runs, sizeof(*b->start));
+	if (!b->vec || !b->start)
 		return -ENOMEM;
 	fill_runs(b, pages, n);
-	*ret = b;
 	return 0;
 }
 

@@ -8,13 +8,14 @@
 #include "core.h"
 #include "window.h"
 
-static DEFINE_MUTEX(lock);
+static DEFINE_MUTEX(strait_bridge_lock);	/* .registered */
 static const struct strait_bridge *registered;
 
 /* What the bridge calls back with. It is there before the backing, and goes with it. */
 struct strait_bridged {
 	const struct strait_bridge *bridge;
 	struct strait_bridge_memory memory;
+	struct dev_pagemap *pgmap;	/* the driver's, which the pages are of; NULL: there are none */
 	spinlock_t lock;
 	struct strait_backing *backing;	/* NULL: not yet */
 	bool gone;
@@ -24,22 +25,22 @@ int strait_bridge_register(const struct strait_bridge *bridge)
 {
 	int rc = -EBUSY;
 
-	mutex_lock(&lock);
+	mutex_lock(&strait_bridge_lock);
 	if (!registered) {
 		registered = bridge;
 		rc = 0;
 	}
-	mutex_unlock(&lock);
+	mutex_unlock(&strait_bridge_lock);
 	return rc;
 }
 EXPORT_SYMBOL_GPL(strait_bridge_register);
 
 void strait_bridge_unregister(const struct strait_bridge *bridge)
 {
-	mutex_lock(&lock);
+	mutex_lock(&strait_bridge_lock);
 	if (registered == bridge)
 		registered = NULL;
-	mutex_unlock(&lock);
+	mutex_unlock(&strait_bridge_lock);
 }
 EXPORT_SYMBOL_GPL(strait_bridge_unregister);
 
@@ -52,12 +53,21 @@ static const struct strait_bridge *bridge_get(u32 kind)
 {
 	const struct strait_bridge *bridge;
 
-	mutex_lock(&lock);
+	mutex_lock(&strait_bridge_lock);
 	bridge = registered;
 	if (bridge && (bridge->kind != kind || !try_module_get(bridge->owner)))
 		bridge = NULL;
-	mutex_unlock(&lock);
+	mutex_unlock(&strait_bridge_lock);
 	return bridge;
+}
+
+/* Once: by what comes first of the memory going and its being put. The bridge's put() orders the two. */
+static void put_pgmap(struct strait_bridged *bridged)
+{
+	struct dev_pagemap *pgmap = xchg(&bridged->pgmap, NULL);
+
+	if (pgmap)
+		put_dev_pagemap(pgmap);
 }
 
 /* Called by the bridge, with whatever its driver holds. Waits for I/O in flight, without a deadline. */
@@ -71,9 +81,12 @@ static void memory_gone(void *arg)
 	bridged->gone = true;
 	b = bridged->backing;
 	spin_unlock(&bridged->lock);
+	/* An import that has not published its memory yet finds out, and gives it back itself. */
+	if (!b)
+		return;
 	/* It does not go before the bridge's put() has returned, and that is not before we have. */
-	if (b)
-		strait_backing_kill(b);
+	strait_backing_kill(b);
+	put_pgmap(bridged);
 }
 
 void strait_bridge_put(struct strait_bridged *bridged)
@@ -81,52 +94,62 @@ void strait_bridge_put(struct strait_bridged *bridged)
 	const struct strait_bridge *bridge = bridged->bridge;
 
 	bridge->put(&bridged->memory);
+	put_pgmap(bridged);
 	module_put(bridge->owner);
 	kfree(bridged);
+}
+
+static bool pgmap_holds(const struct dev_pagemap *pgmap, phys_addr_t start, u64 length)
+{
+	int i;
+
+	for (i = 0; i < pgmap->nr_range; i++)
+		if (start >= pgmap->ranges[i].start && start + length - 1 <= pgmap->ranges[i].end)
+			return true;
+	return false;
 }
 
 /*
  * Every page of it must be a page to the kernel, and one that may be handed to other devices. -ENXIO if it is
  * none at all: then no file system can do something with it.
+ *
+ * References of such pages belong to the driver that made them: NVIDIA's crashes when another drops the last one, and
+ * a free page has none. So none is ever taken. The bridge's pin keeps the memory, and a reference on the page map its
+ * struct pages, until the driver takes the memory back.
  */
-static int fill_pages(const struct strait_bridge_memory *m, struct page **pages, unsigned long n)
+static int fill_pages(struct strait_bridged *bridged, struct page **pages, unsigned long n)
 {
+	const struct strait_bridge_memory *m = &bridged->memory;
 	const unsigned long per = m->page_bytes >> PAGE_SHIFT;
-	unsigned long i, pfn;
+	struct dev_pagemap *pgmap;
+	unsigned long i;
 
 	if (m->n * per < n)
 		return -EINVAL;
-	for (i = 0; i < n; i++) {
-		pfn = PHYS_PFN(m->phys[i / per]) + i % per;
-		if (!pfn_valid(pfn))
-			return -ENXIO;
-		if (!is_pci_p2pdma_page(pfn_to_page(pfn)))
+	pgmap = compat_get_dev_pagemap(PHYS_PFN(m->phys[0]));
+	if (!pgmap)
+		return -ENXIO;
+	bridged->pgmap = pgmap;
+	if (pgmap->type != MEMORY_DEVICE_PCI_P2PDMA)
+		return -EOPNOTSUPP;
+	for (i = 0; i < m->n; i++)
+		if (!pgmap_holds(pgmap, m->phys[i], m->page_bytes))
 			return -EOPNOTSUPP;
-		pages[i] = pfn_to_page(pfn);
-	}
+	for (i = 0; i < n; i++)
+		pages[i] = pfn_to_page(PHYS_PFN(m->phys[i / per]) + i % per);
 	return 0;
 }
 
 /* No vectors: whose it is the addresses tell. */
-static int make_bare(struct strait_bridged *bridged, u64 length, struct strait_backing **ret)
+static int fill_bare(const struct strait_bridge_memory *m, struct strait_backing *b)
 {
-	const struct strait_bridge_memory *m = &bridged->memory;
-	struct strait_backing *b;
 	unsigned int i;
 
-	b = strait_backing_alloc(length, 0);
-	if (!b)
-		return -ENOMEM;
 	b->pdev = strait_device_at(m->phys[0], m->page_bytes);
 	for (i = 0; b->pdev && i < m->n; i++)
 		if (!strait_bar_holds(b->pdev, m->phys[i], m->page_bytes))
 			break;
-	if (i < m->n || !b->pdev) {
-		strait_backing_put(b);
-		return -EOPNOTSUPP;
-	}
-	*ret = b;
-	return 0;
+	return b->pdev && i == m->n ? 0 : -EOPNOTSUPP;
 }
 
 u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
@@ -141,20 +164,20 @@ u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t 
 	return length;
 }
 
-static int make_backing(struct strait_bridged *bridged, u64 length, struct strait_backing **ret)
+static int fill_backing(struct strait_bridged *bridged, struct strait_backing *b)
 {
-	unsigned long n = length >> PAGE_SHIFT;
+	unsigned long n = b->length >> PAGE_SHIFT;
 	struct page **pages;
 	int rc;
 
 	pages = strait_zalloc_array(n, sizeof(*pages));
 	if (!pages)
 		return -ENOMEM;
-	rc = fill_pages(&bridged->memory, pages, n);
+	rc = fill_pages(bridged, pages, n);
 	if (!rc)
-		rc = strait_backing_new(pages, n, ret);
+		rc = strait_backing_fill(b, pages, n);
 	kvfree(pages);
-	return rc == -ENXIO ? make_bare(bridged, length, ret) : rc;
+	return rc == -ENXIO ? fill_bare(&bridged->memory, b) : rc;
 }
 
 static int publish(struct strait_bridged *bridged, struct strait_backing *b)
@@ -199,28 +222,19 @@ err_module:
 	return rc;
 }
 
-int strait_bridge_back(struct strait_region *r, struct strait_backing **ret)
+/* What was pinned is given back with the backing, also when this fails. */
+int strait_bridge_back(struct strait_region *r, struct strait_backing *b)
 {
 	struct strait_bridged *bridged;
-	struct strait_backing *b;
 	int rc;
 
 	rc = pin(r->kind, r->address, r->length, &bridged);
 	if (rc)
 		return rc;
-	rc = make_backing(bridged, r->length, &b);
-	if (rc) {
-		strait_bridge_put(bridged);
-		return rc;
-	}
-	/* From here on it is given back with the backing. */
 	b->bridged = bridged;
-	strait_window(STRAIT_W_PUBLISH);
-	rc = publish(bridged, b);
-	if (rc) {
-		strait_backing_put(b);
+	rc = fill_backing(bridged, b);
+	if (rc)
 		return rc;
-	}
-	*ret = b;
-	return 0;
+	strait_window(STRAIT_W_PUBLISH);
+	return publish(bridged, b);
 }

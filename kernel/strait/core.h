@@ -24,6 +24,7 @@
  *	the xa_lock of a file's table
  *	strait_bridged.lock	.backing, .gone of it
  *	the bridge's mutex	which bridge there is
+ *	strait_backing.peers_lock
  *	strait_region.lock	.backing, .gone, .changes, .compared; taken under the mmap_lock by the notifier
  *
  * The mmap_lock of a process is taken with neither held.
@@ -48,6 +49,9 @@
 
 #define STRAIT_VERSION "0.1.0"
 
+/* Drives whose distance from a region is remembered. */
+#define STRAIT_PEERS 8
+
 enum strait_count {
 	STRAIT_N_IMPORTS,
 	STRAIT_N_REVOKED,
@@ -57,6 +61,7 @@ enum strait_count {
 	STRAIT_N_WRITTEN_BYTES,
 	STRAIT_N_REFUSED,
 	STRAIT_N_RETRIED,
+	STRAIT_N_PATHS,
 	STRAIT_N_IN_FLIGHT,
 	STRAIT_N_DEVICE_BYTES,
 	STRAIT_N_PINNED_BYTES,
@@ -86,8 +91,12 @@ struct strait_backing {
 	u64 *start;			/* where in the memory each of @vec starts */
 	unsigned int n;
 	struct pci_dev *pdev;		/* whose memory it is, NULL: the host's */
-	struct pci_dev *peer;		/* a drive that reaches it, once that is known, */
-	int distance;			/* and how far it is */
+	spinlock_t peers_lock;		/* .peers, .next_peer */
+	struct {
+		struct pci_dev *drive;	/* one that reaches it, with a reference, */
+		int distance;		/* and how far it is */
+	} peers[STRAIT_PEERS];
+	unsigned int next_peer;		/* to be replaced next */
 	struct mm_struct *mm;		/* charged for @length, NULL: nobody is */
 	bool charged;			/* to the module's limit */
 	struct dma_buf *dmabuf;		/* then there are no pages, and no vectors */
@@ -135,7 +144,8 @@ int strait_file_open(struct inode *inode, struct file *file);
 int strait_file_release(struct inode *inode, struct file *file);
 long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user);
 int strait_file_mmap(struct file *file, struct vm_area_struct *vma);
-extern struct workqueue_struct *strait_wq;
+extern struct workqueue_struct *strait_wq;	/* gives memory back; may wait for a bridge's driver */
+extern struct workqueue_struct *strait_retry_wq;	/* submits I/O again, for which that driver may be waiting */
 extern atomic64_t strait_counts[STRAIT_COUNTS];
 
 static inline void strait_count(enum strait_count what, s64 n)
@@ -162,12 +172,15 @@ void strait_region_revoke_now(struct strait_region *r);
 void strait_region_put(struct strait_region *r);
 
 /*
- * backing.c. strait_backing_new() takes over the pins of the pages when it succeeds;
- * strait_backing_alloc() has room for @runs vectors and none filled.
+ * backing.c. An import allocates a backing, charges it, pins the memory and fills the backing with it, in that order:
+ * memory past a limit is not even pinned. strait_backing_charge() charges host memory as mlock() does, device memory
+ * to what the module allows. strait_backing_fill() takes over the pins of the pages when it succeeds.
+ * strait_backing_free() is for a backing that no region has been given, and sleeps.
  */
-struct strait_backing *strait_backing_alloc(u64 length, unsigned int runs);
-int strait_backing_new(struct page **pages, unsigned long n, struct strait_backing **ret);
-int strait_backing_charge(struct strait_backing *b);
+struct strait_backing *strait_backing_alloc(u64 length);
+int strait_backing_charge(struct strait_backing *b, bool host);
+int strait_backing_fill(struct strait_backing *b, struct page **pages, unsigned long n);
+void strait_backing_free(struct strait_backing *b);
 u64 strait_device_max(void);
 void strait_backing_release(struct kref *kref);
 void strait_backing_iter(struct strait_backing *b, u64 offset, u64 length, int direction,
@@ -206,7 +219,7 @@ int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset);
 
 /* bridge.c */
 bool strait_bridge_there(void);
-int strait_bridge_back(struct strait_region *r, struct strait_backing **ret);
+int strait_bridge_back(struct strait_region *r, struct strait_backing *b);
 void strait_bridge_put(struct strait_bridged *bridged);
 /* Of memory that is no pages to the kernel: where @offset is, and how many bytes from there are in one piece. */
 u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
@@ -229,8 +242,9 @@ void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct st
 u64 strait_features(void);
 
 /*
- * io.c. After strait_io_begin() there is a scene, until strait_io_end(), which may be called in an
- * interrupt.
+ * io.c. After strait_io_begin() there is a scene. strait_io_end() gives up its memory and may be called in an
+ * interrupt; it must not wait for the submitter's task, as that may be the one that frees the memory of a bridge and
+ * waits for this. strait_scene_close() drops what is left of the scene.
  */
 int strait_io_begin(struct strait_file *f, struct strait_ioc_io *req, struct strait_io_scene *s);
 ssize_t strait_io_submit(const struct strait_ioc_io *req, struct strait_io_scene *s, struct kiocb *kiocb,

@@ -15,6 +15,7 @@ static const char *const count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_WRITTEN_BYTES] = "written_bytes",
 	[STRAIT_N_REFUSED] = "refused",
 	[STRAIT_N_RETRIED] = "retried",
+	[STRAIT_N_PATHS] = "paths",
 	[STRAIT_N_IN_FLIGHT] = "in_flight",
 	[STRAIT_N_DEVICE_BYTES] = "device_bytes",
 	[STRAIT_N_PINNED_BYTES] = "pinned_bytes",

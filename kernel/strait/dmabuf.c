@@ -14,23 +14,23 @@ int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset)
 	u64 end;
 	int rc;
 
-	b = strait_backing_alloc(r->length, 0);
+	b = strait_backing_alloc(r->length);
 	if (!b)
 		return -ENOMEM;
 	b->dmabuf = dma_buf_get(fd);
 	if (IS_ERR(b->dmabuf)) {
 		rc = PTR_ERR(b->dmabuf);
 		b->dmabuf = NULL;
-		goto err_put;
+		goto err_free;
 	}
 	rc = -EINVAL;
 	if (check_add_overflow(offset, r->length, &end) || end > b->dmabuf->size)
-		goto err_put;
+		goto err_free;
 	r->can = STRAIT_CAN_DMA;
 	rc = strait_region_give(r, b);
 	if (!rc)
 		return 0;
-err_put:
-	strait_backing_put(b);
+err_free:
+	strait_backing_free(b);
 	return rc;
 }

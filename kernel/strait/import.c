@@ -146,7 +146,7 @@ static int find_device(struct strait_backing *b)
 	return 0;
 }
 
-static int back(struct strait_region *r, struct strait_backing **ret)
+static int pin_user_memory(struct strait_region *r, struct strait_backing *b)
 {
 	unsigned long n = r->length >> PAGE_SHIFT;
 	struct page **pages;
@@ -158,7 +158,7 @@ static int back(struct strait_region *r, struct strait_backing **ret)
 	rc = pin_pages(r, pages, n);
 	if (rc)
 		goto out;
-	rc = pages_are(pages, n, r->kind) ? strait_backing_new(pages, n, ret) : -EOPNOTSUPP;
+	rc = pages_are(pages, n, r->kind) ? strait_backing_fill(b, pages, n) : -EOPNOTSUPP;
 	if (rc)
 		unpin_user_pages(pages, n);
 out:
@@ -166,22 +166,30 @@ out:
 	return rc;
 }
 
+static int pin_memory(struct strait_region *r, struct strait_backing *b)
+{
+	int rc;
+
+	/* A bridge is told by its driver when the memory goes. */
+	if (r->kind == STRAIT_IMPORT_NVP2P)
+		return strait_bridge_back(r, b);
+	rc = watch(r);
+	return rc ? rc : pin_user_memory(r, b);
+}
+
 static int fill_region(struct strait_region *r)
 {
 	struct strait_backing *b;
 	int rc;
 
-	/* A bridge is told by its driver. */
-	rc = r->kind == STRAIT_IMPORT_NVP2P ? 0 : watch(r);
-	if (rc)
-		return rc;
-	rc = r->kind == STRAIT_IMPORT_NVP2P ? strait_bridge_back(r, &b) : back(r, &b);
-	if (rc)
-		return rc;
-	if (r->kind != STRAIT_IMPORT_USER && !b->pdev)
-		rc = find_device(b);
+	b = strait_backing_alloc(r->length);
+	if (!b)
+		return -ENOMEM;
+	rc = strait_backing_charge(b, r->kind == STRAIT_IMPORT_USER);
 	if (!rc)
-		rc = strait_backing_charge(b);
+		rc = pin_memory(r, b);
+	if (!rc && r->kind != STRAIT_IMPORT_USER && !b->pdev)
+		rc = find_device(b);
 	r->can = (b->n ? STRAIT_CAN_FILE_IO : 0) | STRAIT_CAN_DMA;
 	if (b->pdev)
 		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
@@ -189,7 +197,7 @@ static int fill_region(struct strait_region *r)
 	if (!rc)
 		rc = strait_region_give(r, b);
 	if (rc)
-		strait_backing_put(b);
+		strait_backing_free(b);
 	return rc;
 }
 
@@ -217,7 +225,8 @@ static int check_request(const struct strait_ioc_import *req)
 		return -EINVAL;
 	if (check_add_overflow(req->address, req->length, &end) || end > TASK_SIZE)
 		return -EFAULT;
-	if (req->length >> PAGE_SHIFT > INT_MAX / sizeof(struct page *))
+	/* In the worst case each page is a vector of its own, and no array may be larger than that. */
+	if (req->length >> PAGE_SHIFT > INT_MAX / sizeof(struct kvec))
 		return -E2BIG;
 	return 0;
 }
@@ -247,7 +256,7 @@ int strait_import(const struct strait_ioc_import *req, struct strait_region **re
 	return 0;
 }
 
-/* With the mmap_lock held: are the pages at @offset those of @b? */
+/* Are the pages at @offset those of @b? */
 static int compare_batch(struct strait_region *r, struct strait_backing *b, struct mm_struct *mm,
 			 u64 offset, long n)
 {
@@ -255,6 +264,7 @@ static int compare_batch(struct strait_region *r, struct strait_backing *b, stru
 	int rc = 0;
 	long i, got;
 
+	mmap_assert_locked(mm);
 	got = get_user_pages_remote(mm, r->address + offset, n, FOLL_WRITE, pages, NULL);
 	if (got < 0)
 		return -ENODEV;

@@ -34,12 +34,21 @@ static int scene_open(struct strait_file *f, u32 handle, int fd, u32 op, struct 
 	return 0;
 }
 
+static void scene_put_memory(struct strait_io_scene *s)
+{
+	struct strait_backing *b = s->backing;
+
+	s->backing = NULL;
+	strait_backing_unuse(b);
+	strait_backing_put(b);
+}
+
 void strait_scene_close(struct strait_io_scene *s)
 {
 	if (s->file)
 		fput(s->file);
-	strait_backing_unuse(s->backing);
-	strait_backing_put(s->backing);
+	if (s->backing)
+		scene_put_memory(s);
 }
 
 long strait_io_check(struct strait_file *f, struct strait_ioc_check *req)
@@ -127,7 +136,7 @@ void strait_io_end(const struct strait_ioc_io *req, struct strait_io_scene *s, s
 			     result);
 	}
 	strait_count(STRAIT_N_IN_FLIGHT, -1);
-	strait_scene_close(s);
+	scene_put_memory(s);
 }
 
 ssize_t strait_io_submit(const struct strait_ioc_io *req, struct strait_io_scene *s, struct kiocb *kiocb,
@@ -156,6 +165,7 @@ long strait_io(struct strait_file *f, struct strait_ioc_io *req)
 	kiocb.ki_flags |= IOCB_DIRECT;
 	n = strait_io_submit(req, &s, &kiocb, &iter);
 	strait_io_end(req, &s, n);
+	strait_scene_close(&s);
 	if (n < 0)
 		return n;
 	req->done = n;

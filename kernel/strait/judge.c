@@ -100,25 +100,59 @@ static struct pci_dev *drive_of(struct block_device *bdev)
 	return dev ? to_pci_dev(dev) : NULL;
 }
 
-static void remember(struct strait_backing *b, const struct strait_verdict *v)
+/*
+ * Why a drive without peer-to-peer support is refused. A disk that was removed while it is open has given up its
+ * reference on its parent, which is freed then: del_gendisk() takes the open_mutex to mark it as dead before that.
+ */
+static u32 judge_other_drive(struct block_device *bdev)
 {
-	static DEFINE_SPINLOCK(lock);
+	struct gendisk *disk = bdev->bd_disk;
+	u32 reason = STRAIT_REASON_NO_DRIVE;
 
-	spin_lock(&lock);
-	if (!b->peer) {
-		b->distance = v->distance;
-		smp_store_release(&b->peer, pci_dev_get(v->drive));
-	}
-	spin_unlock(&lock);
+	mutex_lock(&disk->open_mutex);
+	if (disk_live(disk))
+		reason = drive_of(bdev) ? STRAIT_REASON_NO_QUEUE : STRAIT_REASON_NOT_PCI;
+	mutex_unlock(&disk->open_mutex);
+	return reason;
 }
 
-/* The way is looked for once per region: that takes a walk through all bridges. */
+static bool recall(struct strait_backing *b, struct strait_verdict *v)
+{
+	bool found = false;
+	unsigned int i;
+
+	spin_lock(&b->peers_lock);
+	for (i = 0; i < STRAIT_PEERS && !found; i++)
+		if (b->peers[i].drive == v->drive) {
+			v->distance = b->peers[i].distance;
+			found = true;
+		}
+	spin_unlock(&b->peers_lock);
+	return found;
+}
+
+/* Another thread may have done the same meanwhile: an entry more than needed does no harm. */
+static void remember(struct strait_backing *b, const struct strait_verdict *v)
+{
+	struct pci_dev *old;
+	unsigned int i;
+
+	pci_dev_get(v->drive);
+	spin_lock(&b->peers_lock);
+	i = b->next_peer++ % STRAIT_PEERS;
+	old = b->peers[i].drive;
+	b->peers[i].drive = v->drive;
+	b->peers[i].distance = v->distance;
+	spin_unlock(&b->peers_lock);
+	pci_dev_put(old);
+}
+
+/* The distance is looked up once per drive and region: that takes a walk through all bridges. */
 static u32 judge_path(struct strait_backing *b, struct strait_verdict *v)
 {
-	if (smp_load_acquire(&b->peer) == v->drive) {
-		v->distance = b->distance;
+	if (recall(b, v))
 		return STRAIT_REASON_NONE;
-	}
+	strait_count(STRAIT_N_PATHS, 1);
 	v->distance = pci_p2pdma_distance(b->pdev, &v->drive->dev, false);
 	if (v->distance < 0)
 		return STRAIT_REASON_NO_PATH;
@@ -128,11 +162,12 @@ static u32 judge_path(struct strait_backing *b, struct strait_verdict *v)
 
 static u32 judge_drive(struct strait_backing *b, struct block_device *bdev, struct strait_verdict *v)
 {
+	/* Only nvme-pci says so of its queues; what is open there keeps the controller, and that its PCI device. */
+	if (!blk_queue_pci_p2pdma(bdev_get_queue(bdev)))
+		return judge_other_drive(bdev);
 	v->drive = drive_of(bdev);
 	if (!v->drive)
 		return STRAIT_REASON_NOT_PCI;
-	if (!blk_queue_pci_p2pdma(bdev_get_queue(bdev)))
-		return STRAIT_REASON_NO_QUEUE;
 	if (blk_get_integrity(bdev->bd_disk) || bdev_stable_writes(bdev))
 		return STRAIT_REASON_CHECKSUMS;
 	return judge_path(b, v);

@@ -10,7 +10,7 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-struct workqueue_struct *strait_wq;
+struct workqueue_struct *strait_wq, *strait_retry_wq;
 atomic64_t strait_counts[STRAIT_COUNTS];
 
 int strait_file_open(struct inode *inode, struct file *file)
@@ -156,10 +156,12 @@ long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 
 	if (nr >= _IOC_NR(STRAIT_IOC_ATTACH))
 		return strait_attach_ioctl(file->private_data, cmd, (void __user *)user);
-	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
-	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
+	if (nr >= ARRAY_SIZE(calls))
 		return -ENOTTY;
 	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
+	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
+	if ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK)
+		return -ENOTTY;
 	rc = args_from_user(&args, &arg, calls[nr].min, calls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
@@ -194,8 +196,10 @@ static int __init strait_init(void)
 
 	/* Pages that drives have written to are given back here, also when memory is short. */
 	strait_wq = alloc_workqueue("strait", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-	if (!strait_wq)
-		return -ENOMEM;
+	strait_retry_wq = alloc_workqueue("strait_retry", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	rc = -ENOMEM;
+	if (!strait_wq || !strait_retry_wq)
+		goto err_queues;
 	strait_debug_init();
 	rc = strait_attach_init();
 	if (rc)
@@ -210,7 +214,11 @@ err_attach:
 	strait_attach_exit();
 err_debug:
 	strait_debug_fini();
-	destroy_workqueue(strait_wq);
+err_queues:
+	if (strait_retry_wq)
+		destroy_workqueue(strait_retry_wq);
+	if (strait_wq)
+		destroy_workqueue(strait_wq);
 	return rc;
 }
 module_init(strait_init);
@@ -219,6 +227,7 @@ static void __exit strait_exit(void)
 {
 	misc_deregister(&strait_misc);
 	strait_attach_exit();
+	destroy_workqueue(strait_retry_wq);
 	/* Waits for what gives pages back. */
 	destroy_workqueue(strait_wq);
 	strait_debug_fini();

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* File I/O as commands of io_uring: submitted without waiting, finished in the submitter's task. */
+/*
+ * File I/O as commands of io_uring: submitted without waiting. The completion gives up the memory, in whatever context
+ * it comes; only the file reference and the result are left to the submitter's task.
+ */
+#include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/refcount.h>
+#include <linux/sched/signal.h>
 
 #include "core.h"
 #include "window.h"
@@ -16,10 +21,19 @@ struct uring_io {
 	struct strait_ioc_io req;
 	struct strait_io_scene scene;
 	struct io_uring_cmd *cmd;
+	const struct cred *cred;	/* the submitter's, for when it is submitted again */
+	unsigned long size_limit;	/* and its RLIMIT_FSIZE */
 	refcount_t holds;
 	ssize_t result;
 	struct work_struct retry;
 };
+
+static void uring_free(struct uring_io *io)
+{
+	strait_scene_close(&io->scene);
+	put_cred(io->cred);
+	kfree(io);
+}
 
 static void finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
@@ -27,11 +41,17 @@ static void finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	ssize_t result = io->result;
 
 	strait_window(STRAIT_W_FINISH);
-	strait_io_end(&io->req, &io->scene, result);
-	kfree(io);
+	uring_free(io);
 	compat_uring_done(cmd, result, issue_flags);
 }
 COMPAT_URING_TASK_WORK(finish);
+
+/* In interrupts too. The task work may be long in coming: the memory is given up before it. */
+static void uring_end(struct uring_io *io)
+{
+	strait_io_end(&io->req, &io->scene, io->result);
+	io_uring_cmd_complete_in_task(io->cmd, finish_task_work);
+}
 
 /* The last of the two: nobody looks at it any more. */
 static void put(struct uring_io *io)
@@ -39,11 +59,11 @@ static void put(struct uring_io *io)
 	if (!refcount_dec_and_test(&io->holds))
 		return;
 	strait_window_spin(STRAIT_W_COMPLETE);
-	/* Some of what may not wait finds out only below that it would have to. */
+	/* IOCB_NOWAIT may still complete with -EAGAIN, for a bio that had to be split: submit it again from a worker. */
 	if (io->result == -EAGAIN && (io->kiocb.ki_flags & IOCB_NOWAIT))
-		queue_work(strait_wq, &io->retry);
+		queue_work(strait_retry_wq, &io->retry);
 	else
-		io_uring_cmd_complete_in_task(io->cmd, finish_task_work);
+		uring_end(io);
 }
 
 /* Called in interrupts too, and only for what was queued. */
@@ -72,18 +92,28 @@ static ssize_t submit(struct uring_io *io, bool nowait)
 	return n;
 }
 
+/*
+ * In a worker, which has the kernel's credentials and no limits: with those of the submitter. Its limit on the size of
+ * files was not reached at the start of the request, or it would not have got as far as here.
+ */
 static void retry(struct work_struct *work)
 {
 	struct uring_io *io = container_of(work, struct uring_io, retry);
+	const struct cred *old;
 	ssize_t n;
 
 	strait_count(STRAIT_N_RETRIED, 1);
 	strait_window(STRAIT_W_RETRY);
+	if (io->req.op == STRAIT_OP_WRITE && S_ISREG(file_inode(io->scene.file)->i_mode) &&
+	    io->req.file_offset < io->size_limit)
+		io->req.length = min(io->req.length, io->size_limit - io->req.file_offset);
+	old = override_creds(io->cred);
 	n = submit(io, false);
+	revert_creds(old);
 	if (n == -EIOCBQUEUED)
 		return;
 	io->result = n;
-	io_uring_cmd_complete_in_task(io->cmd, finish_task_work);
+	uring_end(io);
 }
 
 /* What the ring holds belongs to the program, which may change it at any time: it is read once. */
@@ -124,6 +154,8 @@ static int begin(struct strait_file *f, struct io_uring_cmd *cmd, struct uring_i
 		return rc;
 	}
 	INIT_WORK(&io->retry, retry);
+	io->cred = get_current_cred();
+	io->size_limit = rlimit(RLIMIT_FSIZE);
 	io->cmd = cmd;
 	*io_uring_cmd_to_pdu(cmd, struct uring_io *) = io;
 	*ret = io;
@@ -145,6 +177,6 @@ int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	if (n == -EIOCBQUEUED)
 		return n;
 	strait_io_end(&io->req, &io->scene, n);
-	kfree(io);
+	uring_free(io);
 	return n;
 }
