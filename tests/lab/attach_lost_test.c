@@ -155,7 +155,7 @@ static int watch_page(void *page)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register reg = { .range = { (uintptr_t)page, 4096 }, .mode = UFFDIO_REGISTER_MODE_MISSING };
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		SKIP("this kernel has no userfaultfd");
@@ -183,6 +183,7 @@ TEST(unbound_while_an_answer_is_stuck)
 	ready.fd = watch_page(page);
 	ASSERT_EQ(pthread_create(&thread, NULL, ask_for_runs, &s), 0);
 	ASSERT_EQ(poll(&ready, 1, 20000), 1);
+	ASSERT_EQ(ready.revents, POLLIN);
 	ASSERT_OK(write_text("/sys/bus/pci/drivers/strait/unbind", e.name));
 	ASSERT_EQ(ko_counter("attached"), 0);
 	ASSERT_EQ(ko_counter("maps"), 0);

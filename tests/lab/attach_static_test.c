@@ -12,8 +12,6 @@
 
 #define LEN KIB(64)
 #define SEED 31
-#define ROUNDS 30
-#define ENGINE_AT_MS 100 /* when a transfer touches memory */
 
 __attribute__((constructor)) static void allow_faults(void)
 {
@@ -147,42 +145,6 @@ TEST_VARIANTS(released, struct exporter, exporters)
 	raw_close(&e);
 	buf_free(&b);
 	ko_expect_counter("device_bytes", 0);
-}
-
-/*
- * UNMAP is called when the engine is about to write, each time a little later: what is written after the call has
- * returned must not arrive, and a lazy IOMMU forgets mappings only when it is told to.
- */
-TEST_TIMEOUT(unmapped_just_before_the_write, 120)
-{
-	struct raw e = raw_open();
-	struct buf b = buf_new(&exporters[0]);
-	uint32_t region = buf_import(&b, e.ko), handle;
-	unsigned int in_time = 0;
-
-	for (unsigned int i = 0; i < ROUNDS; i++) {
-		uint64_t bus = map_and_use(&e, &b, region, &handle), begun;
-		bool late;
-
-		raw_load(&e, SEED + 2);
-		memset(b.p, 0, LEN);
-		begun = now_ms();
-		raw_start(&e, bus, EDU_MOST, true);
-		while (now_ms() < begun + ENGINE_AT_MS - 15 + i % 15)
-			;
-		ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_UNMAP, handle));
-		late = !raw_busy(&e);
-		raw_wait(&e);
-		sleep_ms(20);
-		if (late)
-			continue;
-		in_time++;
-		ASSERT_TRUE(all_zero(b.p, LEN));
-	}
-	printf("# %u of %u calls returned before the engine wrote\n", in_time, ROUNDS);
-	ASSERT_GE(in_time, 5);
-	raw_close(&e);
-	buf_free(&b);
 }
 
 static const struct leaving {
