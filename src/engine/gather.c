@@ -339,12 +339,12 @@ static void results_clear(struct gather *g)
 	}
 }
 
-/* A chunk, if one can be had at once. */
+/* A chunk, if one can be had at once. The batch may be left to a worker. */
 static bool take_chunk(struct gather *g, struct pool *pool)
 {
 	if (pool_enter(pool, &g->user))
 		return false;
-	g->chunk = pool_try(pool, &g->user);
+	g->chunk = pool_try_spare(pool, &g->user);
 	if (!g->chunk)
 		pool_leave(pool, &g->user);
 	return g->chunk;

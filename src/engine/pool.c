@@ -122,6 +122,16 @@ struct chunk *pool_try(struct pool *p, struct pool_user *u)
 	return c;
 }
 
+struct chunk *pool_try_spare(struct pool *p, struct pool_user *u)
+{
+	struct chunk *c;
+
+	pthread_mutex_lock(&p->lock);
+	c = p->free && p->free->next ? take(p, u) : NULL;
+	pthread_mutex_unlock(&p->lock);
+	return c;
+}
+
 struct chunk *pool_wait(struct pool *p, struct pool_user *u, int64_t timeout_ns)
 {
 	uint64_t end = os_now_ns() + (uint64_t)timeout_ns;

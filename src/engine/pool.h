@@ -11,7 +11,7 @@
  * Pinned staging memory of one device, cut into chunks and shared by all transfers of a context.
  *
  * Nothing waits for a chunk while it holds something another holder of chunks waits for (lane.c says
- * how), so a pool of a single chunk is enough for any number of transfers. When transfers compete, none
+ * how; pool_try_spare()), so a pool of a single chunk is enough for any number of transfers. When transfers compete, none
  * gets more than its share.
  */
 struct chunk {
@@ -50,6 +50,12 @@ void pool_leave(struct pool *p, struct pool_user *u);
 
 /* NULL when none is free or the user has its share. */
 struct chunk *pool_try(struct pool *p, struct pool_user *u);
+/*
+ * The same, for a holder that needs a thread of the context to give the chunk back: NULL also when no other chunk is
+ * free. So one chunk at least is always free or held by a thread that runs, and threads of the context that wait for a
+ * chunk do not wait for each other.
+ */
+struct chunk *pool_try_spare(struct pool *p, struct pool_user *u);
 /* Wait a while for one: NULL after @timeout_ns. */
 struct chunk *pool_wait(struct pool *p, struct pool_user *u, int64_t timeout_ns);
 void pool_put(struct pool *p, struct pool_user *u, struct chunk *c);

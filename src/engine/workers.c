@@ -105,6 +105,20 @@ int workers_offer(struct workers *w, struct task *task)
 	return rc;
 }
 
+bool workers_withdraw(struct workers *w, struct task *task)
+{
+	bool waits;
+
+	pthread_mutex_lock(&w->lock);
+	waits = !list_empty(&task->node);
+	if (waits) {
+		list_del(&task->node);
+		w->waiting--;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return waits;
+}
+
 int workers_ensure(struct workers *w)
 {
 	int rc = 0;

@@ -39,6 +39,8 @@ void workers_fini(struct workers *w);
 int workers_post(struct workers *w, struct task *task);
 /* The same, but only if a thread would take the task at once: -EAGAIN otherwise. */
 int workers_offer(struct workers *w, struct task *task);
+/* Takes back a task, whose node was initialised, that no thread has begun to run: false if there is none such. */
+bool workers_withdraw(struct workers *w, struct task *task);
 int workers_ensure(struct workers *w);
 
 #endif

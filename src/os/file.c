@@ -235,3 +235,10 @@ int os_event_wait(int fd, uint64_t timeout_ns)
 		return -ETIMEDOUT;
 	return OS_RET(eventfd_read(fd, &value)) == -EAGAIN ? -ETIMEDOUT : 0;
 }
+
+void os_event_clear(int fd)
+{
+	eventfd_t value;
+
+	eventfd_read(fd, &value);
+}

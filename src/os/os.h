@@ -84,6 +84,8 @@ void os_event_signal(int fd);
 /* Until it was signalled, which is forgotten then: 0, or -ETIMEDOUT. Several may wait after os_event_share(). */
 int os_event_share(int fd);
 int os_event_wait(int fd, uint64_t timeout_ns);
+/* Forget that it was signalled; after os_event_share(). */
+void os_event_clear(int fd);
 
 /* Of the kernel: 4 KiB on most machines, 64 KiB on some. */
 uint64_t os_page_size(void);
@@ -131,6 +133,9 @@ unsigned int os_cpus(void);
 unsigned int os_descriptor_limit(void); /* how many this process may have open */
 uint64_t os_memory_total(void);
 uint64_t os_now_ns(void);
+/* A timeout of the public calls as a point in os_now_ns() time, UINT64_MAX for STRAIT_FOREVER; and what is left of it. */
+uint64_t os_deadline(int64_t timeout_ns);
+int64_t os_time_left(uint64_t deadline);
 void os_sleep_ns(uint64_t ns);
 void os_yield(void); /* let another thread run */
 

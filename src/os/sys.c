@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <strait/types.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -132,6 +133,23 @@ uint64_t os_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t os_deadline(int64_t timeout_ns)
+{
+	return timeout_ns == STRAIT_FOREVER ? UINT64_MAX : os_now_ns() + (uint64_t)timeout_ns;
+}
+
+int64_t os_time_left(uint64_t deadline)
+{
+	uint64_t now;
+
+	if (deadline == UINT64_MAX)
+		return STRAIT_FOREVER;
+	now = os_now_ns();
+	if (now >= deadline)
+		return 0;
+	return deadline - now < STRAIT_FOREVER ? (int64_t)(deadline - now) : STRAIT_FOREVER - 1;
 }
 
 void os_sleep_ns(uint64_t ns)

@@ -628,6 +628,84 @@ TEST(started_and_not_waited_for)
 	rig_close(&g);
 }
 
+/*
+ * A started batch holds a chunk of the staging pool until a thread has waited for it. Where that is left to the
+ * context's only thread, which waits for a chunk itself, there must be another chunk.
+ */
+TEST(started_with_the_only_chunk)
+{
+	struct strait_emu_model slow = { .size = sizeof(slow), .latency_ns = 50000000 };
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 1, .pool_bytes = 1, .chunk_bytes = MIB(1) };
+	struct strait_queue *first, *second;
+	struct strait_region *r, *host;
+	struct strait_context *ctx;
+	struct strait_endpoint *ep;
+	struct strait_result res[8];
+	struct strait_device *dev;
+
+	ctx = context_new(&opts);
+	dev = device_named(ctx, "emu");
+	r = region_new(dev, MIB(1));
+	host = region_new(device_named(ctx, "host"), MIB(1));
+	ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDWR, 0);
+	first = queue_new(ctx, 8);
+	second = queue_new(ctx, 8);
+	ASSERT_EQ(strait_read(ep, 0, r, 0, 4096), 4096);
+	ASSERT_OK(strait_emu_set_model(dev, &slow));
+	for (int round = 0; round < 3; round++) {
+		struct strait_transfer write = { .op = STRAIT_WRITE, .endpoint = ep, .region = host, .length = MIB(1) },
+				       read = { .endpoint = ep, .region = r, .length = 4096 };
+		unsigned int n = 0, got = 0;
+
+		/* The thread is in a transfer that needs no chunk, and goes on with one that does. */
+		shut_gate(OS_PWRITE);
+		ASSERT_OK(strait_queue_submit(first, &write, 1));
+		wait_at_gate(1);
+		ASSERT_OK(strait_queue_submit(first, &read, 1));
+		/* A timed wait starts what it can. */
+		ASSERT_OK(strait_queue_submit(second, &read, 1));
+		got = (unsigned int)ASSERT_OK(strait_queue_wait(second, 1, 1, 1000000, res));
+		ASSERT_EQ(got, 0);
+		atomic_store(&gate_shut, false);
+		for (uint64_t end = now() + 10000000000; n + got < 3; sleep_ms(1)) {
+			ASSERT_LT(now(), end);
+			n += (unsigned int)ASSERT_OK(strait_queue_wait(first, 0, 2, 0, res));
+			got += (unsigned int)ASSERT_OK(strait_queue_wait(second, 0, 2, 0, res));
+		}
+	}
+	os_inject = NULL;
+	strait_queue_close(first);
+	strait_queue_close(second);
+	strait_endpoint_close(ep);
+	strait_region_close(r);
+	strait_region_close(host);
+	strait_context_close(ctx);
+}
+
+/* A queue can be closed although a worker that was posted for it gets no thread. */
+TEST(closing_without_a_thread)
+{
+	struct strait_queue *other;
+	struct rig g;
+
+	rig_open(&g, 1, 8);
+	other = queue_new(g.ctx, 8);
+	shut_gate(OS_PWRITE);
+	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	wait_at_gate(1);
+	for (int i = 0; i < 4; i++) {
+		struct strait_transfer t = request(&g, STRAIT_READ, 0, i % 2 ? MIB(4) : 4096, 2);
+
+		ASSERT_OK(strait_queue_submit(other, &t, 1));
+	}
+	strait_queue_close(other);
+	strait_region_close(g.r);
+	atomic_store(&gate_shut, false);
+	os_inject = NULL;
+	g.r = region_new(g.dev, LEN);
+	rig_close(&g);
+}
+
 struct worker {
 	struct rig *g;
 	atomic_uint *done, *next;
