@@ -105,7 +105,7 @@ STRAIT_API ssize_t strait_write(struct strait_endpoint *ep, uint64_t ep_offset, 
 /**
  * strait_transfer_run() - Run one transfer and wait for it
  * @t: the request
- * @timeout_ns: how long it may take; STRAIT_FOREVER
+ * @timeout_ns: how long it may take; STRAIT_FOREVER, and nothing below it, for no limit
  * @result: filled whenever the request was well formed, also on failure
  *
  * When the time is up no further piece is started, the pieces in flight are waited for, and the
@@ -141,6 +141,9 @@ struct strait_queue_opts {
  * Transfers of one queue run concurrently and complete in any order. Small ones are gathered: one
  * host buffer, one copy, one scatter on the device.
  *
+ * Whatever is submitted makes progress without further calls, on threads of the context. Submitting and waiting may run
+ * transfers in the calling thread where that is sooner; where no thread can be created, they run all of them.
+ *
  * Return: 0; -EINVAL; -ENOMEM.
  */
 STRAIT_API int strait_queue_open(struct strait_context *ctx, const struct strait_queue_opts *opts,
@@ -165,15 +168,33 @@ STRAIT_API int strait_queue_submit(struct strait_queue *queue, const struct stra
  * @queue: the queue
  * @min: wait for at least that many, or for all that are in flight if there are fewer
  * @max: room in @results
- * @timeout_ns: how long to wait for @min; 0 to poll; STRAIT_FOREVER
+ * @timeout_ns: how long to wait for @min; 0 to poll; STRAIT_FOREVER, and nothing below it, for no limit
  * @results: filled
  *
- * A timeout is no error: what is there is returned.
+ * A timeout is no error: what is there is returned. Transfers that this call has started go on without it. It takes
+ * longer than @timeout_ns only where no thread can be created to go on with them.
  *
  * Return: how many results were written, 0 to @max; -EINVAL if @min > @max.
  */
 STRAIT_API int strait_queue_wait(struct strait_queue *queue, unsigned int min, unsigned int max, int64_t timeout_ns,
 				 struct strait_result *results);
+
+/**
+ * strait_queue_fd() - A descriptor that is readable while results wait
+ * @queue: the queue
+ *
+ * For poll(), select() and epoll, level-triggered and edge-triggered alike: readable (POLLIN) from when a transfer
+ * completes until strait_queue_wait() has fetched the last result that is there, and not otherwise. Transfers make
+ * progress without any thread in strait_queue_wait(), so an event loop can wait for the descriptor and then fetch
+ * results with a timeout of 0. If several threads do so, some may find the results fetched.
+ *
+ * The descriptor is made by the first call, is close-on-exec, and belongs to the queue: all calls return the same one,
+ * strait_queue_close() closes it. Do not read, write or close it. With it a completion that makes the queue non-empty
+ * and a fetch that empties it cost a system call each.
+ *
+ * Return: the descriptor; -EMFILE, -ENFILE, -ENOMEM.
+ */
+STRAIT_API int strait_queue_fd(struct strait_queue *queue);
 
 /**
  * strait_queue_cancel() - Cancel transfers
@@ -183,7 +204,8 @@ STRAIT_API int strait_queue_wait(struct strait_queue *queue, unsigned int min, u
  * Transfers that have not started complete with -ECANCELED, transfers under way stop at the next piece
  * and complete with -ECANCELED and the bytes moved so far. Every transfer still delivers its result.
  *
- * Looks at every transfer of the queue, whatever its value.
+ * The call looks at every entry of the queue: it takes time in proportion to the entries it was opened with. To cancel
+ * many transfers at once, give them the same value.
  *
  * Return: how many were found in flight; -ENOENT if none.
  */
@@ -193,7 +215,8 @@ STRAIT_API int strait_queue_cancel(struct strait_queue *queue, uint64_t user_dat
  * strait_queue_close() - Cancel what is in flight, wait for it, free the queue
  * @queue: the queue, or NULL
  *
- * Results not fetched are lost.
+ * Results not fetched are lost. No other call on the queue may begin any more; calls of other threads that have begun
+ * are waited for, and a wait among them returns once nothing is in flight.
  */
 STRAIT_API void strait_queue_close(struct strait_queue *queue);
 

@@ -110,7 +110,7 @@ STRAIT_API int strait_dma_h2c2h(struct strait_dma *dma, struct strait_region *sr
 	API_CHECK(dma && src && dst && done && timeout_ns >= 0);
 	API_ALIVE(owner(dma));
 	API_CHECK(device_context(src->dev) == owner(dma) && device_context(dst->dev) == owner(dma));
-	deadline = timeout_ns > STRAIT_FOREVER / 2 ? UINT64_MAX : os_now_ns() + (uint64_t)timeout_ns;
+	deadline = os_deadline(timeout_ns);
 	rc = dma_h2c2h(dma, src, src_offset, dst, dst_offset, len, deadline, &moved);
 	*done = moved;
 	return rc;

@@ -11,7 +11,6 @@
 STRAIT_API int strait_transfer_run(const struct strait_transfer *t, int64_t timeout_ns, struct strait_result *result)
 {
 	struct strait_result r;
-	uint64_t deadline;
 	int rc;
 
 	API_CHECK(t && result && t->endpoint && timeout_ns >= 0);
@@ -25,8 +24,7 @@ STRAIT_API int strait_transfer_run(const struct strait_transfer *t, int64_t time
 		result->status = rc;
 		return rc;
 	}
-	deadline = timeout_ns > STRAIT_FOREVER / 2 ? UINT64_MAX : os_now_ns() + (uint64_t)timeout_ns;
-	transfer_execute(t, deadline, NULL, false, &r);
+	transfer_execute(t, os_deadline(timeout_ns), NULL, false, &r);
 	transfer_end(t, 1);
 	*result = r;
 	return r.status;
@@ -80,6 +78,13 @@ STRAIT_API int strait_queue_wait(struct strait_queue *queue, unsigned int min, u
 	API_CHECK(queue && (results || !max));
 	API_ALIVE(queue_context(queue));
 	return queue_wait(queue, min, max, timeout_ns, results);
+}
+
+STRAIT_API int strait_queue_fd(struct strait_queue *queue)
+{
+	API_CHECK(queue);
+	API_ALIVE(queue_context(queue));
+	return queue_fd(queue);
 }
 
 STRAIT_API int strait_queue_cancel(struct strait_queue *queue, uint64_t user_data)

@@ -150,6 +150,7 @@ static void every_call_is_refused(void *arg)
 	DEAD(strait_queue_open(ctx, NULL, &q2));
 	DEAD(strait_queue_submit(q, &t, 1));
 	DEAD(strait_queue_wait(q, 1, 1, STRAIT_FOREVER, &res));
+	DEAD(strait_queue_fd(q));
 	DEAD(strait_queue_cancel(q, 0));
 	DEAD(strait_stream_open(dev, &s2));
 	DEAD(strait_stream_import(dev, NULL, &s2));

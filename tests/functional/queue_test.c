@@ -2,6 +2,9 @@
 /* Queues: what their calls promise. */
 #include "common.h"
 
+#include <poll.h>
+#include <sys/epoll.h>
+
 static uint64_t now(void)
 {
 	return os_now_ns();
@@ -686,6 +689,7 @@ TEST(started_with_the_only_chunk)
 TEST(closing_without_a_thread)
 {
 	struct strait_queue *other;
+	struct strait_result res;
 	struct rig g;
 
 	rig_open(&g, 1, 8);
@@ -701,6 +705,7 @@ TEST(closing_without_a_thread)
 	strait_queue_close(other);
 	strait_region_close(g.r);
 	atomic_store(&gate_shut, false);
+	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
 	os_inject = NULL;
 	g.r = region_new(g.dev, LEN);
 	rig_close(&g);
@@ -756,6 +761,152 @@ TEST(many_threads_on_one_queue)
 		ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));
 		ASSERT_EQ(strait_read(g.ep, 0, g.r, 0, LEN), (ssize_t)LEN);
 		region_expect(g.r, 0, g.want, LEN);
+		rig_close(&g);
+	}
+}
+
+static bool readable(int fd, int timeout_ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, timeout_ms) == 1 && p.revents == POLLIN;
+}
+
+/* Readable while there is something to fetch; nothing has to wait on the queue for that. */
+TEST(descriptor)
+{
+	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING, STRAIT_FILE_DIRECT };
+	enum { N = 100 };
+	struct strait_transfer t[N];
+	struct strait_result res[N];
+	struct rig g;
+	int fd;
+
+	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {
+		rig_open(&g, 2, N);
+		rig_reopen(&g, flags[k]);
+		if (k == 1) {
+			/* Results that came before it was asked for. */
+			submit(&g, STRAIT_READ, 0, 4096, 1);
+			sleep_ms(20);
+		}
+		fd = (int)ASSERT_OK(strait_queue_fd(g.q));
+		ASSERT_EQ(strait_queue_fd(g.q), fd);
+		ASSERT_TRUE(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+		if (k == 1) {
+			ASSERT_TRUE(readable(fd, 10000));
+			ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 0, res), 1);
+		}
+		ASSERT_FALSE(readable(fd, 0));
+		for (uint64_t i = 0; i < N; i++)
+			t[i] = request(&g, STRAIT_READ, i * 5000, i % 20 ? 4096 : KIB(300), i);
+		for (int round = 0; round < 20; round++) {
+			unsigned int n = 0;
+
+			ASSERT_OK(strait_queue_submit(g.q, t, N));
+			while (n < N) {
+				ASSERT_TRUE(readable(fd, 10000));
+				/* Level-triggered: what is not fetched keeps it readable. */
+				ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 0, res + n), 1);
+				n++;
+				n += (unsigned int)strait_queue_wait(g.q, 0, N - n, 0, res + n);
+			}
+			ASSERT_FALSE(readable(fd, 0));
+		}
+		/* Canceled transfers have results as well. */
+		shut_gate(OS_PWRITE);
+		strait_endpoint_close(g.ep);
+		g.ep = file_new(g.ctx, test_path("file"), O_RDWR, 0);
+		for (int i = 0; i < 2; i++)
+			submit(&g, STRAIT_WRITE, 0, LEN, 7);
+		wait_at_gate(2);
+		submit(&g, STRAIT_WRITE, 0, LEN, 8);
+		ASSERT_FALSE(readable(fd, 10));
+		ASSERT_EQ(strait_queue_cancel(g.q, 8), 1);
+		ASSERT_TRUE(readable(fd, 0));
+		ASSERT_EQ(strait_queue_wait(g.q, 0, N, 0, res), 1);
+		ASSERT_EQ(res[0].status, -ECANCELED);
+		ASSERT_FALSE(readable(fd, 0));
+		atomic_store(&gate_shut, false);
+		ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
+		os_inject = NULL;
+		ASSERT_FALSE(readable(fd, 0));
+		rig_close(&g);
+		ASSERT_EQ(fcntl(fd, F_GETFD), -1);
+	}
+	ASSERT_EQ(strait_queue_fd(NULL), -EINVAL);
+	rig_open(&g, 1, 1);
+	inject(OS_EVENTFD, 1, 0, -EMFILE);
+	ASSERT_EQ(strait_queue_fd(g.q), -EMFILE);
+	inject_off();
+	ASSERT_GE(strait_queue_fd(g.q), 0);
+	rig_close(&g);
+}
+
+struct loop {
+	struct rig *g;
+	int epoll;
+	atomic_uint fetched;
+	unsigned int total;
+};
+
+static void *event_loop(void *arg)
+{
+	struct loop *l = arg;
+	struct strait_result res[5];
+	struct epoll_event ev;
+
+	while (atomic_load(&l->fetched) < l->total) {
+		if (epoll_wait(l->epoll, &ev, 1, 20) == 1)
+			atomic_fetch_add(&l->fetched,
+					 (unsigned int)ASSERT_OK(strait_queue_wait(l->g->q, 0, 5, 0, res)));
+	}
+	return NULL;
+}
+
+/* Several threads in epoll, others submit: all results are fetched, and no thread ever waits on the queue. */
+TEST(event_loops)
+{
+	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING };
+	enum { LOOPS = 4, TOTAL = 4000, MOST = 24 };
+
+	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {
+		struct loop l = { .total = TOTAL };
+		struct epoll_event ev = { .events = EPOLLIN };
+		struct strait_transfer t[MOST];
+		pthread_t threads[LOOPS];
+		unsigned int sent = 0;
+		uint64_t state = k;
+		struct rig g;
+
+		rig_open(&g, 2, 64);
+		rig_reopen(&g, flags[k]);
+		l.g = &g;
+		l.epoll = epoll_create1(EPOLL_CLOEXEC);
+		ASSERT_GE(l.epoll, 0);
+		ASSERT_EQ(epoll_ctl(l.epoll, EPOLL_CTL_ADD, (int)ASSERT_OK(strait_queue_fd(g.q)), &ev), 0);
+		for (int i = 0; i < LOOPS; i++)
+			thread_start(&threads[i], event_loop, &l);
+		while (sent < TOTAL) {
+			unsigned int n = (unsigned int)min_u64(1 + prng_below(&state, MOST), TOTAL - sent);
+			int rc;
+
+			for (uint64_t i = 0; i < n; i++)
+				t[i] = request(&g, STRAIT_READ, i * KIB(64), prng_below(&state, i ? 5000 : KIB(200)),
+					       i);
+			rc = strait_queue_submit(g.q, t, n);
+			if (rc == -EAGAIN) {
+				sched_yield();
+				continue;
+			}
+			ASSERT_EQ(rc, 0);
+			sent += n;
+		}
+		for (int i = 0; i < LOOPS; i++)
+			thread_join(threads[i]);
+		ASSERT_EQ(atomic_load(&l.fetched), TOTAL);
+		ASSERT_FALSE(readable(strait_queue_fd(g.q), 0));
+		close(l.epoll);
 		rig_close(&g);
 	}
 }

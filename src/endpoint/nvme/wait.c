@@ -105,13 +105,13 @@ int nvme_collect(struct strait_nvme_queue *q, unsigned int min, unsigned int max
 		 struct strait_nvme_result *results)
 {
 	struct collect c = { q, min };
-	struct nvme_until u = { collected, &c, UINT64_MAX };
+	struct nvme_until u = { collected, &c, 0 };
 	uint32_t n, first;
 
 	if (min > max || timeout_ns < 0)
 		return -EINVAL;
-	if (timeout_ns < STRAIT_FOREVER / 2)
-		u.deadline = timeout_ns ? os_now_ns() + (uint64_t)timeout_ns : 0;
+	if (timeout_ns)
+		u.deadline = os_deadline(timeout_ns);
 	nvme_wait_locked(q, &u);
 	n = (uint32_t)min_u64(max, q->done_count);
 	first = (uint32_t)min_u64(n, q->entries - q->done_head); /* the ring's end is in between */
