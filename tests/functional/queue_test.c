@@ -1,104 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Queues: what their calls promise. */
-#include "common.h"
-
-#include <poll.h>
-#include <sys/epoll.h>
-
-static uint64_t now(void)
-{
-	return os_now_ns();
-}
-
-/* Calls of one kind wait at a gate until it is opened. */
-static enum os_call gate_call;
-static atomic_bool gate_shut;
-static atomic_uint at_gate;
-
-static bool gate(enum os_call call, int64_t *ret)
-{
-	(void)ret;
-	if (call == gate_call && atomic_load(&gate_shut)) {
-		atomic_fetch_add(&at_gate, 1);
-		while (atomic_load(&gate_shut))
-			sleep_ms(1);
-	}
-	return false;
-}
-
-static void shut_gate(enum os_call call)
-{
-	gate_call = call;
-	atomic_store(&at_gate, 0);
-	atomic_store(&gate_shut, true);
-	os_inject = gate;
-}
-
-static void wait_at_gate(unsigned int n)
-{
-	while (atomic_load(&at_gate) < n)
-		sleep_ms(1);
-}
-
-struct rig {
-	struct strait_context *ctx;
-	struct strait_device *dev;
-	struct strait_region *r, *src; /* what is read to, and what is written from */
-	struct strait_endpoint *ep;
-	struct strait_queue *q;
-	unsigned char *want;
-};
-
-#define LEN MIB(16)
-
-static void rig_open(struct rig *g, uint32_t threads, uint32_t entries)
-{
-	struct strait_context_opts opts = { .size = sizeof(opts), .threads = threads, .chunk_bytes = MIB(1) };
-
-	g->ctx = context_new(&opts);
-	g->dev = device_named(g->ctx, "emu");
-	g->r = region_new(g->dev, LEN);
-	g->src = region_new(g->dev, LEN);
-	g->ep = file_new(g->ctx, make_file("file", LEN, 1), O_RDWR, 0);
-	g->want = pattern_new(0, LEN, 1);
-	region_put_bytes(g->src, 0, g->want, LEN);
-	g->q = queue_new(g->ctx, entries);
-}
-
-/* The same file, opened otherwise. */
-static void rig_reopen(struct rig *g, uint32_t flags)
-{
-	strait_endpoint_close(g->ep);
-	g->ep = file_new(g->ctx, test_path("file"), O_RDONLY, flags);
-}
-
-static void rig_close(struct rig *g)
-{
-	strait_queue_close(g->q);
-	strait_endpoint_close(g->ep);
-	strait_region_close(g->r);
-	strait_region_close(g->src);
-	strait_context_close(g->ctx);
-	free(g->want);
-}
-
-static struct strait_transfer request(struct rig *g, uint32_t op, uint64_t off, uint64_t len, uint64_t user_data)
-{
-	return (struct strait_transfer){ .op = op,
-					 .endpoint = g->ep,
-					 .region = op == STRAIT_READ ? g->r : g->src,
-					 .endpoint_offset = off,
-					 .region_offset = off,
-					 .length = len,
-					 .user_data = user_data };
-}
-
-static void submit(struct rig *g, uint32_t op, uint64_t off, uint64_t len, uint64_t user_data)
-{
-	struct strait_transfer t = request(g, op, off, len, user_data);
-
-	ASSERT_OK(strait_queue_submit(g->q, &t, 1));
-}
+#include "queue_rig.h"
 
 /* A long transfer that does not get on holds up neither short ones nor another long one. */
 TEST(one_does_not_wait_for_another)
@@ -108,21 +10,21 @@ TEST(one_does_not_wait_for_another)
 
 	rig_open(&g, 4, 0);
 	shut_gate(OS_PWRITE);
-	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	rig_submit(&g, STRAIT_WRITE, 0, LEN, 1);
 	wait_at_gate(1);
-	submit(&g, STRAIT_READ, 0, 100, 2);
+	rig_submit(&g, STRAIT_READ, 0, 100, 2);
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
 	ASSERT_EQ(res.user_data, 2);
-	submit(&g, STRAIT_READ, 0, MIB(4), 3);
+	rig_submit(&g, STRAIT_READ, 0, MIB(4), 3);
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
 	ASSERT_EQ(res.user_data, 3);
 	ASSERT_EQ(res.bytes, MIB(4));
-	submit(&g, STRAIT_WRITE, 0, MIB(4), 4);
+	rig_submit(&g, STRAIT_WRITE, 0, MIB(4), 4);
 	wait_at_gate(2);
-	submit(&g, STRAIT_READ, 0, 100, 5);
+	rig_submit(&g, STRAIT_READ, 0, 100, 5);
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
 	ASSERT_EQ(res.user_data, 5);
-	atomic_store(&gate_shut, false);
+	open_gate();
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
 	os_inject = NULL;
@@ -146,24 +48,24 @@ TEST(waiting)
 	ASSERT_EQ(strait_queue_wait(NULL, 0, 1, 0, res), -EINVAL);
 
 	shut_gate(OS_PWRITE);
-	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	rig_submit(&g, STRAIT_WRITE, 0, LEN, 1);
 	wait_at_gate(1);
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 8, 0, res), 0);
-	t = now();
+	t = os_now_ns();
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 8, 20000000, res), 0);
-	ASSERT_GE(now() - t, 20000000);
+	ASSERT_GE(os_now_ns() - t, 20000000);
 	/* Fewer than asked for come back when the time is up, and stay good. */
-	submit(&g, STRAIT_READ, 0, 10, 2);
-	submit(&g, STRAIT_READ, 10, 10, 3);
+	rig_submit(&g, STRAIT_READ, 0, 10, 2);
+	rig_submit(&g, STRAIT_READ, 10, 10, 3);
 	ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
-	submit(&g, STRAIT_READ, 0, 10, 4);
+	rig_submit(&g, STRAIT_READ, 0, 10, 4);
 	while (!strait_queue_wait(g.q, 0, 8, 0, res))
 		;
 	ASSERT_EQ(res[0].user_data, 4);
-	t = now();
+	t = os_now_ns();
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 1000, res), 0);
-	ASSERT_GE(now() - t, 1000);
-	atomic_store(&gate_shut, false);
+	ASSERT_GE(os_now_ns() - t, 1000);
+	open_gate();
 	/* More than there are: all of them. */
 	ASSERT_EQ(strait_queue_wait(g.q, 8, 8, STRAIT_FOREVER, res), 1);
 	ASSERT_EQ(res[0].user_data, 1);
@@ -171,7 +73,7 @@ TEST(waiting)
 	os_inject = NULL;
 	/* No more than there is room for. */
 	for (uint64_t i = 0; i < 8; i++)
-		submit(&g, STRAIT_READ, i * 10, 10, i);
+		rig_submit(&g, STRAIT_READ, i * 10, 10, i);
 	ASSERT_EQ(strait_queue_wait(g.q, 5, 5, STRAIT_FOREVER, res), 5);
 	ASSERT_EQ(strait_queue_wait(g.q, 3, 8, STRAIT_FOREVER, res), 3);
 	rig_close(&g);
@@ -194,7 +96,7 @@ TEST(all_or_nothing)
 		int rc = -EINVAL;
 
 		for (uint64_t i = 0; i < 4; i++)
-			t[i] = request(&g, STRAIT_READ, i * 100, 100, i);
+			t[i] = rig_request(&g, STRAIT_READ, i * 100, 100, i);
 		switch (bad) {
 		case 0:
 			t[3].region_offset = LEN - 99;
@@ -231,13 +133,13 @@ TEST(all_or_nothing)
 	ASSERT_EQ(stats_of(g.ctx).transfers, before.transfers);
 	/* The room they would have taken is there, and nothing holds the region. */
 	for (uint64_t i = 0; i < 4; i++)
-		t[i] = request(&g, STRAIT_READ, i * 100, 100, i);
+		t[i] = rig_request(&g, STRAIT_READ, i * 100, 100, i);
 	ASSERT_OK(strait_queue_submit(g.q, t, 4));
 	ASSERT_EQ(strait_queue_submit(g.q, t, 1), -EAGAIN);
 	ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
 	ASSERT_EQ(strait_queue_submit(g.q, t, 3), -EAGAIN);
-	t[0] = request(&g, STRAIT_READ, 1000, 100, 0);
-	t[1] = request(&g, STRAIT_READ, 2000, 100, 1);
+	t[0] = rig_request(&g, STRAIT_READ, 1000, 100, 0);
+	t[1] = rig_request(&g, STRAIT_READ, 2000, 100, 1);
 	ASSERT_OK(strait_queue_submit(g.q, t, 2));
 	ASSERT_EQ(strait_queue_submit(g.q, t, 0), 0);
 	ASSERT_EQ(strait_queue_submit(g.q, NULL, 1), -EINVAL);
@@ -259,7 +161,7 @@ TEST(errors_come_as_results)
 	rig_open(&g, 0, 0);
 	writable = file_new(g.ctx, test_path("file"), O_WRONLY, 0);
 	for (uint64_t i = 0; i < 6; i++)
-		t[i] = request(&g, STRAIT_READ, i * MIB(1), i % 2 ? 100 : MIB(1), i);
+		t[i] = rig_request(&g, STRAIT_READ, i * MIB(1), i % 2 ? 100 : MIB(1), i);
 	t[0].endpoint = t[1].endpoint = writable;
 	t[2].routes = t[3].routes = ROUTE(P2P);
 	ASSERT_OK(strait_queue_submit(g.q, t, 6));
@@ -285,12 +187,12 @@ TEST(canceling)
 	rig_open(&g, 1, 8);
 	before = stats_of(g.ctx);
 	shut_gate(OS_PWRITE);
-	submit(&g, STRAIT_WRITE, 0, LEN, 1);
+	rig_submit(&g, STRAIT_WRITE, 0, LEN, 1);
 	wait_at_gate(1);
 	/* The one thread is busy: these have not started. */
-	submit(&g, STRAIT_READ, 0, LEN, 2);
-	submit(&g, STRAIT_READ, 0, 10, 3);
-	submit(&g, STRAIT_READ, 0, 10, 2);
+	rig_submit(&g, STRAIT_READ, 0, LEN, 2);
+	rig_submit(&g, STRAIT_READ, 0, 10, 3);
+	rig_submit(&g, STRAIT_READ, 0, 10, 2);
 	ASSERT_EQ(strait_queue_cancel(g.q, 9), -ENOENT);
 	ASSERT_EQ(strait_queue_cancel(g.q, 2), 2);
 	ASSERT_EQ(strait_queue_cancel(g.q, 2), -ENOENT);
@@ -303,7 +205,7 @@ TEST(canceling)
 	}
 	/* This one is under way: it stops at the next piece. */
 	ASSERT_EQ(strait_queue_cancel(g.q, 1), 1);
-	atomic_store(&gate_shut, false);
+	open_gate();
 	ASSERT_EQ(strait_queue_wait(g.q, 2, 8, STRAIT_FOREVER, res), 2);
 	for (int i = 0; i < 2; i++) {
 		if (res[i].user_data == 3) {
@@ -334,7 +236,7 @@ TEST(canceling_a_slow_read)
 
 	rig_open(&g, 2, 8);
 	for (uint32_t routes = 0; routes <= ROUTE(STAGED); routes += ROUTE(PAGECACHE)) {
-		struct strait_transfer t = request(&g, STRAIT_READ, 0, LEN, 7);
+		struct strait_transfer t = rig_request(&g, STRAIT_READ, 0, LEN, 7);
 
 		t.routes = routes;
 		ASSERT_OK(strait_region_fill(g.r, 0, 0x3c, LEN));
@@ -364,7 +266,7 @@ TEST(closing_with_work_in_flight)
 		rig_open(&g, 0, 64);
 		ASSERT_OK(strait_emu_set_model(g.dev, &slow));
 		for (uint64_t i = 0; i < 48; i++)
-			submit(&g, i % 3 == 0, i * KIB(256), i % 4 ? 1000 : KIB(256), i);
+			rig_submit(&g, i % 3 == 0, i * KIB(256), i % 4 ? 1000 : KIB(256), i);
 		if (round % 2)
 			strait_queue_wait(g.q, 1, 4, STRAIT_FOREVER, (struct strait_result[4]){ { 0 } });
 		/* Handles go in any order: what is in flight holds what it needs. */
@@ -417,7 +319,7 @@ TEST(one_broken_promise_among_many)
 		struct strait_transfer t[N];
 
 		for (uint64_t i = 0; i < N; i++) {
-			t[i] = request(&g, STRAIT_READ, i * 4096, 4096, i);
+			t[i] = rig_request(&g, STRAIT_READ, i * 4096, 4096, i);
 			t[i].endpoint = i % 4 == 0 ? broken : i % 4 == 1 ? good : g.ep;
 		}
 		ASSERT_OK(strait_region_fill(g.r, 0, 0x55, N * 4096));
@@ -462,7 +364,7 @@ TEST(left_under_way)
 		rig_open(&g, threads[i], 1024);
 		rig_reopen(&g, STRAIT_FILE_UNCHANGING);
 		for (uint64_t k = 0; k < N; k++)
-			t[k] = request(&g, STRAIT_READ, k * 5000, 4096 - k, k);
+			t[k] = rig_request(&g, STRAIT_READ, k * 5000, 4096 - k, k);
 		/* The windows are registered. */
 		ASSERT_OK(strait_queue_submit(g.q, t, N));
 		ASSERT_EQ(strait_queue_wait(g.q, N, N, STRAIT_FOREVER, res), N);
@@ -519,7 +421,7 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 	rig_open(&g, 1, 1024);
 	rig_reopen(&g, v->flags);
 	for (uint64_t k = 0; k < N; k++)
-		t[k] = request(&g, STRAIT_READ, k * 5000, 4096, k);
+		t[k] = rig_request(&g, STRAIT_READ, k * 5000, 4096, k);
 	for (int round = 0; round < 2; round++) {
 		ASSERT_OK(strait_queue_submit(g.q, t, N));
 		ASSERT_EQ(strait_queue_wait(g.q, N, N, STRAIT_FOREVER, res), N);
@@ -538,7 +440,7 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 		wait_at_gate(1);
 	n += (unsigned int)strait_queue_wait(g.q, N - n, N - n, 1000, res + n);
 	ASSERT_LT(n, N);
-	atomic_store(&gate_shut, false);
+	open_gate();
 	ASSERT_OK(strait_emu_set_model(g.dev, &fast));
 	/* Somebody else does it. */
 	while (n < N) {
@@ -577,137 +479,12 @@ TEST(given_back_by_the_waiter)
 	os_inject = not_for_the_waiter;
 	for (int round = 0; round < 10; round++) {
 		for (uint64_t i = 0; i < 3; i++)
-			submit(&g, STRAIT_READ, i * 5000, 4096, i);
+			rig_submit(&g, STRAIT_READ, i * 5000, 4096, i);
 		ASSERT_EQ(strait_queue_wait(g.q, 3, 3, 20000000000, res), 3);
 		for (int i = 0; i < 3; i++)
 			ASSERT_EQ(res[i].bytes, 4096);
 	}
 	os_inject = NULL;
-	rig_close(&g);
-}
-
-/* The waiter's own reads take so long that workers have the rest done before. */
-static bool slow_for_the_waiter(enum os_call call, int64_t *ret)
-{
-	(void)ret;
-	if (call == OS_PREAD && pthread_equal(pthread_self(), waiter))
-		usleep(100);
-	return false;
-}
-
-/* A waiter that has its @min while a batch that it started is in flight leaves that batch to a worker. */
-TEST(started_and_not_waited_for)
-{
-	enum { N = 64, TRIES = 200 };
-	struct strait_transfer t[N];
-	struct strait_result res[N];
-	struct rig g;
-
-	rig_open(&g, 2, N);
-	waiter = pthread_self();
-	os_inject = slow_for_the_waiter;
-	for (uint64_t i = 0; i < N; i++)
-		t[i] = request(&g, STRAIT_READ, i * 4096, 4096, i);
-	for (unsigned int k = 0; k < TRIES; k++) {
-		unsigned int min = 1 + k % 40, n;
-		uint64_t end = now() + 10000000000;
-
-		ASSERT_OK(strait_queue_submit(g.q, t, N));
-		n = (unsigned int)ASSERT_OK(strait_queue_wait(g.q, min, N, 1000000000, res));
-		ASSERT_GE(n, min);
-		while (n < N) {
-			ASSERT_LT(now(), end);
-			n += (unsigned int)ASSERT_OK(strait_queue_wait(g.q, 0, N - n, 0, res));
-		}
-	}
-	/* The same, but nothing polls: closing finishes what was started. */
-	ASSERT_OK(strait_queue_submit(g.q, t, N));
-	ASSERT_GE(ASSERT_OK(strait_queue_wait(g.q, 1, N, 1000000000, res)), 1);
-	strait_queue_close(g.q);
-	strait_region_close(g.r);
-	os_inject = NULL;
-	g.r = region_new(g.dev, LEN);
-	g.q = queue_new(g.ctx, N);
-	rig_close(&g);
-}
-
-/*
- * A started batch holds a chunk of the staging pool until a thread has waited for it. Where that is left to the
- * context's only thread, which waits for a chunk itself, there must be another chunk.
- */
-TEST(started_with_the_only_chunk)
-{
-	struct strait_emu_model slow = { .size = sizeof(slow), .latency_ns = 50000000 };
-	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 1, .pool_bytes = 1, .chunk_bytes = MIB(1) };
-	struct strait_queue *first, *second;
-	struct strait_region *r, *host;
-	struct strait_context *ctx;
-	struct strait_endpoint *ep;
-	struct strait_result res[8];
-	struct strait_device *dev;
-
-	ctx = context_new(&opts);
-	dev = device_named(ctx, "emu");
-	r = region_new(dev, MIB(1));
-	host = region_new(device_named(ctx, "host"), MIB(1));
-	ep = file_new(ctx, make_file("file", MIB(1), 1), O_RDWR, 0);
-	first = queue_new(ctx, 8);
-	second = queue_new(ctx, 8);
-	ASSERT_EQ(strait_read(ep, 0, r, 0, 4096), 4096);
-	ASSERT_OK(strait_emu_set_model(dev, &slow));
-	for (int round = 0; round < 3; round++) {
-		struct strait_transfer write = { .op = STRAIT_WRITE, .endpoint = ep, .region = host, .length = MIB(1) },
-				       read = { .endpoint = ep, .region = r, .length = 4096 };
-		unsigned int n = 0, got = 0;
-
-		/* The thread is in a transfer that needs no chunk, and goes on with one that does. */
-		shut_gate(OS_PWRITE);
-		ASSERT_OK(strait_queue_submit(first, &write, 1));
-		wait_at_gate(1);
-		ASSERT_OK(strait_queue_submit(first, &read, 1));
-		/* A timed wait starts what it can. */
-		ASSERT_OK(strait_queue_submit(second, &read, 1));
-		got = (unsigned int)ASSERT_OK(strait_queue_wait(second, 1, 1, 1000000, res));
-		ASSERT_EQ(got, 0);
-		atomic_store(&gate_shut, false);
-		for (uint64_t end = now() + 10000000000; n + got < 3; sleep_ms(1)) {
-			ASSERT_LT(now(), end);
-			n += (unsigned int)ASSERT_OK(strait_queue_wait(first, 0, 2, 0, res));
-			got += (unsigned int)ASSERT_OK(strait_queue_wait(second, 0, 2, 0, res));
-		}
-	}
-	os_inject = NULL;
-	strait_queue_close(first);
-	strait_queue_close(second);
-	strait_endpoint_close(ep);
-	strait_region_close(r);
-	strait_region_close(host);
-	strait_context_close(ctx);
-}
-
-/* A queue can be closed although a worker that was posted for it gets no thread. */
-TEST(closing_without_a_thread)
-{
-	struct strait_queue *other;
-	struct strait_result res;
-	struct rig g;
-
-	rig_open(&g, 1, 8);
-	other = queue_new(g.ctx, 8);
-	shut_gate(OS_PWRITE);
-	submit(&g, STRAIT_WRITE, 0, LEN, 1);
-	wait_at_gate(1);
-	for (int i = 0; i < 4; i++) {
-		struct strait_transfer t = request(&g, STRAIT_READ, 0, i % 2 ? MIB(4) : 4096, 2);
-
-		ASSERT_OK(strait_queue_submit(other, &t, 1));
-	}
-	strait_queue_close(other);
-	strait_region_close(g.r);
-	atomic_store(&gate_shut, false);
-	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
-	os_inject = NULL;
-	g.r = region_new(g.dev, LEN);
 	rig_close(&g);
 }
 
@@ -724,7 +501,7 @@ static void *submit_and_fetch(void *arg)
 	for (uint64_t i = 0; i < 200; i++) {
 		/* Each transfer has a place of its own. */
 		uint64_t len = prng_below(&state, i % 8 ? 5000 : LEN / 1600);
-		struct strait_transfer t = request(w->g, STRAIT_READ, (me * 200 + i) * (LEN / 1600), len, 1);
+		struct strait_transfer t = rig_request(w->g, STRAIT_READ, (me * 200 + i) * (LEN / 1600), len, 1);
 		struct strait_result res[4];
 		int n;
 
@@ -761,152 +538,6 @@ TEST(many_threads_on_one_queue)
 		ASSERT_OK(strait_region_fill(g.r, 0, 0, LEN));
 		ASSERT_EQ(strait_read(g.ep, 0, g.r, 0, LEN), (ssize_t)LEN);
 		region_expect(g.r, 0, g.want, LEN);
-		rig_close(&g);
-	}
-}
-
-static bool readable(int fd, int timeout_ms)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-
-	return poll(&p, 1, timeout_ms) == 1 && p.revents == POLLIN;
-}
-
-/* Readable while there is something to fetch; nothing has to wait on the queue for that. */
-TEST(descriptor)
-{
-	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING, STRAIT_FILE_DIRECT };
-	enum { N = 100 };
-	struct strait_transfer t[N];
-	struct strait_result res[N];
-	struct rig g;
-	int fd;
-
-	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {
-		rig_open(&g, 2, N);
-		rig_reopen(&g, flags[k]);
-		if (k == 1) {
-			/* Results that came before it was asked for. */
-			submit(&g, STRAIT_READ, 0, 4096, 1);
-			sleep_ms(20);
-		}
-		fd = (int)ASSERT_OK(strait_queue_fd(g.q));
-		ASSERT_EQ(strait_queue_fd(g.q), fd);
-		ASSERT_TRUE(fcntl(fd, F_GETFD) & FD_CLOEXEC);
-		if (k == 1) {
-			ASSERT_TRUE(readable(fd, 10000));
-			ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 0, res), 1);
-		}
-		ASSERT_FALSE(readable(fd, 0));
-		for (uint64_t i = 0; i < N; i++)
-			t[i] = request(&g, STRAIT_READ, i * 5000, i % 20 ? 4096 : KIB(300), i);
-		for (int round = 0; round < 20; round++) {
-			unsigned int n = 0;
-
-			ASSERT_OK(strait_queue_submit(g.q, t, N));
-			while (n < N) {
-				ASSERT_TRUE(readable(fd, 10000));
-				/* Level-triggered: what is not fetched keeps it readable. */
-				ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 0, res + n), 1);
-				n++;
-				n += (unsigned int)strait_queue_wait(g.q, 0, N - n, 0, res + n);
-			}
-			ASSERT_FALSE(readable(fd, 0));
-		}
-		/* Canceled transfers have results as well. */
-		shut_gate(OS_PWRITE);
-		strait_endpoint_close(g.ep);
-		g.ep = file_new(g.ctx, test_path("file"), O_RDWR, 0);
-		for (int i = 0; i < 2; i++)
-			submit(&g, STRAIT_WRITE, 0, LEN, 7);
-		wait_at_gate(2);
-		submit(&g, STRAIT_WRITE, 0, LEN, 8);
-		ASSERT_FALSE(readable(fd, 10));
-		ASSERT_EQ(strait_queue_cancel(g.q, 8), 1);
-		ASSERT_TRUE(readable(fd, 0));
-		ASSERT_EQ(strait_queue_wait(g.q, 0, N, 0, res), 1);
-		ASSERT_EQ(res[0].status, -ECANCELED);
-		ASSERT_FALSE(readable(fd, 0));
-		atomic_store(&gate_shut, false);
-		ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
-		os_inject = NULL;
-		ASSERT_FALSE(readable(fd, 0));
-		rig_close(&g);
-		ASSERT_EQ(fcntl(fd, F_GETFD), -1);
-	}
-	ASSERT_EQ(strait_queue_fd(NULL), -EINVAL);
-	rig_open(&g, 1, 1);
-	inject(OS_EVENTFD, 1, 0, -EMFILE);
-	ASSERT_EQ(strait_queue_fd(g.q), -EMFILE);
-	inject_off();
-	ASSERT_GE(strait_queue_fd(g.q), 0);
-	rig_close(&g);
-}
-
-struct loop {
-	struct rig *g;
-	int epoll;
-	atomic_uint fetched;
-	unsigned int total;
-};
-
-static void *event_loop(void *arg)
-{
-	struct loop *l = arg;
-	struct strait_result res[5];
-	struct epoll_event ev;
-
-	while (atomic_load(&l->fetched) < l->total) {
-		if (epoll_wait(l->epoll, &ev, 1, 20) == 1)
-			atomic_fetch_add(&l->fetched,
-					 (unsigned int)ASSERT_OK(strait_queue_wait(l->g->q, 0, 5, 0, res)));
-	}
-	return NULL;
-}
-
-/* Several threads in epoll, others submit: all results are fetched, and no thread ever waits on the queue. */
-TEST(event_loops)
-{
-	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING };
-	enum { LOOPS = 4, TOTAL = 4000, MOST = 24 };
-
-	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {
-		struct loop l = { .total = TOTAL };
-		struct epoll_event ev = { .events = EPOLLIN };
-		struct strait_transfer t[MOST];
-		pthread_t threads[LOOPS];
-		unsigned int sent = 0;
-		uint64_t state = k;
-		struct rig g;
-
-		rig_open(&g, 2, 64);
-		rig_reopen(&g, flags[k]);
-		l.g = &g;
-		l.epoll = epoll_create1(EPOLL_CLOEXEC);
-		ASSERT_GE(l.epoll, 0);
-		ASSERT_EQ(epoll_ctl(l.epoll, EPOLL_CTL_ADD, (int)ASSERT_OK(strait_queue_fd(g.q)), &ev), 0);
-		for (int i = 0; i < LOOPS; i++)
-			thread_start(&threads[i], event_loop, &l);
-		while (sent < TOTAL) {
-			unsigned int n = (unsigned int)min_u64(1 + prng_below(&state, MOST), TOTAL - sent);
-			int rc;
-
-			for (uint64_t i = 0; i < n; i++)
-				t[i] = request(&g, STRAIT_READ, i * KIB(64), prng_below(&state, i ? 5000 : KIB(200)),
-					       i);
-			rc = strait_queue_submit(g.q, t, n);
-			if (rc == -EAGAIN) {
-				sched_yield();
-				continue;
-			}
-			ASSERT_EQ(rc, 0);
-			sent += n;
-		}
-		for (int i = 0; i < LOOPS; i++)
-			thread_join(threads[i]);
-		ASSERT_EQ(atomic_load(&l.fetched), TOTAL);
-		ASSERT_FALSE(readable(strait_queue_fd(g.q), 0));
-		close(l.epoll);
 		rig_close(&g);
 	}
 }

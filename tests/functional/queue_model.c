@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: MIT */
+#include "queue_model.h"
+
+#include <poll.h>
+#include <time.h>
+
+#include "base/lock.h"
+
+#define QUEUES 3
+#define REGIONS 3
+#define GROUPS 96u
+#define MOST 40	      /* transfers of a group */
+#define UNIT KIB(256) /* of a region, for each group */
+#define SMALL 5000u   /* MOST of them fit in a unit */
+#define FILE_LEN (MIB(2) + 77)
+
+enum { AS_IS, DIRECT, UNCHANGING, LEASED, WRITABLE, OUT, ENDPOINTS };
+
+/*
+ * Locks are taken in this order: a queue's place, a group, a region's place.
+ *
+ * Transfers with the same user_data, which is the number of the group. All of them have the same outcome.
+ */
+struct group {
+	pthread_mutex_t lock;
+	bool used;
+	unsigned int region;	/* which of them */
+	uint64_t generation;	/* how often it was used */
+	struct strait_queue *q; /* to tell it from the next in its place */
+	struct strait_region *r;
+	unsigned int n, left; /* transfers, and results that are to come */
+	bool canceled;	      /* perhaps */
+	uint32_t op;
+	uint64_t off, len, bytes; /* of the first transfer; each of the others begins where the one before it ends */
+	int status;
+};
+
+struct place {
+	pthread_rwlock_t lock; /* read: for a call on what is there; write: to replace it */
+	struct strait_queue *q;
+	struct strait_region *r;
+	bool gone; /* the region was revoked */
+};
+
+struct world {
+	const struct queue_model *m;
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct strait_endpoint *ep[ENDPOINTS];
+	struct strait_region *src;
+	unsigned char *want;
+	char out[4200];
+	struct place queue[QUEUES], region[REGIONS];
+	struct group group[GROUPS];
+	uint64_t seed;
+	atomic_uint next;
+	atomic_ulong accepted, delivered, lost; /* lost: closed with their queue */
+};
+
+struct model_thread {
+	struct world *w;
+	uint64_t state;
+};
+
+static uint64_t any(struct model_thread *t, uint64_t n)
+{
+	return prng_below(&t->state, n);
+}
+
+static uint64_t number_from(const char *name, uint64_t otherwise)
+{
+	const char *s = getenv(name);
+
+	return s ? strtoull(s, NULL, 0) : otherwise;
+}
+
+/* One that no transfer has, locked; or NULL. */
+static struct group *group_get(struct model_thread *t)
+{
+	unsigned int first = (unsigned int)any(t, GROUPS);
+
+	for (unsigned int i = 0; i < GROUPS; i++) {
+		struct group *g = &t->w->group[(first + i) % GROUPS];
+
+		pthread_mutex_lock(&g->lock);
+		if (!g->used)
+			return g;
+		pthread_mutex_unlock(&g->lock);
+	}
+	return NULL;
+}
+
+static uint64_t group_number(const struct world *w, const struct group *g)
+{
+	return (uint64_t)(g - w->group);
+}
+
+/* What is in the file, or in the region, after all of the group went well. */
+static void expect_bytes(struct world *w, struct group *g)
+{
+	uint64_t at = group_number(w, g) * UNIT;
+	struct place *p = &w->region[g->region];
+
+	if (g->status || g->canceled)
+		return;
+	if (g->op == STRAIT_WRITE) {
+		file_expect(w->out, g->off, w->want + g->off % MIB(1), g->n * g->len);
+		return;
+	}
+	pthread_rwlock_rdlock(&p->lock);
+	if (p->r == g->r && !p->gone)
+		region_expect(p->r, at, w->want + g->off, (g->n - 1) * g->len + g->bytes);
+	pthread_rwlock_unlock(&p->lock);
+}
+
+static void take_result(struct world *w, const struct strait_queue *q, const struct strait_result *res)
+{
+	struct group *g = &w->group[res->user_data];
+
+	ASSERT_LT(res->user_data, GROUPS);
+	pthread_mutex_lock(&g->lock);
+	ASSERT_TRUE(g->used);
+	ASSERT_TRUE(g->q == q);
+	ASSERT_GT(g->left, 0);
+	if (res->status == -ECANCELED) {
+		ASSERT_TRUE(g->canceled);
+		ASSERT_LE(res->bytes, g->len);
+	} else {
+		ASSERT_EQ(res->status, g->status);
+		/* Only the last one can meet the end of the file. */
+		if (res->bytes != g->len)
+			ASSERT_EQ(res->bytes, g->bytes);
+	}
+	atomic_fetch_add(&w->delivered, 1);
+	if (!--g->left) {
+		expect_bytes(w, g);
+		g->used = false;
+	}
+	pthread_mutex_unlock(&g->lock);
+}
+
+/* A group of reads: short or long, of any endpoint, sometimes at or past the end of the file. */
+static void choose_read(struct model_thread *t, struct group *g, struct strait_transfer *first)
+{
+	bool last = !any(t, 6);
+	unsigned int ep = (unsigned int)any(t, ENDPOINTS - 1);
+
+	g->n = any(t, 4) ? 1 + (unsigned int)any(t, MOST) : 1;
+	g->len = 1 + any(t, g->n == 1 && !any(t, 3) ? UNIT : SMALL);
+	if (last)
+		g->n = 1;
+	g->off = last ? FILE_LEN - any(t, g->len + 1) + any(t, 3) * 50000 : any(t, FILE_LEN - g->n * g->len);
+	if (any(t, 2) && !last)
+		g->off = align_down(g->off, 4096);
+	g->bytes = g->off >= FILE_LEN ? 0 : min_u64(g->len, FILE_LEN - g->off);
+	g->status = 0;
+	first->endpoint = t->w->ep[ep];
+	if (ep == WRITABLE) {
+		g->status = -EBADF;
+	} else if (!any(t, 30)) {
+		first->routes = ROUTE(HOST);
+		g->status = -EOPNOTSUPP;
+	}
+	if (g->status)
+		g->bytes = 0;
+}
+
+/* A group of writes, into the group's own part of the file. */
+static void choose_write(struct model_thread *t, struct group *g, struct strait_transfer *first)
+{
+	g->n = 1 + (unsigned int)any(t, 8);
+	g->len = 1 + any(t, any(t, 3) ? SMALL : UNIT / 8);
+	g->off = group_number(t->w, g) * UNIT + any(t, UNIT - g->n * g->len + 1);
+	g->bytes = g->len;
+	g->status = 0;
+	first->endpoint = t->w->ep[OUT];
+}
+
+/* The requests of a group that belongs to this thread. */
+static void fill_requests(struct model_thread *t, struct group *g, struct strait_transfer *r)
+{
+	struct strait_transfer first = { .op = any(t, 4) ? STRAIT_READ : STRAIT_WRITE,
+					 .user_data = group_number(t->w, g) };
+
+	g->op = first.op;
+	if (g->op == STRAIT_READ)
+		choose_read(t, g, &first);
+	else
+		choose_write(t, g, &first);
+	first.length = g->len;
+	for (unsigned int i = 0; i < g->n; i++) {
+		r[i] = first;
+		r[i].endpoint_offset = g->off + i * g->len;
+		r[i].region = g->op == STRAIT_READ ? g->r : t->w->src;
+		r[i].region_offset = g->op == STRAIT_READ ? group_number(t->w, g) * UNIT + i * g->len :
+							    r[i].endpoint_offset % MIB(1);
+	}
+}
+
+/* With the queue's place locked for reading. */
+static void submit_one(struct model_thread *t, struct strait_queue *q)
+{
+	struct world *w = t->w;
+	unsigned int ri = (unsigned int)any(t, REGIONS);
+	struct place *rp = &w->region[ri];
+	struct strait_transfer r[MOST];
+	bool bad = !any(t, 20);
+	struct group *g;
+	int rc;
+
+	g = group_get(t);
+	if (!g)
+		return;
+	pthread_rwlock_rdlock(&rp->lock);
+	g->region = ri;
+	g->q = q;
+	g->r = rp->r;
+	g->canceled = false;
+	fill_requests(t, g, r);
+	if (bad)
+		r[g->n - 1].region_offset = UINT64_MAX - 10;
+	g->left = g->n;
+	g->generation++;
+	g->used = true;
+	/* Results may come before the call returns: they wait for the group's lock. */
+	rc = strait_queue_submit(q, r, g->n);
+	if (rc)
+		g->used = false;
+	else
+		atomic_fetch_add(&w->accepted, g->n);
+	if (!bad && rc && rc != -EAGAIN) {
+		ASSERT_EQ(rc, -ENODEV);
+		ASSERT_TRUE(rp->gone);
+		ASSERT_EQ(g->op, STRAIT_READ);
+	}
+	if (bad)
+		ASSERT_TRUE(rc == -EINVAL || rc == -EAGAIN || (rc == -ENODEV && rp->gone));
+	if (!rc && rp->gone)
+		ASSERT_EQ(g->op, STRAIT_WRITE);
+	pthread_rwlock_unlock(&rp->lock);
+	pthread_mutex_unlock(&g->lock);
+}
+
+static unsigned int fetch(struct model_thread *t, struct strait_queue *q, unsigned int min, unsigned int max,
+			  int64_t timeout)
+{
+	struct strait_result res[512];
+	unsigned int n;
+
+	ASSERT_LE(max, ARRAY_SIZE(res));
+	n = (unsigned int)ASSERT_OK(strait_queue_wait(q, min, max, timeout, res));
+	ASSERT_LE(n, max);
+	for (unsigned int i = 0; i < n; i++)
+		take_result(t->w, q, &res[i]);
+	return n;
+}
+
+static void wait_for_some(struct model_thread *t, struct strait_queue *q)
+{
+	unsigned int max = 1 + (unsigned int)any(t, t->w->m->entries), min = (unsigned int)any(t, max + 1);
+
+	switch (any(t, 8)) {
+	case 0:
+		fetch(t, q, t->w->m->entries, t->w->m->entries, STRAIT_FOREVER);
+		break;
+	case 1:
+		fetch(t, q, min, max, STRAIT_FOREVER);
+		break;
+	case 2:
+		/* As good as for ever. */
+		fetch(t, q, min, max, STRAIT_FOREVER - 1 - (int64_t)any(t, 1000));
+		break;
+	case 3 ... 5:
+		fetch(t, q, min, max, (int64_t)any(t, any(t, 2) ? 30000 : 2000000));
+		break;
+	default:
+		fetch(t, q, min, max, 0);
+	}
+}
+
+static void wait_for_descriptor(struct model_thread *t, struct strait_queue *q)
+{
+	struct pollfd p = { .fd = (int)ASSERT_OK(strait_queue_fd(q)), .events = POLLIN };
+
+	if (poll(&p, 1, (int)any(t, 3)) == 1)
+		fetch(t, q, 0, t->w->m->entries, 0);
+}
+
+/* A group of the queue that has results to come, or NULL; and which use of it that is. */
+static struct group *group_of(struct model_thread *t, const struct strait_queue *q, uint64_t *generation)
+{
+	unsigned int first = (unsigned int)any(t, GROUPS);
+
+	for (unsigned int i = 0; i < GROUPS; i++) {
+		struct group *g = &t->w->group[(first + i) % GROUPS];
+		bool found;
+
+		pthread_mutex_lock(&g->lock);
+		found = g->used && g->q == q;
+		*generation = g->generation;
+		pthread_mutex_unlock(&g->lock);
+		if (found)
+			return g;
+	}
+	return NULL;
+}
+
+/* Transfers come to their end although no thread does more than look. */
+static void poll_for_group(struct model_thread *t, struct strait_queue *q)
+{
+	uint64_t end = os_now_ns() + 30000000000u * test_slow(), generation;
+	struct group *g = group_of(t, q, &generation);
+	bool there = g;
+
+	while (there) {
+		ASSERT_LT(os_now_ns(), end);
+		fetch(t, q, 0, t->w->m->entries, 0);
+		pthread_mutex_lock(&g->lock);
+		there = g->used && g->generation == generation;
+		pthread_mutex_unlock(&g->lock);
+	}
+}
+
+/* A wait that ends while what it has started is in flight. */
+static void submit_wait_and_poll(struct model_thread *t, struct strait_queue *q)
+{
+	submit_one(t, q);
+	fetch(t, q, 1 + (unsigned int)any(t, MOST), t->w->m->entries, 1 + (int64_t)any(t, 100000));
+	poll_for_group(t, q);
+}
+
+/* One group, or all of the queue. Each is marked first: from then on a result may say so. */
+static void cancel_some(struct model_thread *t, unsigned int qi)
+{
+	struct world *w = t->w;
+	bool all = !any(t, 4);
+	unsigned int one = (unsigned int)any(t, GROUPS);
+
+	for (unsigned int i = 0; i < GROUPS; i++) {
+		struct group *g = &w->group[i];
+		bool mine;
+		int rc;
+
+		if (!all && i != one)
+			continue;
+		pthread_mutex_lock(&g->lock);
+		mine = g->used && g->q == w->queue[qi].q;
+		if (mine)
+			g->canceled = true;
+		pthread_mutex_unlock(&g->lock);
+		rc = mine ? strait_queue_cancel(w->queue[qi].q, i) : -ENOENT;
+		ASSERT_TRUE(rc == -ENOENT || (rc > 0 && rc <= MOST));
+	}
+}
+
+/* What a closed queue still had is lost. */
+static void close_queue(struct model_thread *t, struct place *p)
+{
+	struct world *w = t->w;
+	struct strait_queue *old, *new = queue_new(w->ctx, w->m->entries);
+
+	pthread_rwlock_wrlock(&p->lock);
+	old = p->q;
+	p->q = new;
+	pthread_rwlock_unlock(&p->lock);
+	strait_queue_close(old);
+	for (unsigned int i = 0; i < GROUPS; i++) {
+		struct group *g = &w->group[i];
+
+		pthread_mutex_lock(&g->lock);
+		if (g->used && g->q == old) {
+			atomic_fetch_add(&w->lost, g->left);
+			g->used = false;
+		}
+		pthread_mutex_unlock(&g->lock);
+	}
+}
+
+/* Nothing has to fetch results for a region to be revoked or closed. */
+static void lose_region(struct model_thread *t, struct place *p)
+{
+	struct world *w = t->w;
+	struct strait_region *old, *new;
+	bool gone;
+
+	if (any(t, 2)) {
+		pthread_rwlock_wrlock(&p->lock);
+		ASSERT_EQ(strait_region_revoke(p->r), p->gone ? -EALREADY : 0);
+		p->gone = true;
+		pthread_rwlock_unlock(&p->lock);
+		return;
+	}
+	new = region_new(w->dev, GROUPS * UNIT);
+	pthread_rwlock_wrlock(&p->lock);
+	old = p->r;
+	gone = p->gone;
+	p->r = new;
+	p->gone = false;
+	pthread_rwlock_unlock(&p->lock);
+	if (any(t, 2))
+		ASSERT_EQ(strait_region_revoke(old), gone ? -EALREADY : 0);
+	strait_region_close(old);
+}
+
+/* A child has no part in the queue, whatever its threads were at when it was made. */
+static void fork_child(struct strait_queue *q)
+{
+	struct strait_result res;
+	pid_t pid = fork();
+	int status;
+
+	ASSERT_GE(pid, 0);
+	if (!pid) {
+		bool dead = strait_queue_wait(q, 1, 1, STRAIT_FOREVER, &res) == -EOWNERDEAD &&
+			    strait_queue_cancel(q, 0) == -EOWNERDEAD && strait_queue_fd(q) == -EOWNERDEAD;
+
+		strait_queue_close(q);
+		_exit(dead ? 0 : 1);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		ASSERT_EQ(errno, EINTR);
+	ASSERT_EQ(status, 0);
+}
+
+static void one_call(struct model_thread *t)
+{
+	unsigned int qi = (unsigned int)any(t, QUEUES), kind = (unsigned int)any(t, 100);
+	struct place *p = &t->w->queue[qi];
+
+	if (kind == 99) {
+		if (!any(t, 3))
+			close_queue(t, p);
+	} else if (kind == 98) {
+		lose_region(t, &t->w->region[any(t, REGIONS)]);
+	} else {
+		pthread_rwlock_rdlock(&p->lock);
+		if (kind < 40)
+			submit_one(t, p->q);
+		else if (kind < 50)
+			submit_wait_and_poll(t, p->q);
+		else if (kind < 80)
+			wait_for_some(t, p->q);
+		else if (kind < 86)
+			poll_for_group(t, p->q);
+		else if (kind < 90)
+			wait_for_descriptor(t, p->q);
+		else if (kind < 97)
+			cancel_some(t, qi);
+		else if (!any(t, 10))
+			fork_child(p->q);
+		pthread_rwlock_unlock(&p->lock);
+	}
+}
+
+static void *calls(void *arg)
+{
+	struct world *w = arg;
+	unsigned int number = atomic_fetch_add(&w->next, 1);
+	struct model_thread t = { w, w->seed * 1000003u + number };
+
+	for (unsigned int i = 0; i < w->m->rounds; i++)
+		one_call(&t);
+	return NULL;
+}
+
+static bool no_more_threads(enum os_call call, int64_t *ret)
+{
+	if (call != OS_THREAD)
+		return false;
+	*ret = -EAGAIN;
+	return true;
+}
+
+static void open_world(struct world *w)
+{
+	static const uint32_t flags[] = {
+		[AS_IS] = 0, [DIRECT] = STRAIT_FILE_DIRECT, [UNCHANGING] = STRAIT_FILE_UNCHANGING, [LEASED] = STRAIT_FILE_LEASE
+	};
+	struct strait_context_opts opts = {
+		.size = sizeof(opts), .threads = w->m->workers, .pool_bytes = w->m->pool, .chunk_bytes = w->m->chunk
+	};
+	struct strait_emu_model model = { .size = sizeof(model), .latency_ns = w->m->latency_ns };
+
+	w->ctx = context_new(&opts);
+	w->dev = device_named(w->ctx, "emu:0");
+	w->want = pattern_new(0, FILE_LEN, 1);
+	make_file("in", FILE_LEN, 1);
+	make_file("leased", FILE_LEN, 1);
+	for (int i = AS_IS; i <= LEASED; i++)
+		w->ep[i] = file_new(w->ctx, test_path(i == LEASED ? "leased" : "in"), O_RDONLY, flags[i]);
+	w->ep[WRITABLE] = file_new(w->ctx, test_path("in"), O_WRONLY, 0);
+	snprintf(w->out, sizeof(w->out), "%s", make_file("out", GROUPS * UNIT, 2));
+	w->ep[OUT] = file_new(w->ctx, w->out, O_RDWR, 0);
+	w->src = region_new(w->dev, MIB(1) + UNIT);
+	region_put_bytes(w->src, 0, w->want, MIB(1) + UNIT);
+	for (int i = 0; i < QUEUES; i++) {
+		rwlock_init(&w->queue[i].lock);
+		w->queue[i].q = queue_new(w->ctx, w->m->entries);
+	}
+	for (int i = 0; i < REGIONS; i++) {
+		rwlock_init(&w->region[i].lock);
+		w->region[i].r = region_new(w->dev, GROUPS * UNIT);
+	}
+	for (unsigned int i = 0; i < GROUPS; i++)
+		pthread_mutex_init(&w->group[i].lock, NULL);
+	if (w->m->latency_ns)
+		ASSERT_OK(strait_emu_set_model(w->dev, &model));
+	if (w->m->no_threads) {
+		/* The device's own threads are there, none of the context. */
+		ASSERT_EQ(strait_read(w->ep[AS_IS], 0, w->src, 0, 4096), 4096);
+		region_expect(w->src, 0, w->want, 4096);
+		os_inject = no_more_threads;
+	}
+}
+
+/* Everything still in flight comes, and then there is nothing. */
+static void close_world(struct world *w)
+{
+	struct model_thread t = { w, 0 };
+
+	for (int i = 0; i < QUEUES; i++) {
+		struct strait_queue *q = w->queue[i].q;
+		struct pollfd p = { .fd = (int)ASSERT_OK(strait_queue_fd(q)), .events = POLLIN };
+
+		while (fetch(&t, q, w->m->entries, w->m->entries, STRAIT_FOREVER))
+			;
+		ASSERT_EQ(poll(&p, 1, 0), 0);
+	}
+	for (unsigned int i = 0; i < GROUPS; i++)
+		ASSERT_FALSE(w->group[i].used);
+	ASSERT_EQ(atomic_load(&w->accepted), atomic_load(&w->delivered) + atomic_load(&w->lost));
+	for (int i = 0; i < QUEUES; i++)
+		strait_queue_close(w->queue[i].q);
+	for (int i = 0; i < REGIONS; i++)
+		strait_region_close(w->region[i].r);
+	strait_region_close(w->src);
+	for (int i = 0; i < ENDPOINTS; i++)
+		strait_endpoint_close(w->ep[i]);
+	strait_context_close(w->ctx);
+	os_inject = NULL;
+	ASSERT_EQ(stats_of(NULL).pool_bytes, 0);
+	free(w->want);
+}
+
+void queue_model_run(const struct queue_model *m)
+{
+	struct queue_model of = *m;
+	pthread_t threads[64];
+	struct timespec now;
+	static struct world w;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	of.rounds = (unsigned int)number_from("STRAIT_TEST_ROUNDS", m->rounds);
+	w.m = &of;
+	w.seed = number_from("STRAIT_TEST_SEED", (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+	dprintf(STDERR_FILENO, "repeat with STRAIT_TEST_SEED=%llu\n", (unsigned long long)w.seed);
+	ASSERT_LE(m->threads, ARRAY_SIZE(threads));
+	open_world(&w);
+	for (unsigned int i = 0; i < m->threads; i++)
+		thread_start(&threads[i], calls, &w);
+	for (unsigned int i = 0; i < m->threads; i++)
+		thread_join(threads[i]);
+	close_world(&w);
+}
