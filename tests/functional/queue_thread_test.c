@@ -168,7 +168,7 @@ TEST(descriptor)
 		}
 		ASSERT_FALSE(readable(fd, 0));
 		for (uint64_t i = 0; i < N; i++)
-			t[i] = rig_request(&g, STRAIT_READ, i * 5000, i % 20 ? 4096 : KIB(300), i);
+			t[i] = rig_request(&g, STRAIT_READ, i * KIB(160), i % 20 ? 4096 : KIB(160), i);
 		for (int round = 0; round < 20; round++) {
 			unsigned int n = 0;
 
@@ -261,8 +261,8 @@ TEST(event_loops)
 			int rc;
 
 			for (uint64_t i = 0; i < n; i++)
-				t[i] = rig_request(&g, STRAIT_READ, i * KIB(64),
-						   prng_below(&state, i ? 5000 : KIB(200)), i);
+				/* Each has its own place. */
+				t[i] = rig_request(&g, STRAIT_READ, (sent + i) * 4096, prng_below(&state, 4097), i);
 			rc = strait_queue_submit(g.q, t, n);
 			if (rc == -EAGAIN) {
 				sched_yield();
