@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What moving bytes costs the machine's CPUs: by p2p, where they move none, and staged, where they copy. */
+/*
+ * Bytes by p2p are moved by the drive, all of them, and none of the staged ones are: counted by the module. What either
+ * costs the machine's CPUs is printed, and not judged: an emulated machine's clock says little.
+ */
 #include "p2p.h"
 
 #include <strait/strait.h>
@@ -29,12 +32,13 @@ static uint64_t busy_ms(void)
 	return (user + nice + system + irq + softirq) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
-static uint64_t cost(struct strait_endpoint *ep, struct strait_region *r, uint32_t op, int route)
+static void cost(struct strait_endpoint *ep, struct strait_region *r, uint32_t op, int route)
 {
 	struct strait_transfer t = {
 		.op = op, .routes = STRAIT_ROUTE_MASK(route), .endpoint = ep, .region = r, .length = BYTES
 	};
-	uint64_t before = busy_ms(), start = now_ms(), ms;
+	const char *counter = op == STRAIT_READ ? "read_bytes" : "written_bytes";
+	uint64_t before = busy_ms(), start = now_ms(), moved = ko_counter(counter), ms;
 	struct strait_result res;
 
 	for (int i = 0; i < ROUNDS; i++) {
@@ -42,21 +46,24 @@ static uint64_t cost(struct strait_endpoint *ep, struct strait_region *r, uint32
 		ASSERT_EQ(res.bytes, BYTES);
 		ASSERT_EQ(res.route_bytes[route], BYTES);
 	}
+	ASSERT_EQ(ko_counter(counter) - moved, route == STRAIT_ROUTE_P2P ? BYTES * ROUNDS : 0);
 	ms = (busy_ms() - before) * (GIB(1) / (BYTES * ROUNDS));
 	dprintf(out, "# %s by %s: %llu ms of CPU and %llu ms in all per GiB\n", op == STRAIT_READ ? "read" : "write",
 		strait_route_name(route), (unsigned long long)ms,
 		(unsigned long long)((now_ms() - start) * (GIB(1) / (BYTES * ROUNDS))));
-	return ms;
 }
 
-TEST_TIMEOUT(less_by_p2p_than_staged, 300)
+TEST_TIMEOUT(moved_by_the_drive, 300)
 {
 	const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+	struct strait_transfer t = { .op = STRAIT_READ,
+				     .routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P),
+				     .length = BYTES };
 	struct strait_context *ctx;
 	struct strait_endpoint *ep;
 	struct strait_device *dev;
 	struct strait_region *r;
-	uint64_t staged, p2p;
+	struct strait_result res;
 	int fd;
 
 	close(ko_open_p2p());
@@ -65,12 +72,13 @@ TEST_TIMEOUT(less_by_p2p_than_staged, 300)
 	ASSERT_OK(strait_device_find(ctx, "vgpu:0", &dev));
 	ASSERT_OK(strait_file_import(ctx, fd, STRAIT_FILE_DIRECT, &ep));
 	ASSERT_OK(strait_region_alloc(dev, BYTES, &r));
-	/* Once for what is made at the first use. */
-	cost(ep, r, STRAIT_READ, STRAIT_ROUTE_P2P);
+	/* The first use of a route reads a block to try it. */
+	t.endpoint = ep;
+	t.region = r;
+	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));
 	for (uint32_t op = STRAIT_READ; op <= STRAIT_WRITE; op++) {
-		p2p = cost(ep, r, op, STRAIT_ROUTE_P2P);
-		staged = cost(ep, r, op, STRAIT_ROUTE_STAGED);
-		ASSERT_LT(p2p, staged);
+		cost(ep, r, op, STRAIT_ROUTE_P2P);
+		cost(ep, r, op, STRAIT_ROUTE_STAGED);
 	}
 	strait_region_close(r);
 	strait_endpoint_close(ep);
