@@ -306,3 +306,32 @@ TEST_TIMEOUT(the_gpu_is_pulled_in_the_middle_of_io, 180)
 	close(file);
 	close(ko);
 }
+
+/*
+ * A drive that knows no peer-to-peer, removed while it is open: its disk has lost its parent, which must not be looked
+ * at any more. (On a kernel with KASAN it is seen when it is.)
+ */
+TEST_TIMEOUT(a_virtio_drive_is_taken_out, 120)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open(), file;
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, MIB(1));
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len), reason;
+	char answer[64];
+
+	if (getenv("LAB_TOPOLOGY") && !strcmp(getenv("LAB_TOPOLOGY"), "flat"))
+		SKIP("a drive in the root complex cannot be taken out");
+	load_module("virtio_blk");
+	for (int i = 0; i < 500 && access("/dev/vda", F_OK); i++)
+		sleep_ms(10);
+	file = open("/dev/vda", O_RDWR | O_CLOEXEC);
+	ASSERT_GE(file, 0);
+	ASSERT_EQ(ko_check(ko, STRAIT_OP_READ, handle, file).reason, STRAIT_REASON_NO_QUEUE);
+	outside_ask(answer, sizeof(answer), "unplug virtio");
+	for (int i = 0; i < 3000 && !access("/dev/vda", F_OK); i++)
+		sleep_ms(10);
+	ASSERT_EQ(ko_check(ko, STRAIT_OP_READ, handle, file).reason, STRAIT_REASON_NO_DRIVE);
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, KIB(4), &reason), -EOPNOTSUPP);
+	ASSERT_EQ(reason, STRAIT_REASON_NO_DRIVE);
+	close(file);
+	outside_ask(answer, sizeof(answer), "plug virtio");
+}
