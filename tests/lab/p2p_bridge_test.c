@@ -3,6 +3,7 @@
 #include "p2p.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 
 #define SEED 21
@@ -82,6 +83,7 @@ static void *read_on(void *arg)
 TEST(freed_in_the_middle_of_io)
 {
 	struct reader s = { .ko = open_bridge() };
+	unsigned int met = 0;
 	int gpu = gpu_open();
 	uint64_t before[2];
 
@@ -96,9 +98,15 @@ TEST(freed_in_the_middle_of_io)
 		s.handle = ko_import(s.ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
 		for (int t = 0; t < 2; t++)
 			ASSERT_EQ(pthread_create(&thread[t], NULL, read_on, &s), 0);
-		sleep_ms(30);
 		ASSERT_EQ(syscall(SYS_delete_module, "strait_nvp2p", O_NONBLOCK), -1);
+		window_open("strait:kill", 50);
+		while (!ko_counter("in_flight"))
+			sched_yield();
 		ASSERT_OK(gpu_free(&m));
+		/* Nothing is in flight when it returns; something was when it came. */
+		ASSERT_EQ(ko_counter("in_flight"), 0);
+		met += window_met("strait:kill");
+		window_close("strait:kill");
 		ASSERT_EQ(gpu_counters(gpu).callbacks, calls + 1);
 		for (int t = 0; t < 2; t++) {
 			ASSERT_EQ(pthread_join(thread[t], &ret), 0);
@@ -109,6 +117,7 @@ TEST(freed_in_the_middle_of_io)
 		gpu_expect_free(gpu, before);
 		ko_expect_counter("device_bytes", 0);
 	}
+	ASSERT_GT(met, 0);
 }
 
 static void *free_memory(void *arg)
@@ -150,6 +159,25 @@ TEST(released_while_the_callback_ends)
 		gpu_unmap(&m);
 	}
 	ASSERT_TRUE(over);
+}
+
+/* The GPU's driver goes while the region is still there: nothing of ours keeps its pages. */
+TEST(unbound_with_a_region_left)
+{
+	int ko = open_bridge(), gpu = gpu_open(), file = place_file(&places[0], LEN, SEED, 0);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
+	char path[64];
+
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
+	gpu_sysfs(path, sizeof(path));
+	gpu_unmap(&m);
+	ASSERT_OK(write_text("/sys/bus/pci/drivers/strait_vgpu/unbind", strrchr(path, '/') + 1));
+	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), -ENODEV);
+	ASSERT_OK(ko_release(ko, handle));
+	ko_expect_counter("device_bytes", 0);
+	close(gpu);
+	ASSERT_OK(write_text("/sys/bus/pci/drivers/strait_vgpu/bind", strrchr(path, '/') + 1));
 }
 
 /* Every allocation of an import fails once. */

@@ -4,6 +4,7 @@
 
 #include <linux/io_uring.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -154,21 +155,26 @@ static void take_away(bool unbind)
 	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
 	pthread_t thread;
 	char path[64];
+	uint64_t reads;
 	void *ret;
 
 	s.file = place_file(&raw, LEN, SEED, 0);
 	s.handle = ko_import(s.ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	reads = ko_counter("reads");
 	ASSERT_EQ(pthread_create(&thread, NULL, read_on, &s), 0);
-	sleep_ms(50);
 	ASSERT_EQ(syscall(SYS_delete_module, "strait", O_NONBLOCK), -1);
 	ASSERT_EQ(errno, EAGAIN);
 	gpu_sysfs(path, sizeof(path));
+	/* It has read, and it is reading. */
+	while (ko_counter("reads") < reads + 2 || !ko_counter("in_flight"))
+		sched_yield();
 	if (unbind)
 		ASSERT_OK(write_text("/sys/bus/pci/drivers/strait_vgpu/unbind", strrchr(path, '/') + 1));
 	else
 		ASSERT_OK(gpu_free(&m));
 	ASSERT_EQ(pthread_join(thread, &ret), 0);
 	ASSERT_EQ((intptr_t)ret, -ENODEV);
+	ASSERT_EQ(ko_counter("in_flight"), 0);
 	ASSERT_OK(ko_release(s.ko, s.handle));
 	ko_expect_counter("device_bytes", 0);
 	/* Nothing of it is left that would keep its number. */
@@ -200,22 +206,49 @@ static void *cut_file(void *arg)
 	return NULL;
 }
 
+/* Each block is one that was in the file, one that was written meanwhile, or a hole. */
+static void expect_blocks(const unsigned char *p, uint64_t n, const unsigned char *old, const unsigned char *new)
+{
+	for (uint64_t at = 0; at < n; at += 4096) {
+		uint64_t len = min_u64(n - at, 4096);
+
+		if (memcmp(p + at, old + at, len) && memcmp(p + at, new + at, len) && !all_zero(p + at, len))
+			FAIL("the block at %llu is of nothing that was ever there", (unsigned long long)at);
+	}
+}
+
 /* Made shorter and longer, and with holes punched, while the drive moves what is in it. */
 TEST_VARIANTS_TIMEOUT(the_file_is_cut, struct place, systems, 120)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, LEN, SEED, 0);
 	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
 	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	unsigned char *old = malloc(LEN), *new = malloc(LEN);
 	pthread_t thread;
 
+	ASSERT_TRUE(old && new);
+	file_pattern(old, 0, LEN, SEED);
+	file_pattern(new, 0, LEN, SEED + 1);
 	ASSERT_EQ(pthread_create(&thread, NULL, cut_file, &file), 0);
 	for (int i = 0; i < 100; i++) {
-		int64_t n = ko_io(ko, i % 4 ? STRAIT_OP_READ : STRAIT_OP_WRITE, handle, file, 0, 0, LEN, NULL);
+		bool read = i % 4;
+		int64_t n;
 
+		if (read)
+			memset(m.p, 0xee, LEN);
+		else
+			memcpy(m.p, new, LEN);
+		n = ko_io(ko, read ? STRAIT_OP_READ : STRAIT_OP_WRITE, handle, file, 0, 0, LEN, NULL);
 		ASSERT_GE(n, 0);
 		ASSERT_LE(n, LEN);
+		if (read)
+			expect_blocks(m.p, (uint64_t)n, old, new);
+		else
+			ASSERT_EQ(n, LEN);
 	}
 	ASSERT_EQ(pthread_join(thread, NULL), 0);
+	free(old);
+	free(new);
 	close(file);
 	place_unmount();
 }
@@ -244,15 +277,34 @@ TEST(limits)
 	ASSERT_EQ(errno, EACCES);
 }
 
+/* Pages of a mapping that are there. */
+static unsigned int pages_of(void *p, size_t len)
+{
+	static unsigned char vec[GIB(1) / 4096];
+	unsigned int n = 0;
+
+	ASSERT_EQ(mincore(p, len, vec), 0);
+	for (size_t i = 0; i < len / 4096; i++)
+		n += vec[i] & 1;
+	return n;
+}
+
 static int unprivileged(void *arg)
 {
 	int ko = *(int *)arg;
-	unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *large;
 	struct rlimit limit = { KIB(512), KIB(512) };
 	struct strait_ioc_import imp;
 
 	ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 	ASSERT_EQ(syscall(SYS_setresuid, 1, 1, 1), 0);
+	/* What is past the limit is not even made, let alone pinned: the machine has less than that. */
+	large = mmap(NULL, GIB(64), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ASSERT_TRUE(large != MAP_FAILED);
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, large, MIB(64), &imp), -ENOMEM);
+	ASSERT_EQ(pages_of(large, MIB(64)), 0);
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, large, GIB(64), &imp), -ENOMEM);
+	ASSERT_EQ(pages_of(large, GIB(1)), 0);
 	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, p, LEN, &imp), -ENOMEM);
 	ASSERT_OK(ko_try_import(ko, STRAIT_IMPORT_USER, p, KIB(256), &imp));
 	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, p, KIB(512), &imp), -ENOMEM);
@@ -265,6 +317,36 @@ TEST(locked_memory_is_limited)
 	int ko = ko_open();
 
 	ASSERT_EQ(wait_for(start(unprivileged, &ko)), 0);
+}
+
+/* The same of device memory: what is past the module's limit is not asked of the GPU's driver. */
+TEST(device_memory_is_limited)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open();
+	bool bridge = ko_info(ko).features & STRAIT_FEATURE_IMPORT_NVP2P;
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, MIB(2));
+	struct strait_ioc_import imp;
+	uint64_t pinned;
+
+	close(ko);
+	ASSERT_EQ(system("rmmod strait_nvp2p; rmmod strait && modprobe strait device_mib_max=1"), 0);
+	if (bridge)
+		ASSERT_EQ(system("modprobe strait_nvp2p"), 0);
+	ko = ko_open();
+	pinned = gpu_counters(gpu).p2p_pinned_bytes;
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_P2P, m.p, MIB(2), &imp), -ENOSPC);
+	if (bridge)
+		ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_NVP2P, m.p, MIB(2), &imp), -ENOSPC);
+	ASSERT_EQ(gpu_counters(gpu).p2p_pinned_bytes, pinned);
+	ASSERT_EQ(ko_counter("device_bytes"), 0);
+	/* An import that fails gives its charge back at once. */
+	for (int i = 0; i < 3; i++)
+		ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_P2P, (char *)m.p + MIB(2), MIB(1), &imp), -EFAULT);
+	ASSERT_OK(ko_try_import(ko, STRAIT_IMPORT_P2P, m.p, MIB(1), &imp));
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_P2P, m.p, KIB(64), &imp), -ENOSPC);
+	close(ko);
+	ko_expect_counter("device_bytes", 0);
+	ASSERT_EQ(system("rmmod strait_nvp2p; rmmod strait && modprobe strait && modprobe strait_nvp2p"), 0);
 }
 
 /* What is not in order is refused before anything is done. */

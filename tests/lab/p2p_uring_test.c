@@ -6,6 +6,9 @@
 #include <linux/fs.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 
 #define SEED 31
 #define LEN MIB(8)
@@ -159,6 +162,57 @@ TEST(wrong_commands)
 	prepare(&ring, ko, STRAIT_URING_READ, handle, file, 0, 0, KIB(4), 0);
 	ASSERT_EQ(once(&ring), -ENODEV);
 	io_uring_queue_exit(&ring);
+}
+
+static const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+
+struct user {
+	int ko, file, gpu;
+};
+
+/* As a user that may write files of 512 KiB: what cannot be done at once is done by a worker, which is root's. */
+static int write_as_user(void *arg)
+{
+	struct user *u = arg;
+	struct gpu_mem m = gpu_alloc(u->gpu, PLAIN, MIB(1));
+	uint32_t handle = ko_import(u->ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	struct rlimit limit = { KIB(512), KIB(512) };
+	struct io_uring ring;
+
+	signal(SIGXFSZ, SIG_IGN);
+	ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	ASSERT_EQ(syscall(SYS_setresuid, 1, 1, 1), 0);
+	fill(m.p, MIB(1), 5);
+	ASSERT_OK(io_uring_queue_init(4, &ring, 0));
+	prepare(&ring, u->ko, STRAIT_URING_WRITE, handle, u->file, 0, 0, MIB(1), 0);
+	ASSERT_EQ(once(&ring), KIB(512));
+	prepare(&ring, u->ko, STRAIT_URING_WRITE, handle, u->file, KIB(512), 0, KIB(512), 0);
+	ASSERT_EQ(once(&ring), -EFBIG);
+	io_uring_queue_exit(&ring);
+	return 0;
+}
+
+/* The submitter's limit counts, and its rights: root's writes would leave a file set-user-ID. */
+TEST(limits_and_rights_are_the_submitters)
+{
+	struct user u = { .ko = ko_open_p2p(), .gpu = gpu_open() };
+	unsigned char *want = malloc(MIB(1)), *have = malloc(MIB(1));
+	struct stat st;
+
+	ASSERT_TRUE(want && have);
+	u.file = place_file(&ext4, MIB(1), SEED, 0);
+	ASSERT_EQ(fchmod(u.file, 04777), 0);
+	ASSERT_EQ(wait_for(start(write_as_user, &u)), 0);
+	ASSERT_EQ(fstat(u.file, &st), 0);
+	ASSERT_EQ(st.st_mode & 07777, 0777);
+	file_pattern(want, 0, MIB(1), SEED);
+	fill(want, KIB(512), 5);
+	ASSERT_EQ(pread(u.file, have, MIB(1), 0), MIB(1));
+	ASSERT_MEMEQ(have, want, MIB(1));
+	close(u.file);
+	place_unmount();
+	free(want);
+	free(have);
 }
 
 struct job {
