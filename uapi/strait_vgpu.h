@@ -260,7 +260,7 @@ struct strait_vgpu_move {
 	__u32 reserved;
 };
 
-#define STRAIT_VGPU_IOC 0xF6
+#define STRAIT_VGPU_IOC 0xF5
 
 #define STRAIT_VGPU_INFO _IOWR(STRAIT_VGPU_IOC, 0x00, struct strait_vgpu_info)
 #define STRAIT_VGPU_ALLOC _IOWR(STRAIT_VGPU_IOC, 0x01, struct strait_vgpu_alloc)

@@ -154,7 +154,8 @@ int vgpu_pools_init(struct vgpu_dev *dev)
 	pinnable = ALIGN_DOWN(pinnable, REMAP_ALIGN);
 	if (bytes - pinnable < REMAP_ALIGN || !IS_ALIGNED(bytes, REMAP_ALIGN))
 		pinnable = 0;
-	if (bytes > 1ull << VGPU_HANDLE_SHIFT)
+	/* An offset for mmap() has that bit for itself. */
+	if (bytes > STRAIT_VGPU_MMAP_IO)
 		return -E2BIG;
 	dev->pools[STRAIT_VGPU_MEM_PLAIN].dev = dev;
 	dev->pools[STRAIT_VGPU_MEM_PINNABLE].dev = dev;
