@@ -28,6 +28,7 @@ struct group {
 	uint64_t generation;	/* how often it was used */
 	struct strait_queue *q; /* to tell it from the next in its place */
 	struct strait_region *r;
+	uint64_t made;	      /* which of the regions that were in that place */
 	unsigned int n, left; /* transfers, and results that are to come */
 	bool canceled;	      /* perhaps */
 	uint32_t op;
@@ -39,7 +40,8 @@ struct place {
 	pthread_rwlock_t lock; /* read: for a call on what is there; write: to replace it */
 	struct strait_queue *q;
 	struct strait_region *r;
-	bool gone; /* the region was revoked */
+	uint64_t made; /* how many regions have been here: another may have the address of one that was closed */
+	bool gone;     /* the region was revoked */
 };
 
 struct world {
@@ -108,7 +110,7 @@ static void expect_bytes(struct world *w, struct group *g)
 		return;
 	}
 	pthread_rwlock_rdlock(&p->lock);
-	if (p->r == g->r && !p->gone)
+	if (p->made == g->made && !p->gone)
 		region_expect(p->r, at, w->want + g->off, (g->n - 1) * g->len + g->bytes);
 	pthread_rwlock_unlock(&p->lock);
 }
@@ -215,6 +217,7 @@ static void submit_one(struct model_thread *t, struct strait_queue *q)
 	g->region = ri;
 	g->q = q;
 	g->r = rp->r;
+	g->made = rp->made;
 	g->canceled = false;
 	fill_requests(t, g, r);
 	if (bad)
@@ -395,6 +398,7 @@ static void lose_region(struct model_thread *t, struct place *p)
 	old = p->r;
 	gone = p->gone;
 	p->r = new;
+	p->made++;
 	p->gone = false;
 	pthread_rwlock_unlock(&p->lock);
 	if (any(t, 2))

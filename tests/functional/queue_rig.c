@@ -37,9 +37,14 @@ void wait_at_gate(unsigned int n)
 
 void rig_open(struct rig *g, uint32_t threads, uint32_t entries)
 {
-	struct strait_context_opts opts = { .size = sizeof(opts), .threads = threads, .chunk_bytes = MIB(1) };
+	const struct strait_context_opts opts = { .size = sizeof(opts), .threads = threads, .chunk_bytes = MIB(1) };
 
-	g->ctx = context_new(&opts);
+	rig_open_with(g, &opts, entries);
+}
+
+void rig_open_with(struct rig *g, const struct strait_context_opts *opts, uint32_t entries)
+{
+	g->ctx = context_new(opts);
 	g->dev = device_named(g->ctx, "emu");
 	g->r = region_new(g->dev, LEN);
 	g->src = region_new(g->dev, LEN);

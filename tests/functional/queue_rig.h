@@ -23,6 +23,7 @@ struct rig {
 };
 
 void rig_open(struct rig *g, uint32_t threads, uint32_t entries);
+void rig_open_with(struct rig *g, const struct strait_context_opts *opts, uint32_t entries);
 /* The same file, opened otherwise. */
 void rig_reopen(struct rig *g, uint32_t flags);
 void rig_close(struct rig *g);

@@ -230,11 +230,15 @@ TEST(canceling_a_slow_read)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(64) };
 	struct strait_emu_model fast = { .size = sizeof(fast) };
+	/* A quarter of the file can be in flight, so that most of it is still to be started. */
+	const struct strait_context_opts opts = {
+		.size = sizeof(opts), .threads = 2, .chunk_bytes = MIB(1), .pool_bytes = MIB(4)
+	};
 	unsigned int canceled = 0;
 	struct strait_result res;
 	struct rig g;
 
-	rig_open(&g, 2, 8);
+	rig_open_with(&g, &opts, 8);
 	for (uint32_t routes = 0; routes <= ROUTE(STAGED); routes += ROUTE(PAGECACHE)) {
 		struct strait_transfer t = rig_request(&g, STRAIT_READ, 0, LEN, 7);
 
