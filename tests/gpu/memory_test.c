@@ -91,8 +91,8 @@ TEST(imports_pinned_memory)
 	use_primary();
 	ctx = context_new(NULL);
 	CU(cuMemHostAlloc(&ptr, MIB(4), 1 | 2));
-	/* Host memory, unless the GPU is named. */
-	check_import(ctx, NULL, (cu_ptr)(uintptr_t)ptr, MIB(4), "host");
+	/* Host memory, or the GPU's, whichever is named. */
+	check_import(ctx, device_named(ctx, "host"), (cu_ptr)(uintptr_t)ptr, MIB(4), "host");
 	check_import(ctx, device_named(ctx, "cuda:0"), (cu_ptr)(uintptr_t)ptr, MIB(4), "cuda:0");
 	CU(cuMemFreeHost(ptr));
 	strait_context_close(ctx);
