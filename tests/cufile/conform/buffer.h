@@ -202,6 +202,7 @@ TEST_VARIANTS(buffer_allocated_anew_each_time, struct memory, memories)
 TEST_VARIANTS(buffer_registered_then_smaller, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, 8192, 5);
+	const struct memory *plain = PLAIN(v);
 	struct buf small[16];
 	struct handle h;
 	int met = 0;
@@ -215,7 +216,7 @@ TEST_VARIANTS(buffer_registered_then_smaller, struct memory, memories)
 		ASSERT_EQ(cuFileRead(h.fh, p, 8192, 0, 0), 8192);
 		memory_free(v, p);
 		for (size_t k = 0; k < ARRAY_SIZE(small); k++) {
-			small[k] = buf_new(PLAIN(v), MIB(2));
+			small[k] = buf_new(plain, MIB(2));
 			met += small[k].p >= p && small[k].p < p + MIB(16);
 			ASSERT_EQ(cuFileRead(h.fh, small[k].p, 8192, 0, 0), 8192);
 			buf_expect(&small[k], 0, want, 8192);
