@@ -24,10 +24,12 @@
  *	the xa_lock of a file's table
  *	strait_bridged.lock	.backing, .gone of it
  *	the bridge's mutex	which bridge there is
- *	strait_backing.peers_lock
+ *	strait_backing.peers_lock	.peers, .next_peer
+ *	strait_backing.maps_lock	.maps, .maps_closed; taken under the mmap_lock by the notifier
  *	strait_region.lock	.backing, .gone, .changes, .compared; taken under the mmap_lock by the notifier
  *
- * The mmap_lock of a process is taken with neither held.
+ * Each is taken and dropped in one function, which calls no other of the module's meanwhile. The mmap_lock of a process
+ * is taken with none of them held. judge.c takes the open_mutex of a disk, with none of them held either.
  */
 
 #include <linux/completion.h>
