@@ -137,7 +137,9 @@ STRAIT_API int strait_region_extent(struct strait_context *ctx, const void *addr
  *
  * With the last handle (those of strait_region_lookup() count) the region is revoked: transfers in
  * flight on it are waited for, without a deadline, because memory that a transfer still writes
- * cannot be given back. Then memory that Strait allocated is freed.
+ * cannot be given back. Then memory that Strait allocated is freed. CUDA frees memory when all streams are
+ * done: on such a device that waits for every transfer that is ordered on a stream, and transfers that are put on a
+ * stream meanwhile wait for it.
  */
 STRAIT_API void strait_region_close(struct strait_region *region);
 

@@ -274,6 +274,9 @@ int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned i
 void cuda_expect_lists(struct strait_device *dev);
 void cuda_ordered_begin(struct strait_device *dev);
 void cuda_ordered_end(struct strait_device *dev);
+/* Around a call for which the driver waits until all work is done: no stream waits for a transfer between the two. */
+void cuda_exclusive_begin(void);
+void cuda_exclusive_end(void);
 int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 int cuda_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);

@@ -8,21 +8,23 @@
 #include "region/cuda_ptx.h"
 
 /*
- * The driver loads when all work of the context is done, and lets nobody else in meanwhile, whatever context he is in.
- * Where a stream waits for a copy of ours that would be for ever. So for all of the process: either streams wait for
- * copies, or kernels are loaded.
+ * To load kernels or free memory the driver waits until all work of the context is done, and admits no other call
+ * meanwhile, whatever its context. A stream that waits for a copy of ours would wait for ever. So for all of the
+ * process: either streams wait for copies, or kernels are loaded and memory is freed. Loading is put off while a stream
+ * waits; freeing waits for the streams, and further transfers on streams wait for it.
  */
 static struct {
-	pthread_cond_t loaded;
+	pthread_cond_t loaded, quiet;
 	unsigned int ordered;
-	unsigned int loading;
-} turn = { .loaded = PTHREAD_COND_INITIALIZER };
+	unsigned int loading; /* threads that load or free, or wait to free */
+} turn = { .loaded = PTHREAD_COND_INITIALIZER, .quiet = PTHREAD_COND_INITIALIZER };
 
 /* The threads that were at it are not in the child. */
 static void turn_forked(void)
 {
 	turn.ordered = turn.loading = 0;
 	pthread_cond_init(&turn.loaded, NULL);
+	pthread_cond_init(&turn.quiet, NULL);
 }
 
 OS_FORK_LOCK(turn_lock, turn_forked)
@@ -39,7 +41,25 @@ void cuda_ordered_begin(struct strait_device *dev)
 void cuda_ordered_end(struct strait_device *dev)
 {
 	pthread_mutex_lock(&turn_lock);
-	turn.ordered--;
+	if (!--turn.ordered)
+		pthread_cond_broadcast(&turn.quiet);
+	pthread_mutex_unlock(&turn_lock);
+}
+
+void cuda_exclusive_begin(void)
+{
+	pthread_mutex_lock(&turn_lock);
+	turn.loading++;
+	while (turn.ordered)
+		pthread_cond_wait(&turn.quiet, &turn_lock);
+	pthread_mutex_unlock(&turn_lock);
+}
+
+void cuda_exclusive_end(void)
+{
+	pthread_mutex_lock(&turn_lock);
+	if (!--turn.loading)
+		pthread_cond_broadcast(&turn.loaded);
 	pthread_mutex_unlock(&turn_lock);
 }
 
@@ -52,14 +72,6 @@ static bool loading_begin(void)
 	turn.loading += can;
 	pthread_mutex_unlock(&turn_lock);
 	return can;
-}
-
-static void loading_end(void)
-{
-	pthread_mutex_lock(&turn_lock);
-	if (!--turn.loading)
-		pthread_cond_broadcast(&turn.loaded);
-	pthread_mutex_unlock(&turn_lock);
 }
 
 static cu_result load(struct cuda_space *sp)
@@ -104,7 +116,7 @@ static void load_once(struct cuda_space *sp, bool wanted)
 	if (!mine)
 		return;
 	r = load(sp);
-	loading_end();
+	cuda_exclusive_end();
 	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
 		log_warn(dev->provider->set->log,

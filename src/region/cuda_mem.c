@@ -65,10 +65,12 @@ void cuda_mem_free(struct strait_device *dev, struct mem *m)
 	struct cuda_space *sp = space_of(m);
 	struct cuda_entry e;
 
+	cuda_exclusive_begin();
 	if (!cuda_enter(sp, &e)) {
 		cu.mem_free(m->addr);
 		cuda_leave(&e);
 	}
+	cuda_exclusive_end();
 	cuda_space_put(sp);
 }
 

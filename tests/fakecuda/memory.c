@@ -277,6 +277,8 @@ cu_result cuMemFree_v2(cu_ptr ptr)
 	struct memory *m;
 	cu_context ctx;
 
+	/* Where it waits for streams, it admits no other call meanwhile, as the real one. */
+	pthread_mutex_lock(&fake_loading);
 	pthread_mutex_lock(&fake_lock);
 	current_is = current(&ctx);
 	m = memory_at(ptr, 1);
@@ -289,6 +291,7 @@ cu_result cuMemFree_v2(cu_ptr ptr)
 			streams_wait(NULL, m->device);
 		memory_free(m);
 	}
+	pthread_mutex_unlock(&fake_loading);
 	pthread_mutex_unlock(&fake_lock);
 	return r ? r : current_is;
 }

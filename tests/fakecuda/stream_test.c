@@ -144,6 +144,50 @@ static void until(void *arg)
 		sleep_ms(1);
 }
 
+static void *close_region(void *arg)
+{
+	strait_region_close(arg);
+	return NULL;
+}
+
+/* The driver frees when all streams are done, one of which waits for a transfer that needs the driver. */
+TEST(memory_is_freed_while_a_stream_waits)
+{
+	struct ordered o = { 100, 4096, MIB(9), 1 };
+	char *want = pattern_new(0, MIB(16), 1);
+	struct strait_stream_transfer t;
+	struct strait_region *other;
+	struct strait_context *ctx;
+	struct strait_device *dev;
+	struct strait_stream *s;
+	static atomic_bool go;
+	pthread_t thread;
+
+	CU(cuInit(0));
+	fake_machine.unregister_waits = true;
+	ctx = context_new(NULL);
+	dev = device_named(ctx, "cuda:0");
+	other = region_new(dev, MIB(1));
+	t = transfer_of(&o, STRAIT_READ, 0, file_new(ctx, make_file("data", MIB(16), 1), O_RDONLY, 0),
+			region_new(dev, MIB(16)));
+	ASSERT_OK(strait_stream_open(dev, &s));
+	ASSERT_OK(strait_stream_call(s, until, &go));
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	thread_start(&thread, close_region, other);
+	sleep_ms(50);
+	atomic_store(&go, true);
+	ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
+	thread_join(thread);
+	ASSERT_EQ(o.result, MIB(9));
+	region_expect(t.region, 4096, want + 100, MIB(9));
+	strait_stream_close(s);
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	expect_clean();
+	free(want);
+}
+
 /* What does not change is copied to the device before its turn, but not to its place. */
 TEST(reads_ahead)
 {
