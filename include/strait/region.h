@@ -74,8 +74,8 @@ STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, u
 /**
  * strait_region_import() - Make a region of memory the application allocated
  * @ctx: the context
- * @dev: where the memory is, or NULL to ask every provider whose it is. Ordinary host memory is nobody's: it is
- *	imported with the device "host"
+ * @dev: where the memory is, or NULL to ask every provider for its device. No provider knows ordinary host
+ *	memory: it is imported with the device "host"
  * @addr: first byte
  * @len: bytes, not 0
  * @ret: the region
@@ -96,7 +96,7 @@ STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_de
 /**
  * strait_region_import_dmabuf() - Make a region of a dma-buf
  * @ctx: the context
- * @fd: the dma-buf; it stays the caller's, who may close it at once
+ * @fd: the dma-buf; the library has its own reference: the caller may close it at once
  * @offset: first byte in it, a multiple of 4096
  * @len: bytes, likewise; 0: all from @offset on
  * @flags: STRAIT_DMABUF_NO_CPU_MAP or 0

@@ -56,7 +56,7 @@
  *	- a region is revoked or closed: that waits for the transfers in flight, which have their threads;
  *	- fork(): the threads are the parent's, and so is the queue. In the child all calls fail before they take the lock.
  *
- * Who waits for whom. Submitters, waiters and closers wait for workers. A worker waits for files, drives, devices and
+ * Waiting: submitters, waiters and closers wait for workers. A worker waits for files, drives, devices and
  * chunks of the staging pool, never for another thread of this queue. A posted worker needs a thread of the context; all
  * of these come free without it, because no work that they run waits for a started batch.
  */

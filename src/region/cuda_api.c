@@ -146,7 +146,7 @@ int cuda_open_errno(cu_result r)
 	return rc == -ENOMEM ? -EIO : rc;
 }
 
-/* False: a thread was at it when the process was forked, and no one knows how far it had got. */
+/* False: a thread of the parent was starting CUDA when this process was forked, at a step that is not known. */
 static bool start_begin(void)
 {
 	bool can;

@@ -133,6 +133,22 @@ int region_extent(struct device_set *set, uint64_t addr, struct strait_device **
 	return (*dev)->ops->ptr_extent(*dev, addr, len);
 }
 
+/* Publishes @r after its provider imported the memory, or drops it where @rc says that it could not. */
+static int region_imported(struct strait_region *r, int rc, struct strait_region **ret)
+{
+	if (rc) {
+		region_unref(r);
+		return rc;
+	}
+	rc = region_publish(r);
+	if (rc) {
+		region_put(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
+
 int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
 		  struct strait_region **ret)
 {
@@ -152,18 +168,7 @@ int region_import(struct device_set *set, struct strait_device *dev, uint64_t ad
 	r = region_new(dev, true);
 	if (!r)
 		return -ENOMEM;
-	rc = dev->ops->mem_import(dev, addr, len, &r->mem);
-	if (rc) {
-		region_unref(r);
-		return rc;
-	}
-	rc = region_publish(r);
-	if (rc) {
-		region_put(r);
-		return rc;
-	}
-	*ret = r;
-	return 0;
+	return region_imported(r, dev->ops->mem_import(dev, addr, len, &r->mem), ret);
 }
 
 int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,
@@ -179,18 +184,7 @@ int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t 
 	r = region_new(dev, true);
 	if (!r)
 		return -ENOMEM;
-	rc = dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem);
-	if (rc) {
-		region_unref(r);
-		return rc;
-	}
-	rc = region_publish(r);
-	if (rc) {
-		region_put(r);
-		return rc;
-	}
-	*ret = r;
-	return 0;
+	return region_imported(r, dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem), ret);
 }
 
 /* A region without handles is being closed; a revoked one holds no memory any more. */
