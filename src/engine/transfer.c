@@ -54,25 +54,37 @@ static bool alike(const struct strait_transfer *a, const struct strait_transfer 
 	       range_fits_off_t(b->endpoint_offset, b->length);
 }
 
+/* What of the region @n transfers touch, from the first to the last byte. */
+static void span(const struct strait_transfer *t, unsigned int n, uint64_t *start, uint64_t *end)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		*start = min_u64(*start, t[i].region_offset);
+		*end = max_u64(*end, t[i].region_offset + t[i].length);
+	}
+}
+
 /* The first ones of @n that name the same region and endpoint: how many that are in @run. */
 static int begin_run(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n,
 		     unsigned int *run)
 {
 	int rc = transfer_check(ctx, t);
-	uint64_t room, start = UINT64_MAX, end = 0;
+	uint64_t room, start, end;
 	unsigned int i = 0;
 
 	if (rc)
 		return rc;
 	room = t->region->mem.len;
+	start = t->region_offset;
+	end = start + t->length;
 	for (; !rc && i < n && t[i].region == t->region && t[i].endpoint == t->endpoint; i++) {
 		if (!alike(t, &t[i]))
 			rc = transfer_check(ctx, &t[i]);
 		if (!rc && !range_inside(t[i].region_offset, t[i].length, room))
 			rc = -EINVAL;
-		start = min_u64(start, t[i].region_offset);
-		end = max_u64(end, t[i].region_offset + t[i].length);
 	}
+	/* One allocation is looked at as a whole. */
+	if (!rc && t->region->mem.pieces)
+		span(t, i, &start, &end);
 	if (!rc)
 		rc = region_use(t->region, start, end - start);
 	if (!rc) {

@@ -246,6 +246,7 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	cuda_kernels_expect(sp, false);
 	cuda_mem_fill(sp, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
 	m->priv = im;
+	m->pieces = im && im->n > 1;
 	if (im && im->host)
 		m->caps = (m->caps | STRAIT_REGION_CPU_MAP) & ~STRAIT_REGION_DMABUF;
 	else if (p.managed)

@@ -40,6 +40,7 @@ struct mem {
 	uint32_t page_size;
 	uintptr_t space; /* address space the memory belongs to; a stream opened for it serves all of it */
 	void *priv;	 /* the provider's own */
+	bool pieces;	 /* of several allocations: mem_check() looks only at those it is asked about */
 };
 
 /* Host memory a device's copy engine may reach. */

@@ -188,7 +188,10 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 {
 	enum { N = 5 };
 	cu_mem_handle handle[N];
+	struct strait_transfer t[2];
+	struct strait_result res[2];
 	struct strait_endpoint *ep;
+	struct strait_queue *q;
 	struct strait_context *ctx;
 	struct strait_region *r;
 	cu_context mine;
@@ -226,6 +229,17 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 			ASSERT_EQ(strait_read(ep, 0, r, i * MIB(2) + MIB(1), MIB(2)),
 				  i == 1 || i == 2 ? -ESTALE : (int64_t)MIB(2));
 	}
+	/* A batch as well, whichever of its transfers that is. */
+	q = queue_new(ctx, 2);
+	t[0] = t[1] = (struct strait_transfer){ .op = STRAIT_READ, .endpoint = ep, .region = r, .length = 4096 };
+	t[1].region_offset = MIB(4);
+	ASSERT_EQ(strait_queue_submit(q, t, 2), -ESTALE);
+	t[1].region_offset = MIB(2);
+	ASSERT_OK(strait_queue_submit(q, t, 2));
+	ASSERT_EQ(strait_queue_wait(q, 2, 2, STRAIT_FOREVER, res), 2);
+	ASSERT_OK(res[0].status);
+	ASSERT_OK(res[1].status);
+	strait_queue_close(q);
 	strait_endpoint_close(ep);
 	strait_region_close(r);
 	CU(cuMemUnmap(ptr, N * MIB(2)));
