@@ -194,7 +194,7 @@ int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 	if (!im)
 		return -ENOENT;
 	req->told = atomic_read(&im->told);
-	/* An unmapping under way holds the lock until the table is cleared. */
+	/* The importer holds this lock from the start of an unmapping until the table is cleared. */
 	dma_resv_lock(im->dmabuf->resv, NULL);
 	req->mapped = !!im->table;
 	req->entries = im->table ? im->table->nents : 0;

@@ -210,7 +210,7 @@ TEST(malformed_regions)
 	ASSERT_EQ(strait_region_import(ctx, NULL, buf, SIZE_MAX, &r), -EOVERFLOW);
 	ASSERT_EQ(strait_region_import(ctx, device_named(other, "emu"), buf, 10, &r), -EINVAL);
 	ASSERT_EQ(strait_region_import(ctx, dev, buf, 10, &r), -EFAULT);
-	/* Memory that is nobody's is not taken for the host's: an address may be wrong, or another context's. */
+	/* Memory that no provider knows is not taken for host memory: the address may be wrong. */
 	ASSERT_EQ(strait_region_import(ctx, NULL, buf, 10, &r), -ENOENT);
 	ASSERT_OK(strait_region_import(ctx, host, buf, 10, &r));
 	strait_region_close(r);
