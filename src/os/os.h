@@ -146,8 +146,8 @@ void os_at_fork(void (*prepare)(void), void (*parent)(void), void (*child)(void)
 
 /*
  * A static lock, which the forking thread holds over fork(): the child finds it free, and what it protects whole. There
- * @reset, unless it is NULL, first drops the state of calls that other threads were in. The lock must never be held over a call
- * that may fork or take long: of a driver, or of the application.
+ * @reset, unless it is NULL, first drops the state of calls that other threads were in. The lock must never be held
+ * over a call that may fork or take long: of a driver, or of the application.
  */
 #define OS_FORK_LOCK(lock, reset)                                                                                      \
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;                                                       \

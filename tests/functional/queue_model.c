@@ -361,17 +361,27 @@ static void close_queue(struct model_thread *t, struct place *p)
 {
 	struct world *w = t->w;
 	struct strait_queue *old, *new = queue_new(w->ctx, w->m->entries);
+	struct strait_queue *mark = (struct strait_queue *)&old; /* this call's own; never used as a queue */
 
 	pthread_rwlock_wrlock(&p->lock);
 	old = p->q;
 	p->q = new;
 	pthread_rwlock_unlock(&p->lock);
+	/* Marked first: once it is closed, another queue may have its address. */
+	for (unsigned int i = 0; i < GROUPS; i++) {
+		struct group *g = &w->group[i];
+
+		pthread_mutex_lock(&g->lock);
+		if (g->used && g->q == old)
+			g->q = mark;
+		pthread_mutex_unlock(&g->lock);
+	}
 	strait_queue_close(old);
 	for (unsigned int i = 0; i < GROUPS; i++) {
 		struct group *g = &w->group[i];
 
 		pthread_mutex_lock(&g->lock);
-		if (g->used && g->q == old) {
+		if (g->used && g->q == mark) {
 			atomic_fetch_add(&w->lost, g->left);
 			g->used = false;
 		}
