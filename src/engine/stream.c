@@ -162,8 +162,7 @@ void stream_forget(struct strait_stream *s)
 		log_warn(&s->ctx->log, "a stream was given up with transfers on it: it stays");
 		return;
 	}
-	s->stream->forgotten = true;
-	s->dev->ops->stream_close(s->stream);
+	s->dev->ops->stream_forget(s->stream);
 	/* The device may still have to look at it: see words.h. */
 	words_put(&device_engine(s->dev)->words, s->word);
 	stream_free(s);

@@ -197,6 +197,7 @@ const struct provider_ops cuda_provider_ops = {
 	.stream_scratch = cuda_stream_scratch,
 	.stream_import = cuda_stream_import,
 	.stream_close = cuda_stream_close,
+	.stream_forget = cuda_stream_forget,
 	.stream_lost = cuda_stream_lost,
 	.stream_wait = cuda_stream_wait,
 	.stream_call = cuda_stream_call,

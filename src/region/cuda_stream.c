@@ -237,13 +237,13 @@ cu_result cuda_check_capture(struct cuda_stream *s)
 	return !r && status ? CU_CAPTURE_UNSUPPORTED : r;
 }
 
-void cuda_stream_close(struct dev_stream *stream)
+/* @wait: for the work on the stream, which must be there then. */
+static void close_stream(struct cuda_stream *s, bool wait)
 {
-	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
 	bool entered = !cuda_enter(s->space, &e);
 
-	if (entered && !stream->forgotten && !cuda_check_capture(s))
+	if (entered && wait && !cuda_check_capture(s))
 		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
 	cuda_notices_end(s);
 	cuda_calls_end(s, entered);
@@ -262,6 +262,16 @@ void cuda_stream_close(struct dev_stream *stream)
 	}
 	cuda_space_put(s->space);
 	stream_free(s);
+}
+
+void cuda_stream_close(struct dev_stream *stream)
+{
+	close_stream(cuda_stream(stream), true);
+}
+
+void cuda_stream_forget(struct dev_stream *stream)
+{
+	close_stream(cuda_stream(stream), false);
 }
 
 bool cuda_stream_lost(struct dev_stream *stream)

@@ -71,7 +71,6 @@ struct copy_seg {
 struct dev_stream {
 	struct strait_device *dev;
 	_Atomic int32_t status; /* the device's own code of the last error on the stream, 0 if none; by any thread */
-	bool forgotten;		/* the application's, and perhaps destroyed: stream_close must not touch it */
 };
 
 struct dev_event {
@@ -160,6 +159,8 @@ struct provider_ops {
 	int (*stream_scratch)(struct dev_stream *s, uint64_t len, uint64_t *addr);
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);
 	void (*stream_close)(struct dev_stream *s);
+	/* Closes an imported stream that the application may have destroyed: does not touch the native stream. */
+	void (*stream_forget)(struct dev_stream *s);
 	/* Is what the stream was opened in gone, so that nothing can be done on it any more? For one that has no work. */
 	bool (*stream_lost)(struct dev_stream *s);
 	int (*stream_wait)(struct dev_stream *s, int64_t timeout_ns);

@@ -123,6 +123,11 @@ static void no_stream_close(struct dev_stream *s)
 {
 }
 
+static void plain_stream_forget(struct dev_stream *s)
+{
+	s->dev->ops->stream_close(s);
+}
+
 static int no_stream_wait(struct dev_stream *s, int64_t timeout_ns)
 {
 	return -EOPNOTSUPP;
@@ -265,6 +270,7 @@ const struct provider_ops provider_default_ops = {
 	.stream_scratch = no_stream_scratch,
 	.stream_import = no_stream_import,
 	.stream_close = no_stream_close,
+	.stream_forget = plain_stream_forget,
 	.stream_wait = no_stream_wait,
 	.stream_call = no_stream_call,
 	.stream_notify = plain_stream_notify,

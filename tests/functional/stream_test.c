@@ -664,3 +664,29 @@ TEST(forgetting)
 	g.s = NULL;
 	rig_close(&g);
 }
+
+static void *import_and_forget(void *arg)
+{
+	struct strait_device *dev = arg;
+	struct strait_stream *s;
+
+	for (int i = 0; i < 200; i++) {
+		ASSERT_OK(strait_stream_import(dev, NULL, &s));
+		strait_stream_forget(s);
+	}
+	return NULL;
+}
+
+TEST(a_stream_that_several_threads_imported_is_forgotten_by_each)
+{
+	struct mode m = { "", "emu:0", 0, 0, 0 };
+	pthread_t id[4];
+	struct rig g;
+
+	rig_open(&g, &m);
+	for (int i = 0; i < 4; i++)
+		thread_start(&id[i], import_and_forget, g.dev);
+	for (int i = 0; i < 4; i++)
+		thread_join(id[i]);
+	rig_close(&g);
+}
