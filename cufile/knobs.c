@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "common/json.h"
 
 #define MAX_FILE (1 << 20)
 #define MAX_PATH 1024

@@ -9,8 +9,8 @@
 #include <strait/region.h>
 #include <time.h>
 
-#include "base/json.h"
 #include "base/util.h"
+#include "common/json.h"
 
 #define DEFAULT_ALIGN 256
 #define MAX_ALIGN MIB(2)

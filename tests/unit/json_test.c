@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The JSON reader: what it takes, what it refuses, and comments where they are allowed. */
-#include "base/json.h"
+#include "common/json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef BASE_JSON_H
-#define BASE_JSON_H
+#ifndef COMMON_JSON_H
+#define COMMON_JSON_H
 
 /*
  * A JSON reader that walks text once, without building a tree. The text is untrusted: every call stops at

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/json.h"
+#include "common/json.h"
 
 #include <stdlib.h>
 #include <string.h>
