@@ -604,7 +604,7 @@ FAKE_CUFILE = '''
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "cufile.h"
+#include "verbs/bench/cufile.h"
 
 static struct cufile_event done[CUFILE_BATCH_MAX];
 static __thread unsigned int n_done;

@@ -6,7 +6,7 @@
 
 #include <strait/types.h>
 
-#include "cli.h"
+#include "lib/cli.h"
 
 const struct verb verbs[] = {
 	{ "info", "[--all] [--cufile] [--json]", cmd_info, "What this machine has, and what Strait can do with it" },

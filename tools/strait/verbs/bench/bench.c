@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <strait/strait.h>
+
+#include "lib/args.h"
+#include "lib/cli.h"
+#include "lib/pattern.h"
+#include "lib/progress.h"
+#include "lib/size.h"
+#include "verbs/bench/bench.h"
+#include "verbs/bench/cufile.h"
+
+enum { MAX_BLOCKS = 32 };
+
+struct bench {
+	const char *path;
+	uint64_t size;
+	const char *block_list, *mode_list, *plot, *compare;
+	uint32_t threads, depth;
+	double seconds;
+	bool cached, force, keep, with[BENCH_SERIES]; /* with: series compared with */
+	struct target_opts opts;
+
+	uint64_t block[MAX_BLOCKS], largest;
+	unsigned int blocks;
+	enum bench_mode mode[BENCH_MODES];
+	unsigned int modes;
+	bool writes;
+	enum bench_cache cache;
+
+	struct target target;
+	struct bench_file file;
+	struct strait_endpoint *ep;
+	struct strait_region *region;
+	struct bench_row *row;
+	unsigned int rows;
+	struct cufile cufile;
+};
+
+static int parse_blocks(struct bench *b)
+{
+	char *list = xstrdup(b->block_list), *item, *save = NULL;
+	int code = CLI_OK;
+
+	for (item = strtok_r(list, ",", &save); item && !code; item = strtok_r(NULL, ",", &save)) {
+		uint64_t block;
+
+		if (b->blocks == MAX_BLOCKS)
+			code = fail(CLI_USAGE, "take fewer", "more than %d block sizes", MAX_BLOCKS);
+		else if (size_parse(item, &block) || !block)
+			code = fail(CLI_USAGE, "as in --block 64K,1M,16M", "\"%s\" is no block size", item);
+		else
+			b->block[b->blocks++] = block;
+		if (!code && block > b->largest)
+			b->largest = block;
+	}
+	if (!code && !b->blocks)
+		code = fail(CLI_USAGE, "as in --block 64K,1M,16M", "no block size is given");
+	free(list);
+	return code;
+}
+
+static int parse_modes(struct bench *b)
+{
+	char *list = xstrdup(b->mode_list), *item, *save = NULL;
+	int code = CLI_OK;
+
+	for (item = strtok_r(list, ",", &save); item && !code; item = strtok_r(NULL, ",", &save)) {
+		int mode = bench_mode_parse(item);
+
+		if (mode < 0)
+			code = fail(CLI_USAGE, "modes are read, write, randread and randwrite",
+				    "there is no mode \"%s\"", item);
+		else if (b->modes < BENCH_MODES)
+			b->mode[b->modes++] = (enum bench_mode)mode;
+		b->writes |= mode >= 0 && bench_writes((enum bench_mode)mode);
+	}
+	if (!code && !b->modes)
+		code = fail(CLI_USAGE, "modes are read, write, randread and randwrite", "no mode is given");
+	free(list);
+	return code;
+}
+
+static int parse_compare(struct bench *b)
+{
+	char *list = xstrdup(b->compare ? b->compare : ""), *item, *save = NULL;
+	int code = CLI_OK, s;
+
+	for (item = strtok_r(list, ",", &save); item && !code; item = strtok_r(NULL, ",", &save)) {
+		for (s = BENCH_HOST; s < BENCH_SERIES && strcmp(item, bench_series_name((enum bench_series)s)); s++)
+			;
+		if (s < BENCH_SERIES)
+			b->with[s] = true;
+		else
+			code = fail(CLI_USAGE, "say --compare host, cufile, staged, or a list of them",
+				    "there is no comparison with \"%s\"", item);
+	}
+	free(list);
+	return code;
+}
+
+static int parse(struct bench *b, const char *what)
+{
+	int code;
+
+	if (strcmp(what, "file"))
+		return fail(CLI_USAGE, "as in: strait bench file PATH", "there is nothing called \"%s\" to measure",
+			    what);
+	if (b->cached && b->opts.direct)
+		return fail(CLI_USAGE, "leave one of them out", "--cached and --direct exclude each other");
+	b->cache = b->opts.direct ? BENCH_DIRECT : b->cached ? BENCH_CACHED : BENCH_AS_IS;
+	code = parse_compare(b);
+	if (!code)
+		code = parse_blocks(b);
+	return code ? code : parse_modes(b);
+}
+
+static int prepare(struct bench *b)
+{
+	uint64_t need = (uint64_t)b->threads * b->depth * bench_slot(b->largest), got;
+	char block[SIZE_TEXT], have[SIZE_TEXT];
+	int err, code = bench_file_open(&b->file, b->path, b->size, b->writes, b->force, b->keep);
+
+	if (code)
+		return code;
+	if (b->file.bytes < b->largest)
+		return fail(CLI_USAGE, "take a smaller --block or a larger file", "%s has %s, not even one block of %s",
+			    b->path, size_format(b->file.bytes, have), size_format(b->largest, block));
+	err = strait_file_import(b->target.ctx, b->file.fd, b->target.file_flags, &b->ep);
+	if (err)
+		return file_failed(b->path, err);
+	code = target_alloc(&b->target, need, &b->region, &got);
+	if (code)
+		return code;
+	if (got < need)
+		return fail(CLI_FAILED, "take a smaller --block, --depth or --threads", "%s has no room for %s",
+			    b->target.info.name, size_format(need, have));
+	if (b->writes) {
+		err = pattern_to_region(&(struct pattern){ PATTERN_RANDOM, 1 }, 0, b->region, 0, need);
+		if (err)
+			return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", b->target.info.name,
+				    error_text(err));
+	}
+	b->row = xcalloc(BENCH_SERIES * b->blocks * b->modes, sizeof(*b->row));
+	if (b->with[BENCH_CUFILE])
+		cufile_open(&b->cufile, &b->target, b->region);
+	return CLI_OK;
+}
+
+/* The same by somebody else, beside @mine. */
+static int compare_with(struct bench *b, enum bench_series series, const struct bench_load *load,
+			struct bench_row *mine)
+{
+	struct bench_row *other = &b->row[b->rows];
+	int code = bench_file_prepare(&b->file, b->cache);
+
+	if (code)
+		return code;
+	if (series == BENCH_CUFILE && !bench_cufile(load, &b->cufile, b->cache, other))
+		return CLI_OK; /* the report says why */
+	if (series == BENCH_HOST)
+		code = bench_host(load, b->cache, other);
+	if (series == BENCH_STAGED)
+		code = bench_strait(load, &b->target, STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED), b->ep, b->region, other);
+	if (code)
+		return code;
+	other->series = series;
+	b->rows++;
+	if (other->bytes && other->ns)
+		mine->ratio[series] = rate_gbs(mine->bytes, mine->ns) / rate_gbs(other->bytes, other->ns);
+	return CLI_OK;
+}
+
+static int run_one(struct bench *b, enum bench_mode mode, uint64_t block, unsigned int number)
+{
+	struct bench_load load = {
+		.mode = mode,
+		.block = block,
+		.threads = b->threads,
+		.depth = b->depth,
+		.seconds = b->seconds,
+		.file = &b->file,
+	};
+	struct bench_row *mine = &b->row[b->rows];
+	char text[SIZE_TEXT];
+	int code;
+
+	progress_text("measuring %s of %s, %u of %u", bench_mode_name(mode), size_short(block, text), number,
+		      b->blocks * b->modes);
+	code = bench_file_prepare(&b->file, b->cache);
+	if (!code)
+		code = bench_strait(&load, &b->target, b->target.routes, b->ep, b->region, mine);
+	if (code)
+		return code;
+	b->rows++;
+	if (b->with[BENCH_HOST])
+		code = compare_with(b, BENCH_HOST, &load, mine);
+	if (!code && b->with[BENCH_CUFILE] && !b->cufile.why[0])
+		code = compare_with(b, BENCH_CUFILE, &load, mine);
+	if (!code && b->with[BENCH_STAGED])
+		code = compare_with(b, BENCH_STAGED, &load, mine);
+	return code;
+}
+
+static int run(struct bench *b)
+{
+	int code = CLI_OK;
+
+	for (unsigned int m = 0; m < b->modes && !code; m++)
+		for (unsigned int k = 0; k < b->blocks && !code; k++)
+			code = run_one(b, b->mode[m], b->block[k], m * b->blocks + k + 1);
+	progress_end();
+	return code;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+	struct bench b = {
+		.block_list = "1M",
+		.mode_list = "read",
+		.threads = 1,
+		.depth = 1,
+		.seconds = 3,
+		.file.fd = -1,
+	};
+	const struct opt opts[] = {
+		{ "size", "SIZE", OPT_SIZE, &b.size, "how much of the file to use, or to make; all, or 1G" },
+		{ "block", "SIZE,...", OPT_TEXT, &b.block_list, "bytes of one transfer; 1M by default" },
+		{ "threads", "N", OPT_COUNT, &b.threads, "threads that issue transfers; 1 by default" },
+		{ "depth", "N", OPT_COUNT, &b.depth, "transfers each keeps in flight, on a queue if more than 1" },
+		{ "mode", "MODE,...", OPT_TEXT, &b.mode_list, "read, write, randread, randwrite; read by default" },
+		{ "seconds", "N", OPT_SECONDS, &b.seconds,
+		  "how long each row takes; 3 by default, 0: once over the file" },
+		{ "cached", NULL, OPT_FLAG, &b.cached, "read the file into the page cache first" },
+		{ "compare", "WITH,...", OPT_TEXT, &b.compare,
+		  "host: also plain pread/pwrite into host memory; cufile: also NVIDIA's libcufile; staged: also by that route" },
+		{ "plot", "OUT.svg", OPT_TEXT, &b.plot, "draw throughput over block size" },
+		{ "force", NULL, OPT_FLAG, &b.force, "write to a file or block device that is there" },
+		{ "keep", NULL, OPT_FLAG, &b.keep, "keep a file that was made for this" },
+		TARGET_OPTS(&b.opts),
+		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+	};
+	struct bench_report report = { .file = &b.file, .target = &b.target };
+	const char *pos[2];
+	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 2, 2, pos);
+
+	if (n < 0)
+		return args_exit(n);
+	b.path = pos[1];
+	code = parse(&b, pos[0]);
+	if (!code)
+		code = target_open(&b.opts, &b.target);
+	if (code)
+		return code;
+	code = prepare(&b);
+	if (!code)
+		code = run(&b);
+	report.cache = b.cache;
+	report.row = b.row;
+	report.n = b.rows;
+	report.cufile = b.with[BENCH_CUFILE] ? &b.cufile : NULL;
+	if (!code && b.plot)
+		code = bench_plot(&report, b.plot);
+	if (!code && cli.json)
+		bench_print_json(&report);
+	else if (!code)
+		bench_print(&report);
+	cufile_close(&b.cufile);
+	free(b.row);
+	strait_region_close(b.region);
+	strait_endpoint_close(b.ep);
+	bench_file_close(&b.file);
+	target_close(&b.target);
+	return code;
+}

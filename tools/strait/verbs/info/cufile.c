@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+#include "verbs/info/cufile.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <strait/strait.h>
+
+#define STRAIT_CUFILE_NO_CUDA_H
+#include <cufile.h>
+
+#include "lib/cli.h"
+#include "lib/install_path.h"
+
+static const char *const size_names[] = { "profile.cufile_stats",
+					  "execution.max_io_queue_depth",
+					  "execution.max_io_threads",
+					  "execution.min_io_threshold_size_kb",
+					  "execution.max_request_parallelism",
+					  "properties.max_direct_io_size_kb",
+					  "properties.max_device_cache_size_kb",
+					  "properties.per_buffer_cache_size_kb",
+					  "properties.max_device_pinned_mem_size_kb",
+					  "properties.io_batchsize",
+					  "properties.poll_mode_max_size_kb",
+					  "properties.max_batch_io_timeout_msecs" };
+
+static const char *const bool_names[] = { "properties.use_poll_mode",
+					  "properties.allow_compat_mode",
+					  "properties.force_compat_mode",
+					  "miscellaneous.api_check_aggressive",
+					  "execution.parallel_io",
+					  "profile.nvtx",
+					  "properties.allow_system_memory",
+					  "properties.use_pci_p2pdma",
+					  "properties.prefer_iouring",
+					  "properties.force_odirect_mode",
+					  "miscellaneous.skip_topology_detection",
+					  "miscellaneous.stream_memops_bypass" };
+
+const char *info_cufile_effect(enum knob_effect e)
+{
+	static const char *const names[] = { "in force", "kept, without effect", "ignored", "unknown, ignored" };
+
+	return names[e];
+}
+
+static void add_knob(struct info_cufile *c, const char *name, const char *value, enum knob_effect effect, bool env)
+{
+	c->knob = xrealloc(c->knob, (c->knobs + 1) * sizeof(*c->knob));
+	c->knob[c->knobs++] = (struct cufile_knob){ xstrdup(name), xstrdup(value), effect, env };
+}
+
+static void on_knob(void *arg, const struct knob *k)
+{
+	struct info_cufile *c = arg;
+	char value[128] = "[]", *both;
+
+	if (k->kind == KNOB_STRING)
+		snprintf(value, sizeof(value), "\"%s\"", k->text);
+	else if (k->kind == KNOB_BOOL)
+		snprintf(value, sizeof(value), "%s", k->number != 0 ? "true" : "false");
+	else if (k->kind == KNOB_NUMBER)
+		snprintf(value, sizeof(value), "%.15g", k->number);
+	else if (k->kind == KNOB_NULL)
+		snprintf(value, sizeof(value), "null");
+	if (k->index <= 0) {
+		add_knob(c, k->path, value, knob_effect(k->path), false);
+		return;
+	}
+	/* Elements of an array follow each other. */
+	both = xasprintf("%s, %s", c->knob[c->knobs - 1].value, value);
+	free(c->knob[c->knobs - 1].value);
+	c->knob[c->knobs - 1].value = both;
+}
+
+static void read_settings(struct info_cufile *c)
+{
+	const char *named = getenv(KNOBS_FILE_ENV);
+	extern char **environ;
+	char *text;
+	int line;
+
+	snprintf(c->file, sizeof(c->file), "%s", named && *named ? named : KNOBS_FILE);
+	text = knobs_load(c->file);
+	if (!text) {
+		snprintf(c->file_state, sizeof(c->file_state), "%s: the defaults are taken", strerror(errno));
+	} else {
+		line = knobs_read(text, on_knob, c);
+		snprintf(c->file_state, sizeof(c->file_state),
+			 line ? "broken in line %d: what stands before is taken" : "read", line);
+	}
+	free(text);
+	for (char **e = environ; *e; e++) {
+		char *name = xstrdup(*e), *value = strchr(name, '=');
+
+		if (value && (!strncmp(name, "CUFILE_", 7) || !strncmp(name, "STRAIT_CUFILE_", 14))) {
+			*value++ = '\0';
+			add_knob(c, name, value, !strncmp(name, "STRAIT_", 7) ? KNOB_IN_FORCE : knob_env_effect(name),
+				 true);
+		}
+		free(name);
+	}
+}
+
+static struct cufile_param *add_param(struct info_cufile *c, const char *name)
+{
+	struct cufile_param *p;
+
+	c->param = xrealloc(c->param, (c->params + 1) * sizeof(*c->param));
+	p = &c->param[c->params++];
+	*p = (struct cufile_param){ .name = name };
+	return p;
+}
+
+/* What the library itself says, with what file and environment tell it. */
+static void read_library(struct info_cufile *c)
+{
+	__typeof__(cuFileGetVersion) *version;
+	__typeof__(cuFileGetParameterSizeT) *get_size;
+	__typeof__(cuFileGetParameterBool) *get_bool;
+	__typeof__(cuFileGetParameterMinMaxValue) *get_range;
+	size_t size, min, max;
+	bool flag;
+	void *lib;
+
+	c->library = own_file("libcufile.so.0");
+	lib = c->library ? dlopen(c->library, RTLD_NOW | RTLD_LOCAL) : NULL;
+	if (!lib) {
+		snprintf(c->why, sizeof(c->why), "%s", c->library ? dlerror() : "libcufile.so.0 did not come along");
+		return;
+	}
+	version = (__typeof__(version))dlsym(lib, "cuFileGetVersion");
+	get_size = (__typeof__(get_size))dlsym(lib, "cuFileGetParameterSizeT");
+	get_bool = (__typeof__(get_bool))dlsym(lib, "cuFileGetParameterBool");
+	get_range = (__typeof__(get_range))dlsym(lib, "cuFileGetParameterMinMaxValue");
+	if (!version || !get_size || !get_bool || !get_range || version(&c->version).err) {
+		snprintf(c->why, sizeof(c->why), "it has not all of cuFile's calls");
+		return;
+	}
+	for (unsigned int i = 0; i < ARRAY_SIZE(size_names); i++) {
+		struct cufile_param *p = add_param(c, size_names[i]);
+
+		if (!get_size((CUFileSizeTConfigParameter_t)i, &size).err)
+			snprintf(p->value, sizeof(p->value), "%zu", size);
+		if (!get_range((CUFileSizeTConfigParameter_t)i, &min, &max).err)
+			snprintf(p->range, sizeof(p->range), "%zu to %zu", min, max);
+	}
+	for (unsigned int i = 0; i < ARRAY_SIZE(bool_names); i++) {
+		struct cufile_param *p = add_param(c, bool_names[i]);
+
+		if (!get_bool((CUFileBoolConfigParameter_t)i, &flag).err)
+			snprintf(p->value, sizeof(p->value), "%s", flag ? "true" : "false");
+	}
+}
+
+/* Some file that is there, to ask which routes there are at all. */
+static struct strait_endpoint *some_file(struct strait_context *ctx)
+{
+	struct strait_endpoint *ep;
+
+	return strait_file_open(ctx, "/proc/self/exe", O_RDONLY, 0, 0, &ep) ? NULL : ep;
+}
+
+static void read_devices(const struct info *in, struct info_cufile *c)
+{
+	struct strait_endpoint *ep = some_file(in->ctx);
+
+	c->device = xcalloc(in->devices ? in->devices : 1, sizeof(*c->device));
+	for (unsigned int i = 0; i < in->devices; i++) {
+		struct cufile_device *d = &c->device[c->devices];
+		struct strait_device *dev;
+
+		d->info = &in->device[i];
+		d->read.size = sizeof(d->read);
+		if (!ep || strait_device_find(in->ctx, d->info->name, &dev) ||
+		    strait_route_query_device(ep, dev, STRAIT_READ, &d->read))
+			continue;
+		for (unsigned int n = 0; d->info->pci[0] && n < in->nodes; n++)
+			if (!strcmp(in->node[n].pci, d->info->pci))
+				d->bar_bytes = in->node[n].bar_bytes;
+		c->devices++;
+	}
+	strait_endpoint_close(ep);
+}
+
+int info_cufile(const struct info *in)
+{
+	struct info_cufile c = { 0 };
+
+	read_settings(&c);
+	read_library(&c);
+	read_devices(in, &c);
+	if (cli.json)
+		info_cufile_print_json(in, &c);
+	else
+		info_cufile_print(in, &c);
+	for (unsigned int i = 0; i < c.knobs; i++) {
+		free(c.knob[i].name);
+		free(c.knob[i].value);
+	}
+	free(c.knob);
+	free(c.param);
+	free(c.device);
+	free(c.library);
+	return c.why[0] ? CLI_FAILED : CLI_OK;
+}

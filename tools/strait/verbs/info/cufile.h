@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_INFO_CUFILE_H
+#define CLI_INFO_CUFILE_H
+
+/* What programs that use cuFile get on this machine: gathered first and shown afterwards. */
+
+#include <strait/route.h>
+#include <strait_knobs.h>
+
+#include "verbs/info/info.h"
+
+struct cufile_knob {
+	char *name; /* a key of cufile.json, or a variable of the environment */
+	char *value;
+	enum knob_effect effect;
+	bool env;
+};
+
+struct cufile_param {
+	const char *name;
+	char value[64];
+	char range[48]; /* empty if it has none */
+};
+
+/* One device and how files get there. */
+struct cufile_device {
+	const struct strait_device_info *info;
+	uint64_t bar_bytes; /* 0 if it is not known */
+	struct strait_route_report read;
+};
+
+struct info_cufile {
+	char *library; /* the libcufile.so.0 that came along, NULL if none did */
+	char why[256]; /* why it cannot be used; empty if it can */
+	int version;   /* that it claims, 1150 for 1.15 */
+	char file[512];
+	char file_state[128]; /* "read", or what is wrong */
+	struct cufile_knob *knob;
+	unsigned int knobs;
+	struct cufile_param *param;
+	unsigned int params;
+	struct cufile_device *device;
+	unsigned int devices;
+};
+
+void info_cufile_print(const struct info *in, const struct info_cufile *c);
+void info_cufile_print_json(const struct info *in, const struct info_cufile *c);
+const char *info_cufile_effect(enum knob_effect e);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_NVME_H
+#define CLI_NVME_H
+
+/* What the verbs of "strait nvme" share. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <strait/nvme.h>
+#include <strait/types.h>
+
+#include "lib/target.h"
+
+struct nvme_cmd {
+	/* as asked for */
+	struct target_opts opts;
+	const char *backend, *queues, *output, *from;
+	uint32_t nsid, depth;
+	uint64_t blocks, offset, seed, block;
+	double seconds;
+	bool ascii, interrupts, unrevocable, no_sgl, no_shadow, force, write, sequential;
+	/* as it is */
+	char name[16];
+	struct target target;
+	struct strait_nvme *nvme;
+	struct strait_nvme_info info;
+	struct strait_nvme_namespace ns;
+	struct strait_region *queue_region;
+	struct strait_endpoint *ep;
+};
+
+/* These return an exit code, having said what was wrong. */
+int nvme_open_endpoint(struct nvme_cmd *c, uint32_t flags);
+int nvme_read(struct nvme_cmd *c);
+int nvme_write(struct nvme_cmd *c);
+int nvme_verify(struct nvme_cmd *c);
+int nvme_bench(struct nvme_cmd *c);
+
+#endif
