@@ -9,6 +9,7 @@
 
 #include <strait/context.h>
 
+#include "device/region.h"
 #include "endpoint/endpoint.h"
 #include "engine/keep.h"
 #include "engine/p2p.h"
@@ -18,7 +19,6 @@
 #include "engine/workers.h"
 #include "os/os.h"
 #include "os/ring.h"
-#include "region/region.h"
 
 #define ENGINE_RINGS 32
 

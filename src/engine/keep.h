@@ -11,9 +11,9 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "device/provider.h"
 #include "endpoint/endpoint.h"
 #include "engine/stats.h"
-#include "region/provider.h"
 
 #define KEEP_BUCKETS 1024
 #define KEEP_WISH_BITS 4

@@ -16,8 +16,8 @@
 #include <stdatomic.h>
 #include <strait/transfer.h>
 
+#include "device/region.h"
 #include "engine/route.h"
-#include "region/region.h"
 
 struct os_ring;
 struct strait_context;

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "region/provider.h"
+#include "device/provider.h"
 
 /*
  * Pinned staging memory of one device, cut into chunks and shared by all transfers of a context.

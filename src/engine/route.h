@@ -9,8 +9,8 @@
 
 #include <strait/route.h>
 
+#include "device/provider.h"
 #include "endpoint/endpoint.h"
-#include "region/provider.h"
 
 enum route_reason {
 	ROUTE_OK,

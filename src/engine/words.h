@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "region/provider.h"
+#include "device/provider.h"
 
 struct word {
 	struct list node;

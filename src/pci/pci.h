@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
-#include "region/region.h"
+#include "device/region.h"
 
 #define PCI_BARS 6
 #define PCI_NODES "/dev/strait-pci" /* of devices bound to strait, by address */

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "region/cuda_api.h"
+#include "device/cuda/api.h"
 
 /* Where the memory of an allocation is; only devices are used here. */
 struct cu_location {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The application's memory and contexts: used, and found to be gone. */
+#include "device/cuda/cuda.h"
 #include "fakecuda/common.h"
-#include "region/cuda.h"
 
 static void make_current(cu_context *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Devices, or why there are none, and what they say they can do. */
+#include "device/provider.h"
 #include "fakecuda/common.h"
-#include "region/provider.h"
 
 static void expect_why(const char *part)
 {

@@ -3,9 +3,9 @@
  * Every call of the driver fails once, in every scenario: there is an error or there is none, but nothing is
  * left behind, nothing is misused, and the thread's current context is what it was.
  */
+#include "device/cuda/cuda.h"
 #include "engine/engine.h"
 #include "fakecuda/common.h"
-#include "region/cuda.h"
 
 #define LONG KIB(300) /* more than is moved in one piece */
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The GPU's kernels, run on the CPU: what they compute, not how fast. */
 #include "base/crc32c.h"
+#include "device/cuda/kernel.h"
 #include "functional/common.h"
-#include "region/cuda_kernel.h"
 
 #include "fakecuda/simt.h"
 
-#include "region/cuda/kernels.cu"
+#include "device/cuda/kernels.cu"
 
 /* The two sides' structs are the same. */
 #define SAME(a, b, member)                                                                                             \

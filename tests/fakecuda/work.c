@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "device/cuda/kernel.h"
 #include "fakecuda/internal.h"
-#include "region/cuda_kernel.h"
 
 static unsigned int launches;
 

@@ -21,9 +21,9 @@
 #include <strait/strait.h>
 
 #include "base/util.h"
+#include "device/emu/emu.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/emu.h"
 
 #define ROUTE(r) STRAIT_ROUTE_MASK(STRAIT_ROUTE_##r)
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "device/provider.h"
 #include "os/os.h"
-#include "region/provider.h"
 
 #define BYTES MIB(256)
 #define SEGS 8192u

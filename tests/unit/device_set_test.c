@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "device/device_set.h"
+#include "device/region.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/device_set.h"
-#include "region/region.h"
 
 static struct device_set set;
 static const struct log_sink no_log;

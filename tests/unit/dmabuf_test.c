@@ -11,8 +11,8 @@
 #include <strait/dma.h>
 
 #include "api/dma.h"
+#include "device/region.h"
 #include "nvme_common.h"
-#include "region/region.h"
 #include "xdma_model.h"
 
 #define LEN MIB(4)

@@ -11,9 +11,9 @@
 #include <strait/emu.h>
 
 #include "base/util.h"
+#include "device/emu/emu.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/emu.h"
 
 #define MS 1000000ll
 

@@ -10,10 +10,10 @@
 #include <strait/emu.h>
 
 #include "base/util.h"
+#include "device/emu/emu.h"
+#include "device/region.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/emu.h"
-#include "region/region.h"
 
 #define MS 1000000ll
 

@@ -12,9 +12,9 @@
 
 #include "base/crc32c.h"
 #include "base/util.h"
+#include "device/emu/emu.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/emu.h"
 
 static struct device_set set;
 static const struct log_sink no_log;

@@ -5,9 +5,9 @@
 #include <errno.h>
 
 #include "base/util.h"
+#include "device/device_set.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/device_set.h"
 
 static struct device_set set;
 static const struct log_sink no_log;

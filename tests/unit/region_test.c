@@ -9,9 +9,9 @@
 #include <strait/region.h>
 
 #include "base/util.h"
+#include "device/region.h"
 #include "harness/harness.h"
 #include "os/os.h"
-#include "region/region.h"
 
 static struct device_set set;
 static const struct log_sink no_log;

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Functions on streams. The driver calls none any more once work in the context has failed or the context is
+ * gone, but who put a function on a stream waits for it to be called. So what the driver owes is kept here,
+ * and called when a stream turns out to have failed: each function is called once, in order, whatever happens.
+ * The same goes for notices, which the driver knows nothing of.
+ */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+#include "os/os.h"
+
+#define TICK_NS 50000u
+
+enum { OWED, RUNNING, CALLED_HERE };
+
+/* What the driver may, for all we know, still hold after it has lost the context. */
+OS_FORK_LOCK(lost_lock, NULL)
+static struct list lost = LIST_INIT(lost);
+
+static bool take(struct cuda_call *c, int state)
+{
+	int owed = OWED;
+
+	return atomic_compare_exchange_strong_explicit(&c->state, &owed, state, memory_order_acq_rel,
+						       memory_order_relaxed);
+}
+
+static void drop(struct cuda_call *c)
+{
+	struct cuda_stream *s = c->stream;
+
+	pthread_mutex_lock(&s->lock);
+	list_del(&c->node);
+	pthread_mutex_unlock(&s->lock);
+	free(c);
+}
+
+/* On the driver's thread. Of a call that was taken from it nothing but its state may be looked at. */
+static void run(void *arg)
+{
+	struct cuda_call *c = arg;
+
+	if (!take(c, RUNNING))
+		return;
+	c->fn(c->arg);
+	drop(c);
+}
+
+cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, bool notice)
+{
+	struct cuda_call *c = calloc(1, sizeof(*c));
+	cu_result r;
+
+	if (!c)
+		return CU_OUT_OF_MEMORY;
+	c->stream = s;
+	c->fn = fn;
+	c->arg = arg;
+	c->notice = notice;
+	atomic_init(&c->state, OWED);
+	pthread_mutex_lock(&s->lock);
+	c->value = s->reach_value += notice;
+	list_add_tail(&s->calls, &c->node);
+	pthread_mutex_unlock(&s->lock);
+	if (notice)
+		r = cu.stream_write_value(s->handle, cuda_word_addr(s->space, s->reach), c->value, 0);
+	else
+		r = cu.stream_call(s->handle, run, c);
+	/* Unless another thread has just noticed that the stream failed, and called it: then it was put there. */
+	if (r && !take(c, CALLED_HERE))
+		return CU_OK;
+	if (r)
+		drop(c);
+	return r;
+}
+
+struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more)
+{
+	struct cuda_call *found = NULL;
+
+	*more = false;
+	pthread_mutex_lock(&s->lock);
+	list_for_each(it, &s->calls) {
+		struct cuda_call *c = list_entry(it, struct cuda_call, node);
+
+		if (!c->notice || atomic_load_explicit(&c->state, memory_order_relaxed) != OWED)
+			continue;
+		*more = true;
+		/* In order: what is behind one that is not due is not due. */
+		if ((int32_t)(atomic_load_explicit(s->reach, memory_order_acquire) - c->value) >= 0 &&
+		    take(c, RUNNING)) {
+			list_del(&c->node);
+			found = c;
+		}
+		break;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return found;
+}
+
+/* The next one the driver owes, taken from it. */
+static struct cuda_call *next_owed(struct cuda_stream *s)
+{
+	struct cuda_call *found = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	list_for_each(it, &s->calls) {
+		struct cuda_call *c = list_entry(it, struct cuda_call, node);
+
+		if (take(c, CALLED_HERE)) {
+			found = c;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return found;
+}
+
+void cuda_calls_failed(struct cuda_stream *s)
+{
+	struct cuda_call *c;
+
+	while ((c = next_owed(s)))
+		c->fn(c->arg);
+}
+
+static bool any_running(struct cuda_stream *s)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&s->lock);
+	list_for_each(it, &s->calls)
+		any |= atomic_load_explicit(&list_entry(it, struct cuda_call, node)->state, memory_order_acquire) ==
+		       RUNNING;
+	pthread_mutex_unlock(&s->lock);
+	return any;
+}
+
+void cuda_calls_end(struct cuda_stream *s, bool alive)
+{
+	cuda_calls_failed(s);
+	while (any_running(s))
+		os_sleep_ns(TICK_NS);
+	list_for_each_safe(it, tmp, &s->calls) {
+		struct cuda_call *c = list_entry(it, struct cuda_call, node);
+
+		list_del(&c->node);
+		if (alive) {
+			free(c);
+			continue;
+		}
+		pthread_mutex_lock(&lost_lock);
+		list_add_tail(&lost, &c->node);
+		pthread_mutex_unlock(&lost_lock);
+	}
+}

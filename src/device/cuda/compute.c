@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Comparing and checksumming where the bytes are. A warp takes a slice of the range; what they found is
+ * written to host memory and put together here. Without kernels the bytes come to the CPU.
+ */
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/kernel.h"
+
+#define SLICES 2048u	   /* warps at most */
+#define MIN_SLICE_ROWS 16u /* a warp takes no less */
+#define BOUNCE MIB(1)
+#define ONE 0x80000000u /* the polynomial 1, as crc32c_combine() has them */
+
+static cu_result bring(struct cuda_stream *s, void *dst, uint64_t src, uint64_t len)
+{
+	cu_result r = cu.copy_out(dst, src, len, s->handle);
+
+	return cuda_settle(s, r ? r : cuda_wait_stream(s, STRAIT_FOREVER));
+}
+
+static uint64_t first_difference(const char *a, const char *b, uint64_t len)
+{
+	uint64_t i = 0;
+
+	if (!memcmp(a, b, len))
+		return len;
+	while (a[i] == b[i])
+		i++;
+	return i;
+}
+
+static int compare_on_cpu(struct cuda_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where)
+{
+	char *buf = malloc(2 * BOUNCE);
+	uint64_t done = 0, same, n;
+	cu_result r = CU_OK;
+
+	if (!buf)
+		return -ENOMEM;
+	while (done < len) {
+		n = min_u64(len - done, BOUNCE);
+		r = bring(s, buf, a + done, n);
+		if (!r)
+			r = bring(s, buf + BOUNCE, b + done, n);
+		if (r)
+			break;
+		same = first_difference(buf, buf + BOUNCE, n);
+		done += same;
+		if (same < n)
+			break;
+	}
+	free(buf);
+	if (!r)
+		*where = done;
+	return cuda_stream_errno(s, r);
+}
+
+static int compare_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, uint64_t a, uint64_t b, uint64_t len,
+			  uint64_t *where)
+{
+	struct cuda_compare_args args = { .a = a, .b = b, .len = len, .found = scratch->dev_addr };
+	const uint64_t *found = scratch->ptr;
+	unsigned int warps;
+	cu_result r;
+
+	_Static_assert(SLICES * sizeof(*found) <= CUDA_SCRATCH_BYTES, "no room for the results");
+	args.slice = max_u64(MIN_SLICE_ROWS, (len / CUDA_ROW + SLICES) / SLICES) * CUDA_ROW;
+	warps = (unsigned int)((len + args.slice - 1) / args.slice);
+	r = cuda_launch(s, CUDA_COMPARE, warps, &args);
+	if (!r)
+		r = cuda_wait_stream(s, STRAIT_FOREVER);
+	if (cuda_settle(s, r))
+		return cuda_stream_errno(s, r);
+	*where = len;
+	for (unsigned int i = 0; i < warps; i++) {
+		if (found[i] != UINT64_MAX) {
+			*where = found[i];
+			break;
+		}
+	}
+	return 0;
+}
+
+int cuda_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len, uint64_t *where)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_scratch *scratch;
+	struct cuda_entry e;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	if (!cuda_kernels_ready(s->space)) {
+		rc = compare_on_cpu(s, a, b, len, where);
+	} else {
+		rc = cuda_scratch_get(s->space, &scratch);
+		if (!rc) {
+			rc = compare_on_gpu(s, scratch, a, b, len, where);
+			cuda_scratch_put(s->space, scratch);
+		}
+	}
+	cuda_leave(&e);
+	return rc;
+}
+
+static int crc_on_cpu(struct cuda_stream *s, uint64_t addr, uint64_t len, uint32_t *crc)
+{
+	uint32_t value = *crc;
+	char *buf = malloc(BOUNCE);
+	cu_result r = CU_OK;
+	uint64_t n;
+
+	if (!buf)
+		return -ENOMEM;
+	for (; len && !r; addr += n, len -= n) {
+		n = min_u64(len, BOUNCE);
+		r = bring(s, buf, addr, n);
+		if (!r)
+			value = crc32c_update(value, buf, n);
+	}
+	free(buf);
+	if (!r)
+		*crc = value;
+	return cuda_stream_errno(s, r);
+}
+
+/* x^(8 * bytes) modulo the polynomial. */
+static uint32_t zeros(uint64_t bytes)
+{
+	return crc32c_combine(ONE, 0, bytes);
+}
+
+static void crc_args_fill(struct cuda_crc_args *args, uint64_t addr, uint64_t rows, uint64_t results)
+{
+	uint64_t slice = MIN_SLICE_ROWS;
+
+	/* A power of two, because the shift over one is then quickly found. */
+	while (slice * SLICES < rows)
+		slice *= 2;
+	*args = (struct cuda_crc_args){
+		.addr = addr,
+		.rows = rows,
+		.slice = slice,
+		.crc = results,
+		.row = zeros(CUDA_ROW),
+		.full = zeros(slice * CUDA_ROW),
+		.last = zeros(((rows - 1) % slice + 1) * CUDA_ROW),
+		.word = zeros(4),
+	};
+	for (unsigned int i = 0; i < CUDA_WARP; i++)
+		args->lane[i] = zeros((CUDA_WARP - 1 - i) * 16);
+}
+
+/* Continues @state over the rows; it is linear in both. */
+static uint32_t crc_join(uint32_t state, const struct cuda_crc_args *args, const uint32_t *result)
+{
+	uint64_t block = args->slice * CUDA_BLOCK_WARPS;
+
+	for (uint64_t row = 0; row < args->rows; row += block)
+		state = crc32c_combine(state, *result++, min_u64(block, args->rows - row) * CUDA_ROW);
+	return state;
+}
+
+/* The few bytes before the first and after the last whole row are left to the CPU. */
+static int crc_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, uint64_t addr, uint64_t len, uint32_t *crc)
+{
+	uint64_t head = min_u64(len, -addr % 16), rows = (len - head) / CUDA_ROW, tail = (len - head) % CUDA_ROW;
+	char *ends = (char *)scratch->ptr + SLICES / CUDA_BLOCK_WARPS * sizeof(uint32_t);
+	struct cuda_crc_args args = { .rows = 0 };
+	cu_result r = CU_OK;
+	uint32_t value;
+
+	_Static_assert(SLICES / CUDA_BLOCK_WARPS * sizeof(uint32_t) + 16 + CUDA_ROW <= CUDA_SCRATCH_BYTES,
+		       "no room for the results");
+	if (head)
+		r = cu.copy_out(ends, addr, head, s->handle);
+	if (!r && tail)
+		r = cu.copy_out(ends + 16, addr + head + rows * CUDA_ROW, tail, s->handle);
+	if (!r && rows) {
+		crc_args_fill(&args, addr + head, rows, scratch->dev_addr);
+		r = cuda_launch(s, CUDA_CRC32C, (unsigned int)((rows + args.slice - 1) / args.slice), &args);
+	}
+	if (!r)
+		r = cuda_wait_stream(s, STRAIT_FOREVER);
+	if (cuda_settle(s, r))
+		return cuda_stream_errno(s, r);
+	value = crc32c_update(*crc, ends, head);
+	value = ~crc_join(~value, &args, scratch->ptr);
+	*crc = crc32c_update(value, ends + 16, tail);
+	return 0;
+}
+
+int cuda_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t *crc)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_scratch *scratch;
+	struct cuda_entry e;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	if (!cuda_kernels_ready(s->space)) {
+		rc = crc_on_cpu(s, addr, len, crc);
+	} else {
+		rc = cuda_scratch_get(s->space, &scratch);
+		if (!rc) {
+			rc = crc_on_gpu(s, scratch, addr, len, crc);
+			cuda_scratch_put(s->space, scratch);
+		}
+	}
+	cuda_leave(&e);
+	return rc;
+}

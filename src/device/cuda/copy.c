@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+#include "device/cuda/kernel.h"
+#include "os/os.h"
+
+#define SEG_BYTES GIB(1) /* at most, in one entry for the kernel */
+
+/*
+ * From memory the driver does not know as pinned it copies away what it needs before this returns, into
+ * such memory it returns when the copy is done.
+ */
+int cuda_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cuda_check_capture(s);
+	if (!r)
+		r = cu.copy_in(dst, src, len, s->handle);
+	return cuda_stream_leave(s, &e, r);
+}
+
+int cuda_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.copy_out(dst, src, len, s->handle);
+	return cuda_stream_leave(s, &e, r);
+}
+
+int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.fill(dst, value, len, s->handle);
+	return cuda_stream_leave(s, &e, r);
+}
+
+static cu_result launch(struct cuda_stream *s, struct cuda_copy_args *args, uint32_t n, uint32_t pieces)
+{
+	args->n = n;
+	args->pieces = pieces;
+	return n ? cuda_launch(s, CUDA_COPY_LIST, pieces, args) : CU_OK;
+}
+
+/* The list travels in the kernel's parameters: as many launches as that takes. */
+static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
+{
+	struct cuda_copy_args args; /* the list is long, and only its beginning is used */
+	uint32_t used = 0, pieces = 0;
+	cu_result r = CU_OK;
+
+	for (unsigned int i = 0; i < n && !r; i++) {
+		struct copy_seg seg = segs[i];
+
+		while (seg.len && !r) {
+			uint32_t len = (uint32_t)min_u64(seg.len, SEG_BYTES);
+
+			args.seg[used++] = (struct cuda_copy_arg){ seg.dst, seg.src, len, pieces };
+			pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
+			seg = (struct copy_seg){ seg.dst + len, seg.src + len, seg.len - len };
+			if (used == CUDA_COPY_SEGS) {
+				r = launch(s, &args, used, pieces);
+				used = pieces = 0;
+			}
+		}
+	}
+	return r ? r : launch(s, &args, used, pieces);
+}
+
+/*
+ * By way of memory of our own: the system call fails where a load would be a signal, which is no result of the driver's:
+ * @err says what it was.
+ */
+static cu_result copy_aside(struct cuda_stream *s, uint64_t dst, const char *src, uint64_t len, int *err)
+{
+	char *buf = malloc(len);
+	cu_result r = CU_OPERATING_SYSTEM;
+
+	*err = buf ? 0 : -ENOMEM;
+	for (uint64_t done = 0; !*err && done < len;) {
+		ssize_t n = os_vm_read(buf + done, src + done, len - done);
+
+		if (n <= 0)
+			*err = n < 0 ? (int)n : -EFAULT;
+		else
+			done += (uint64_t)n;
+	}
+	if (!*err)
+		r = cu.copy_in(dst, buf, len, s->handle);
+	free(buf);
+	return r;
+}
+
+/*
+ * A short copy out of a window of a file, which the CPU sees at @file. The driver reads its source by the CPU, even of
+ * registered memory, and for a file that was cut that is a signal. A kernel reads what was pinned.
+ */
+static cu_result copy_short(struct cuda_stream *s, const struct copy_seg *seg, const void *file, bool kernels, int *err)
+{
+	return kernels ? copy_by_kernel(s, seg, 1) : copy_aside(s, seg->dst, file, seg->len, err);
+}
+
+static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n, bool kernels, int *err)
+{
+	cu_result r = CU_OK;
+
+	for (unsigned int i = 0; i < n && !r; i++) {
+		const struct copy_seg *seg = &segs[i];
+		const void *file = seg->len < COPY_ENGINE_BYTES ? cuda_file_page(s->space->cd, seg->src) : NULL;
+
+		if (file && seg->len)
+			r = copy_short(s, seg, file, kernels, err);
+		else if (seg->len)
+			r = cu.copy(seg->dst, seg->src, seg->len, s->handle);
+	}
+	return r;
+}
+
+/* The end of copies, inside cuda_enter(). If some failed, others may be on their way. */
+static int copies_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, int err)
+{
+	cuda_settle(s, r);
+	cuda_leave(e);
+	return err ? err : cuda_stream_errno(s, r);
+}
+
+/* A kernel that reads host memory which is registered no more would take its context down. */
+static int enter_for_kernel(struct cuda_stream *s, struct cuda_entry *e)
+{
+	int rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
+
+	return rc ? rc : cuda_enter(s->space, e);
+}
+
+int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	uint64_t total = 0;
+	struct cuda_entry e;
+	int rc, err = 0;
+	bool kernels;
+	cu_result r;
+
+	for (unsigned int i = 0; i < n; i++)
+		total += segs[i].len;
+	if (!total)
+		return 0;
+	rc = enter_for_kernel(s, &e);
+	if (rc)
+		return rc;
+	kernels = cuda_kernels_ready(s->space);
+	/* Copies that are long on average are better done by the copy engines than by a kernel. */
+	if (total / n >= COPY_ENGINE_BYTES || !kernels)
+		r = copy_each(s, segs, n, kernels, &err);
+	else
+		r = copy_by_kernel(s, segs, n);
+	return copies_leave(s, &e, r, err);
+}
+
+int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
+{
+	const struct copy_seg seg = { dst, reg->dev_addr + off, len };
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	int rc, err = 0;
+	bool kernels;
+	cu_result r;
+
+	if (len >= COPY_ENGINE_BYTES)
+		return cuda_copy_in(stream, dst, (char *)reg->ptr + off, len);
+	rc = enter_for_kernel(s, &e);
+	if (rc)
+		return rc;
+	/* A kernel of another context does not see the region. */
+	kernels = !s->space->own && cuda_kernels_ready(s->space);
+	r = copy_short(s, &seg, (char *)reg->ptr + off, kernels, &err);
+	return copies_leave(s, &e, r, err);
+}

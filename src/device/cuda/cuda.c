@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+#include "device/cuda/cuda.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+#include "uapi/strait.h"
+
+static int attribute(cu_device ordinal, int which)
+{
+	int value = 0;
+
+	return cu.device_attribute(&value, which, ordinal) ? 0 : value;
+}
+
+/* -1 if the kernel does not say. */
+static int numa_node_of(const char *pci)
+{
+	char path[80], text[16];
+
+	str_format(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
+	return os_read_line(path, text, sizeof(text)) || !isdigit((unsigned char)text[0]) ? -1 : atoi(text);
+}
+
+static void describe(struct cuda_device *cd)
+{
+	size_t total = 0;
+
+	if (cu.device_name(cd->model, sizeof(cd->model), cd->ordinal))
+		str_copy(cd->model, sizeof(cd->model), "NVIDIA GPU");
+	if (!cu.device_memory(&total, cd->ordinal))
+		cd->mem_total = total;
+	str_format(cd->pci, sizeof(cd->pci), "%04x:%02x:%02x.0",
+		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DOMAIN),
+		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_BUS) & 0xff,
+		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DEVICE) & 0xff);
+	cd->dmabuf = cu.range_handle && attribute(cd->ordinal, CU_DEV_DMABUF);
+	cd->managed_cpu = attribute(cd->ordinal, CU_DEV_CONCURRENT_MANAGED);
+	cd->read_only = attribute(cd->ordinal, CU_DEV_READ_ONLY_HOST_REGISTER);
+	cd->flush_options = attribute(cd->ordinal, CU_DEV_RDMA_FLUSH_OPTIONS);
+	cd->writes_ordering = attribute(cd->ordinal, CU_DEV_RDMA_WRITES_ORDERING);
+}
+
+static int add_device(struct provider *p, cu_device ordinal)
+{
+	struct strait_device *dev;
+	struct cuda_device *cd;
+
+	cd = calloc(1, sizeof(*cd));
+	if (!cd)
+		return -ENOMEM;
+	dev = provider_add_device(p);
+	if (!dev) {
+		free(cd);
+		return -ENOMEM;
+	}
+	cd->dev = dev;
+	cd->ordinal = ordinal;
+	pthread_mutex_init(&cd->lock, NULL);
+	pthread_mutex_init(&cd->reg_lock, NULL);
+	list_init(&cd->files);
+	cuda_watch_init(&cd->watch);
+	list_init(&cd->spaces);
+	dev->priv = cd;
+	describe(cd);
+	dev->numa_node = numa_node_of(cd->pci);
+	dev->import_kind = STRAIT_IMPORT_NVP2P;
+	dev->caps = STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_MMIO | (cd->dmabuf ? STRAIT_DEVICE_DMABUF : 0) |
+		    (cd->read_only ? STRAIT_DEVICE_REGISTER_FILE : 0) |
+		    (cu.stream_wait_value ? STRAIT_DEVICE_STREAMS : 0);
+	dev->tuning = (struct device_tuning){
+		.chunk_bytes = MIB(4),
+		.pool_bytes = MIB(128),
+		.window_bytes = MIB(128),
+		.mixed_window = MIB(32),
+		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
+		.ahead = 3,
+		.stream_copies = true,
+		.mixed_readers = 6,
+		.small_bytes = KIB(256),
+		.register_bytes = MIB(8),
+	};
+	return 0;
+}
+
+static int cuda_open(struct provider *p)
+{
+	int rc, n = 0;
+	cu_device dev;
+	cu_result r;
+
+	rc = cuda_api_load(p->why, sizeof(p->why));
+	if (rc)
+		return rc;
+	r = cu.device_count(&n);
+	if (r || !n) {
+		str_format(
+			p->why, sizeof(p->why),
+			"the CUDA driver sees no GPU%s%s: check nvidia-smi, CUDA_VISIBLE_DEVICES, and the devices given to the container",
+			r ? ": " : "", r ? cuda_error_name(r) : "");
+		return r ? cuda_open_errno(r) : -ENODEV;
+	}
+	for (int i = 0; i < n && !rc; i++) {
+		r = cu.device_get(&dev, i);
+		if (r) {
+			str_format(p->why, sizeof(p->why), "the CUDA driver does not give GPU %d (%s)", i,
+				   cuda_error_name(r));
+			rc = cuda_open_errno(r);
+		} else {
+			rc = add_device(p, dev);
+		}
+	}
+	return rc;
+}
+
+static void cuda_close(struct provider *p)
+{
+	list_for_each(it, &p->devices) {
+		struct strait_device *dev = list_entry(it, struct strait_device, node);
+		struct cuda_device *cd = cuda_device(dev);
+
+		cuda_watch_fini(&cd->watch);
+		if (cd->windows)
+			cuda_space_put(cd->windows);
+		if (cd->spare)
+			cu.ctx_destroy(cd->spare);
+		if (cd->primary)
+			cuda_space_put(cd->primary);
+		pthread_mutex_destroy(&cd->reg_lock);
+		pthread_mutex_destroy(&cd->lock);
+		free(cd);
+	}
+}
+
+/*
+ * Only a context can be asked what is free, and making one takes time and memory. Where the process has
+ * none on the device, all but what other processes have is.
+ */
+static uint64_t memory_free(struct cuda_device *cd)
+{
+	size_t free_bytes = 0, total;
+	struct cuda_space *sp;
+	struct cuda_entry e;
+	unsigned int flags;
+	int active = 0;
+
+	if (cu.primary_state(cd->ordinal, &flags, &active) || !active || cuda_space_get(cd, NULL, &sp))
+		return cd->mem_total;
+	if (!cuda_enter(sp, &e)) {
+		if (cu.mem_info(&free_bytes, &total))
+			free_bytes = 0;
+		cuda_leave(&e);
+	}
+	cuda_space_put(sp);
+	return free_bytes;
+}
+
+static int cuda_info(struct strait_device *dev, struct strait_device_info *info)
+{
+	struct cuda_device *cd = cuda_device(dev);
+
+	if (cuda_gone(cd))
+		return -ENODEV;
+	device_info_common(dev, info);
+	str_copy(info->model, sizeof(info->model), cd->model);
+	str_copy(info->pci, sizeof(info->pci), cd->pci);
+	info->page_size = CUDA_PAGE;
+	info->mem_total = cd->mem_total;
+	info->mem_free = memory_free(cd);
+	return 0;
+}
+
+const struct provider_ops cuda_provider_ops = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.info = cuda_info,
+	.mem_alloc = cuda_mem_alloc,
+	.mem_free = cuda_mem_free,
+	.ptr_device = cuda_ptr_device,
+	.ptr_extent = cuda_ptr_extent,
+	.mem_import = cuda_mem_import,
+	.mem_release = cuda_mem_release,
+	.mem_check = cuda_mem_check,
+	.mem_dmabuf = cuda_mem_dmabuf,
+	.mem_map = cuda_mem_map,
+	.mem_sync_memops = cuda_mem_sync_memops,
+	.flush_peer_writes = cuda_flush_peer_writes,
+	.mmio_map = cuda_mmio_map,
+	.mmio_unmap = cuda_host_unregister,
+	.host_register = cuda_host_register,
+	.host_unregister = cuda_host_unregister,
+	.stream_open = cuda_stream_open,
+	.stream_open_apart = cuda_stream_open_apart,
+	.stream_scratch = cuda_stream_scratch,
+	.stream_import = cuda_stream_import,
+	.stream_close = cuda_stream_close,
+	.stream_forget = cuda_stream_forget,
+	.stream_lost = cuda_stream_lost,
+	.stream_wait = cuda_stream_wait,
+	.stream_call = cuda_stream_call,
+	.stream_notify = cuda_stream_notify,
+	.stream_look = cuda_stream_look,
+	.stream_wait_word = cuda_stream_wait_word,
+	.copy_in = cuda_copy_in,
+	.copy_pages = cuda_copy_pages,
+	.copy_out = cuda_copy_out,
+	.copy_list = cuda_copy_list,
+	.expect_lists = cuda_expect_lists,
+	.ordered_begin = cuda_ordered_begin,
+	.ordered_end = cuda_ordered_end,
+	.fill = cuda_fill,
+	.compare = cuda_compare,
+	.crc32c = cuda_crc32c,
+	.event_open = cuda_event_open,
+	.event_close = cuda_event_close,
+	.event_record = cuda_event_record,
+	.event_wait = cuda_event_wait,
+	.copy_now = cuda_copy_now,
+	.copy_within_now = cuda_copy_within_now,
+};

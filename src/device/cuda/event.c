@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+
+struct cuda_event {
+	struct dev_event base;
+	struct cuda_space *space;
+	struct cuda_stream *stream; /* of the last recording; it gets the status of a failure */
+	cu_event handle;
+};
+
+int cuda_event_open(struct dev_stream *stream, struct dev_event **ret)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_event *ev;
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	ev = calloc(1, sizeof(*ev));
+	if (!ev)
+		return -ENOMEM;
+	rc = cuda_enter(s->space, &e);
+	if (rc) {
+		free(ev);
+		return rc;
+	}
+	r = cu.event_create(&ev->handle, CU_EVENT_NO_TIMING);
+	cuda_leave(&e);
+	if (r) {
+		free(ev);
+		return cuda_stream_errno(s, r);
+	}
+	cuda_space_ref(s->space);
+	ev->space = s->space;
+	ev->stream = s;
+	ev->base.dev = s->base.dev;
+	*ret = &ev->base;
+	return 0;
+}
+
+void cuda_event_close(struct dev_event *event)
+{
+	struct cuda_event *ev = container_of(event, struct cuda_event, base);
+	struct cuda_entry e;
+
+	if (!cuda_enter(ev->space, &e)) {
+		cu.event_destroy(ev->handle);
+		cuda_leave(&e);
+	}
+	cuda_space_put(ev->space);
+	free(ev);
+}
+
+int cuda_event_record(struct dev_event *event, struct dev_stream *stream)
+{
+	struct cuda_event *ev = container_of(event, struct cuda_event, base);
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(ev->space, &e);
+	if (rc)
+		return rc;
+	ev->stream = s;
+	r = cuda_settle(s, cu.event_record(ev->handle, s->handle));
+	return cuda_stream_leave(s, &e, r);
+}
+
+int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
+{
+	struct cuda_event *ev = container_of(event, struct cuda_event, base);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(ev->space, &e);
+	if (rc)
+		return rc;
+	r = cuda_settle(ev->stream, cuda_wait_event(ev->handle, timeout_ns));
+	cuda_leave(&e);
+	return r == CU_NOT_READY ? -ETIMEDOUT : cuda_stream_errno(ev->stream, r);
+}
+
+/*
+ * A word the GPU writes behind the copy is seen sooner than an event, and raises no interrupt. Should it not come,
+ * the event tells why: unlike a stream it may be asked when its context was destroyed meanwhile.
+ */
+static cu_result finish(struct cuda_stream *s)
+{
+	cu_result r = cu.event_record(s->done, s->handle);
+
+	if (r || !s->word)
+		return r ? r : cuda_wait_event(s->done, STRAIT_FOREVER);
+	r = cu.stream_write_value(s->handle, cuda_word_addr(s->space, s->word), ++s->value, 0);
+	if (!r && cuda_spin_word(s->word, s->value))
+		return CU_OK;
+	/* Not every GPU that is shared by several machines or processes has it. */
+	if (cuda_errno(r) == -EOPNOTSUPP)
+		cuda_stream_no_word(s);
+	return cuda_wait_event(s->done, STRAIT_FOREVER);
+}
+
+static int copy_end(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
+{
+	if (!r)
+		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
+	cuda_settle(s, r);
+	return cuda_stream_leave(s, e, r);
+}
+
+int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	int rc = cuda_enter(s->space, &e);
+
+	if (rc)
+		return rc;
+	return copy_end(s, &e, out ? cu.copy_out(host, addr, len, s->handle) : cu.copy_in(addr, host, len, s->handle));
+}
+
+int cuda_copy_within_now(struct dev_stream *stream, uint64_t dst, uint64_t src, uint64_t len)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	int rc = cuda_enter(s->space, &e);
+
+	return rc ? rc : copy_end(s, &e, cu.copy(dst, src, len, s->handle));
+}

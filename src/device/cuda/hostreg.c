@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Host memory for the GPU. What stays registered is registered in the device's primary context, windows of
+ * files, which come and go, in one of the provider's own; all of it is made known to all contexts, so that
+ * streams of the application's can use it too.
+ */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+#include "os/os.h"
+
+/* What host_reg.priv is. */
+struct cuda_reg {
+	struct list node; /* cuda_device.files, if it is a window of one */
+	struct cuda_space *space;
+	const char *ptr;
+	uint64_t dev_addr;
+	size_t len;
+};
+
+/* Takes the reference on @sp. */
+static int reg_new(struct cuda_space *sp, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
+{
+	struct cuda_reg *reg = calloc(1, sizeof(*reg));
+	struct cuda_entry e;
+	cu_ptr addr = 0;
+	cu_result r;
+	int rc;
+
+	rc = reg ? cuda_enter(sp, &e) : -ENOMEM;
+	if (rc)
+		goto put_space;
+	r = cu.host_register(ptr, len, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP | how);
+	if (!r) {
+		r = cu.host_device_ptr(&addr, ptr, 0);
+		if (r)
+			cu.host_unregister(ptr);
+	}
+	cuda_leave(&e);
+	rc = cuda_errno(r);
+	if (rc)
+		goto put_space;
+	*reg = (struct cuda_reg){ .space = sp, .ptr = ptr, .dev_addr = addr, .len = len };
+	list_init(&reg->node);
+	*ret = (struct host_reg){ .ptr = ptr, .len = len, .dev_addr = addr, .priv = reg };
+	return 0;
+put_space:
+	cuda_space_put(sp);
+	free(reg);
+	return rc;
+}
+
+const void *cuda_file_page(struct cuda_device *cd, uint64_t dev_addr)
+{
+	const void *at = NULL;
+
+	pthread_mutex_lock(&cd->reg_lock);
+	list_for_each(it, &cd->files) {
+		const struct cuda_reg *reg = list_entry(it, struct cuda_reg, node);
+
+		if (dev_addr - reg->dev_addr < reg->len) {
+			at = reg->ptr + (dev_addr - reg->dev_addr);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&cd->reg_lock);
+	return at;
+}
+
+int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
+{
+	bool read_only = flags & HOST_REG_READ_ONLY;
+	struct cuda_space *sp;
+	int rc;
+
+	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len)
+		return -EINVAL;
+	if (flags & HOST_REG_FILE) {
+		if (!(dev->caps & STRAIT_DEVICE_REGISTER_FILE))
+			return -EOPNOTSUPP;
+		/*
+		 * Tells a page past the end of the file from other failures. Where the kernel cannot, the driver,
+		 * which pins the pages, fails for such a page as well; either way none is touched later.
+		 */
+		rc = os_populate_read(ptr, len);
+		if (rc && rc != -EOPNOTSUPP)
+			return rc;
+		rc = cuda_space_windows(cuda_device(dev), &sp);
+	} else {
+		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	}
+	if (rc)
+		return rc;
+	/* A mere wish where the memory is writable. */
+	if (!cuda_device(dev)->read_only)
+		read_only = false;
+	rc = reg_new(sp, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+	if (!rc && flags & HOST_REG_FILE) {
+		pthread_mutex_lock(&cuda_device(dev)->reg_lock);
+		list_add(&cuda_device(dev)->files, &((struct cuda_reg *)ret->priv)->node);
+		pthread_mutex_unlock(&cuda_device(dev)->reg_lock);
+	}
+	/* All arguments are good: what is wrong are the pages, of which some have gone since they were looked at. */
+	return rc == -EINVAL && flags & HOST_REG_FILE ? -EFAULT : rc;
+}
+
+void cuda_host_unregister(struct strait_device *dev, struct host_reg *host)
+{
+	struct cuda_reg *reg = host->priv;
+	struct cuda_entry e;
+
+	if (!reg)
+		return;
+	pthread_mutex_lock(&cuda_device(dev)->reg_lock);
+	list_del(&reg->node);
+	pthread_mutex_unlock(&cuda_device(dev)->reg_lock);
+	if (!cuda_enter(reg->space, &e)) {
+		cu.host_unregister(host->ptr);
+		cuda_leave(&e);
+	}
+	cuda_space_put(reg->space);
+	free(reg);
+	host->priv = NULL;
+}
+
+int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
+{
+	struct cuda_space *sp;
+	int rc;
+
+	if (!mmio || !len)
+		return -EINVAL;
+	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	return rc ? rc : reg_new(sp, mmio, len, CU_HOST_IOMEMORY, ret);
+}

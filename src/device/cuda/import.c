@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory the application has: cudaMalloc, cuMemAllocAsync and pools, cuMemMap, managed, pinned.
+ *
+ * Pinned host memory is host memory to who asks which device a pointer belongs to: file I/O goes straight
+ * into it. Only who names the GPU gets it as memory of that GPU.
+ *
+ * Each allocation has a number that is never used again, so memory that was freed and perhaps allocated
+ * anew is told apart. A range mapped by cuMemMap may consist of several allocations side by side; each is
+ * looked at.
+ */
+#include "device/cuda/import.h"
+
+#include <stdlib.h>
+
+#include <strait/region.h>
+
+#include "base/util.h"
+
+#define MAP_STEP MIB(2) /* mappings are at least that large, and aligned to it */
+
+/* What the driver knows about the memory at an address. */
+struct pointer {
+	cu_context ctx;
+	unsigned int type;
+	cu_ptr dev_addr;
+	void *host;
+	unsigned long long id;
+	uint32_t managed;
+	uint32_t mapped;
+	int ordinal;
+	cu_ptr start;
+	size_t size;
+};
+
+struct piece {
+	uint64_t addr;
+	uint64_t id;
+};
+
+/* mem.priv of what is more than one device allocation. */
+struct import {
+	void *host; /* where the CPU sees it, or NULL */
+	unsigned int n;
+	struct piece piece[];
+};
+
+static int look(uint64_t addr, struct pointer *p)
+{
+	int attributes[] = { CU_PTR_CONTEXT,	 CU_PTR_MEMORY_TYPE, CU_PTR_DEVICE_POINTER, CU_PTR_HOST_POINTER,
+			     CU_PTR_BUFFER_ID,	 CU_PTR_IS_MANAGED,  CU_PTR_MAPPED,	    CU_PTR_DEVICE_ORDINAL,
+			     CU_PTR_RANGE_START, CU_PTR_RANGE_SIZE };
+	void *values[] = { &p->ctx,	&p->type,   &p->dev_addr, &p->host,  &p->id,
+			   &p->managed, &p->mapped, &p->ordinal,  &p->start, &p->size };
+	cu_result r;
+
+	memset(p, 0, sizeof(*p));
+	p->ordinal = -1;
+	r = cu.ptr_attributes(ARRAY_SIZE(attributes), attributes, values, addr);
+	/* Where there is no context at all, no memory is the driver's. */
+	if (r && r != CU_INVALID_VALUE && cuda_errno(r) != -ENODEV)
+		return cuda_errno(r);
+	/* An address range that is reserved is known, but there is no memory in it. */
+	if (!p->mapped && !p->ctx && !p->id && p->type != CU_MEMORY_HOST)
+		return -ENOENT;
+	return r || !p->type ? -ENOENT : 0;
+}
+
+static bool is_host(const struct pointer *p)
+{
+	return p->type == CU_MEMORY_HOST && !p->managed;
+}
+
+int cuda_ptr_device(struct provider *prov, uint64_t addr, struct strait_device **ret)
+{
+	struct pointer p;
+	int rc;
+
+	if (!prov->n)
+		return -ENOENT;
+	rc = look(addr, &p);
+	if (rc)
+		return rc;
+	if (is_host(&p))
+		return -ENOENT;
+	list_for_each(it, &prov->devices) {
+		struct strait_device *dev = list_entry(it, struct strait_device, node);
+
+		/* Managed memory need not be anywhere in particular. */
+		if (cuda_device(dev)->ordinal == p.ordinal || (p.managed && p.ordinal < 0)) {
+			*ret = dev;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+/* Was the memory mapped with cuMemMap? */
+static bool is_mapped(uint64_t addr)
+{
+	cu_mem_handle handle;
+
+	if (!cu.mem_handle_retain || !cu.mem_handle_release)
+		return false;
+	if (cu.mem_handle_retain(&handle, (void *)(uintptr_t)addr))
+		return false;
+	cu.mem_handle_release(handle);
+	return true;
+}
+
+/* One past the end of the mapping at @addr. */
+static uint64_t mapping_end(uint64_t addr)
+{
+	cu_ptr base = 0;
+	size_t size = 0;
+
+	/* Drivers that do not tell: a mapping reaches to the next step at least. */
+	if (cu.ptr_attribute(&base, CU_PTR_MAPPING_BASE, addr) || cu.ptr_attribute(&size, CU_PTR_MAPPING_SIZE, addr) ||
+	    !size || base > addr || base + size <= addr)
+		return align_down(addr, MAP_STEP) + MAP_STEP;
+	return base + size;
+}
+
+int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
+{
+	int ordinal = cuda_device(dev)->ordinal;
+	struct pointer p;
+	uint64_t end;
+	int rc = look(addr, &p);
+
+	if (rc)
+		return rc == -ENOENT ? -EFAULT : rc;
+	if (p.managed || !is_mapped(addr)) {
+		*len = p.start + p.size - addr;
+		return 0;
+	}
+	/* As far as one mapping follows upon the other, all of the device. */
+	for (end = mapping_end(addr); !look(end, &p) && p.ordinal == ordinal && !is_host(&p) && is_mapped(end);)
+		end = mapping_end(end);
+	*len = end - addr;
+	return 0;
+}
+
+/* The mappings that make up [addr, addr + len), all of the device. */
+static int walk(struct cuda_device *cd, uint64_t addr, uint64_t len, struct import **ret)
+{
+	uint64_t at = addr, end = addr + len;
+	struct import *im = NULL, *grown;
+	unsigned int n = 0;
+	struct pointer p;
+	int rc;
+
+	while (at < end) {
+		rc = look(at, &p);
+		if (rc || p.ordinal != cd->ordinal || is_host(&p) || !is_mapped(at)) {
+			free(im);
+			return rc && rc != -ENOENT ? rc : -EFAULT;
+		}
+		if (!n || !(n & (n - 1))) {
+			grown = realloc(im, sizeof(*im) + (n ? 2 * n : 1) * sizeof(*im->piece));
+			if (!grown) {
+				free(im);
+				return -ENOMEM;
+			}
+			im = grown;
+		}
+		im->piece[n++] = (struct piece){ at, p.id };
+		at = mapping_end(at);
+	}
+	im->host = NULL;
+	im->n = n;
+	*ret = im;
+	return 0;
+}
+
+/* The one allocation at @p holds all of it, or it is mapped from several. */
+static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, const struct pointer *p,
+		       struct import **ret)
+{
+	*ret = NULL;
+	if (!is_host(p) && !p->managed && is_mapped(addr))
+		return walk(cd, addr, len, ret);
+	/* Registered memory has two addresses, and its range is told in terms of either. */
+	if (!range_inside(addr - p->start, len, p->size) &&
+	    !(is_host(p) && range_inside(p->dev_addr - p->start, len, p->size)))
+		return -EFAULT;
+	if (!is_host(p) && !(p->managed && cd->managed_cpu))
+		return 0;
+	*ret = malloc(sizeof(**ret) + sizeof((*ret)->piece[0]));
+	if (!*ret)
+		return -ENOMEM;
+	(*ret)->host = is_host(p) ? p->host : (void *)(uintptr_t)addr;
+	(*ret)->n = 1;
+	(*ret)->piece[0] = (struct piece){ addr, p->id };
+	return 0;
+}
+
+/*
+ * What the application copies there, it takes for done when the driver's call returns. But where it came from memory
+ * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
+ * later copies the driver sees to that itself now; for those before there is a moment.
+ */
+static void settle_copies(struct cuda_space *sp, const struct mem *m)
+{
+	unsigned int sync = 0;
+	int capturing = 0;
+	struct cuda_entry e;
+
+	/* It may not be the first time. */
+	if (!cu.ptr_attribute(&sync, CU_PTR_SYNC_MEMOPS, m->addr) && sync)
+		return;
+	cuda_mem_sync_memops(sp->cd->dev, m, true);
+	if (cuda_enter(sp, &e))
+		return;
+	/* Asking would end a capture. */
+	if (!cu.stream_capturing(CU_STREAM_LEGACY, &capturing) && !capturing)
+		cuda_wait_moment(CU_STREAM_LEGACY);
+	cuda_leave(&e);
+}
+
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_space *sp;
+	struct import *im;
+	struct pointer p;
+	int rc;
+
+	if (cuda_gone(cd))
+		return -ENODEV;
+	rc = look(addr, &p);
+	if (rc)
+		return rc == -ENOENT ? -EFAULT : rc;
+	/* Host memory is every GPU's; managed memory goes where it is used. */
+	if (p.ordinal != cd->ordinal && !is_host(&p) && !p.managed)
+		return -EFAULT;
+	rc = find_extent(cd, addr, len, &p, &im);
+	if (rc)
+		return rc;
+	/* Mapped and pooled memory belongs to no context, and another device's is of no use here. */
+	rc = cuda_space_get(cd, p.ordinal == cd->ordinal && !is_host(&p) ? p.ctx : NULL, &sp);
+	if (rc) {
+		free(im);
+		return rc;
+	}
+	cuda_kernels_expect(sp, false);
+	cuda_mem_fill(sp, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
+	m->priv = im;
+	m->pieces = im && im->n > 1;
+	if (im && im->host)
+		m->caps = (m->caps | STRAIT_REGION_CPU_MAP) & ~STRAIT_REGION_DMABUF;
+	else if (p.managed)
+		m->caps &= ~STRAIT_REGION_DMABUF;
+	if (p.type == CU_MEMORY_DEVICE && !p.managed)
+		settle_copies(sp, m);
+	return 0;
+}
+
+void cuda_mem_release(struct strait_device *dev, struct mem *m)
+{
+	free(m->priv);
+	cuda_space_put((struct cuda_space *)m->space);
+}
+
+static int check(uint64_t addr, uint64_t id)
+{
+	unsigned long long now = 0;
+	unsigned int type = 0;
+	cu_result r;
+
+	if (id)
+		r = cu.ptr_attribute(&now, CU_PTR_BUFFER_ID, addr);
+	else
+		r = cu.ptr_attribute(&type, CU_PTR_MEMORY_TYPE, addr);
+	if (!r)
+		return now == id ? 0 : -ESTALE;
+	if (r == CU_INVALID_VALUE || r == CU_INVALID_CONTEXT || r == CU_CONTEXT_IS_DESTROYED)
+		return -ESTALE;
+	/* Any other error is that of work on the GPU, which the next work there will report. */
+	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
+}
+
+int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
+{
+	const struct import *im = m->priv;
+	uint64_t start = m->addr + off, end = start + len;
+	unsigned int i = 0;
+	int rc = 0;
+
+	if (cuda_gone(cuda_device(dev)))
+		return -ENODEV;
+	if (!im)
+		return check(m->addr, m->id);
+	/* From the piece that @start lies in to the last that begins before @end. */
+	while (i + 1 < im->n && im->piece[i + 1].addr <= start)
+		i++;
+	do
+		rc = check(im->piece[i].addr, im->piece[i].id);
+	while (!rc && ++i < im->n && im->piece[i].addr < end);
+	return rc;
+}
+
+int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+{
+	const struct import *im = m->priv;
+	int rc;
+
+	if (!(m->caps & STRAIT_REGION_CPU_MAP) || !im)
+		return -EOPNOTSUPP;
+	rc = cuda_mem_check(dev, m, 0, m->len);
+	if (!rc)
+		*cpu = im->host;
+	return rc;
+}

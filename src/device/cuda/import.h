@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef DEVICE_CUDA_IMPORT_H
+#define DEVICE_CUDA_IMPORT_H
+
+#include "device/cuda/cuda.h"
+
+/* Fills @m for device memory; its reference on @sp is the caller's. */
+void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t id, struct mem *m);
+
+#endif

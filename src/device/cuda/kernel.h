@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef DEVICE_CUDA_KERNEL_H
+#define DEVICE_CUDA_KERNEL_H
+
+/* What the kernels of src/device/cuda/kernels.cu are given: the two sides agree by hand. */
+
+#include <stdint.h>
+
+#define CUDA_WARP 32u
+#define CUDA_BLOCK_WARPS 8u
+#define CUDA_ROW 512u
+
+#define CUDA_COPY_PIECE 4096u
+#define CUDA_COPY_SEGS 160u
+
+struct cuda_copy_arg {
+	uint64_t dst;
+	uint64_t src;
+	uint32_t len;
+	uint32_t first; /* number of the segment's first piece of CUDA_COPY_PIECE bytes */
+};
+
+struct cuda_copy_args {
+	struct cuda_copy_arg seg[CUDA_COPY_SEGS];
+	uint32_t n;
+	uint32_t pieces; /* a warp copies one */
+};
+
+/* The parameters of a kernel are 4 KiB at most. */
+_Static_assert(sizeof(struct cuda_copy_args) <= 4096, "too many segments for the parameters of a kernel");
+
+struct cuda_compare_args {
+	uint64_t a;
+	uint64_t b;
+	uint64_t len;
+	uint64_t slice; /* bytes for one warp, a multiple of CUDA_ROW */
+	uint64_t found; /* where each warp stores the offset of the first difference, UINT64_MAX if there is none */
+};
+
+struct cuda_crc_args {
+	uint64_t addr;		  /* a multiple of 16 */
+	uint64_t rows;		  /* of CUDA_ROW bytes */
+	uint64_t slice;		  /* rows for one warp */
+	uint64_t crc;		  /* where each block stores the remainder of its slices */
+	uint32_t row;		  /* x^(8 * CUDA_ROW) */
+	uint32_t full;		  /* x^(8 * bytes of a slice) */
+	uint32_t last;		  /* x^(8 * bytes of the last slice) */
+	uint32_t word;		  /* x^32 */
+	uint32_t lane[CUDA_WARP]; /* x^(8 * 16 * (31 - lane)) */
+};
+
+#endif

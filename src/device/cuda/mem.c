@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory of the GPU: allocated here, and what can be done with it. Imports are in cuda_import.c. */
+#include "device/cuda/import.h"
+
+#include <strait/region.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+#include "os/os.h"
+
+static struct cuda_space *space_of(const struct mem *m)
+{
+	return (struct cuda_space *)m->space;
+}
+
+void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t id, struct mem *m)
+{
+	*m = (struct mem){
+		.addr = addr,
+		.len = len,
+		.id = id,
+		.caps = (id ? STRAIT_REGION_IDENTITY : 0) |
+			(sp->cd->dmabuf && !(addr % os_page_size()) ? STRAIT_REGION_DMABUF : 0),
+		.page_size = CUDA_PAGE,
+		.space = (uintptr_t)sp,
+	};
+}
+
+int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+{
+	uint64_t id = 0;
+	struct cuda_space *sp;
+	struct cuda_entry e;
+	cu_ptr addr = 0;
+	cu_result r;
+	int rc;
+
+	/* More than there is fails as such, before the arithmetic and the driver see it. */
+	if (len > cuda_device(dev)->mem_total)
+		return -ENOMEM;
+	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	if (rc)
+		return rc;
+	cuda_kernels_expect(sp, false);
+	rc = cuda_enter(sp, &e);
+	if (rc)
+		goto put_space;
+	/* Whole pages, which can be given to a peer; less than one shares it with others. */
+	r = cu.mem_alloc(&addr, len < CUDA_PAGE ? len : align_up(len, CUDA_PAGE));
+	cuda_leave(&e);
+	rc = cuda_errno(r);
+	if (rc)
+		goto put_space;
+	if (cu.ptr_attribute(&id, CU_PTR_BUFFER_ID, addr))
+		id = 0;
+	cuda_mem_fill(sp, addr, len, id, m);
+	return 0;
+put_space:
+	cuda_space_put(sp);
+	return rc;
+}
+
+void cuda_mem_free(struct strait_device *dev, struct mem *m)
+{
+	struct cuda_space *sp = space_of(m);
+	struct cuda_entry e;
+
+	cuda_exclusive_begin();
+	if (!cuda_enter(sp, &e)) {
+		cu.mem_free(m->addr);
+		cuda_leave(&e);
+	}
+	cuda_exclusive_end();
+	cuda_space_put(sp);
+}
+
+int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd)
+{
+	struct cuda_space *sp = space_of(m);
+	struct cuda_entry e;
+	cu_result r;
+	int rc, got = -1;
+
+	if (!(m->caps & STRAIT_REGION_DMABUF) || !cu.range_handle)
+		return -EOPNOTSUPP;
+	if (!len || !range_inside(off, len, m->len) || (m->addr + off) % os_page_size() || len % os_page_size())
+		return -EINVAL;
+	rc = cuda_mem_check(dev, m, 0, m->len);
+	if (!rc)
+		rc = cuda_enter(sp, &e);
+	if (rc)
+		return rc;
+	r = cu.range_handle(&got, m->addr + off, len, CU_RANGE_DMABUF, 0);
+	cuda_leave(&e);
+	/* The range is in order: what the driver minds is the kind of memory, or that there is such a thing. */
+	if (r == CU_INVALID_VALUE || r == CU_NOT_PERMITTED)
+		return -EOPNOTSUPP;
+	if (r)
+		return cuda_errno(r);
+	*fd = got;
+	return 0;
+}
+
+int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
+{
+	struct cuda_space *sp = space_of(m);
+	unsigned int value = on;
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_mem_check(dev, m, 0, m->len);
+	if (!rc)
+		rc = cuda_enter(sp, &e);
+	if (rc)
+		return rc;
+	r = cu.ptr_set_attribute(&value, CU_PTR_SYNC_MEMOPS, m->addr);
+	cuda_leave(&e);
+	/* Not every kind of memory has it: the driver says so with either. */
+	return r == CU_INVALID_VALUE ? -EOPNOTSUPP : cuda_errno(r);
+}
+
+int cuda_flush_peer_writes(struct strait_device *dev)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_space *sp;
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	if (cuda_gone(cd))
+		return -ENODEV;
+	if (cd->writes_ordering >= CU_FLUSH_TO_OWNER)
+		return 0; /* the GPU sees them in order by itself */
+	if (!cu.flush_writes || !(cd->flush_options & CU_FLUSH_OPTION_HOST))
+		return -EOPNOTSUPP;
+	rc = cuda_space_get(cd, NULL, &sp);
+	if (rc)
+		return rc;
+	rc = cuda_enter(sp, &e);
+	if (!rc) {
+		r = cu.flush_writes(CU_FLUSH_CURRENT, CU_FLUSH_TO_OWNER);
+		cuda_leave(&e);
+		rc = cuda_errno(r);
+	}
+	cuda_space_put(sp);
+	return rc;
+}

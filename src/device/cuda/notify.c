@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notices: functions that are called when a stream has come to a place, which does not wait for them.
+ *
+ * The driver calls functions of all streams from one thread, so one of the application's that waits for something
+ * would hold up ours, and for ever if what it waits for is a transfer. Therefore the GPU writes a number into a word
+ * at that place. Who waits for the stream looks at the word himself (cuda_stream_look()); else a thread of the
+ * device's does from time to time.
+ */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+#include "os/os.h"
+
+/* Between two looks: the longer nothing has happened, the longer. */
+#define NAP_NS 20000u
+#define LONG_NAP_NS 500000u
+
+/* Calls what is due. False: nothing is owed any more. With the watch's lock held, or by who keeps the stream. */
+static bool look(struct cuda_stream *s, bool *any)
+{
+	struct cuda_call *c;
+	bool more;
+
+	while ((c = cuda_call_due(s, &more))) {
+		*any = true;
+		c->fn(c->arg);
+		free(c);
+	}
+	return more;
+}
+
+static void *watch(void *arg)
+{
+	struct cuda_watch *w = arg;
+	uint64_t last = os_now_ns();
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->stop) {
+		bool any = w->fresh;
+
+		w->fresh = false;
+		if (list_empty(&w->streams)) {
+			pthread_cond_wait(&w->changed, &w->lock);
+			continue;
+		}
+		list_for_each_safe(it, tmp, &w->streams) {
+			struct cuda_stream *s = list_entry(it, struct cuda_stream, watch_node);
+
+			if (!look(s, &any)) {
+				s->watched = false;
+				list_del(&s->watch_node);
+			}
+		}
+		if (any)
+			last = os_now_ns();
+		pthread_mutex_unlock(&w->lock);
+		os_sleep_ns(min_u64(max_u64((os_now_ns() - last) / 8, NAP_NS), LONG_NAP_NS));
+		pthread_mutex_lock(&w->lock);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+void cuda_watch_init(struct cuda_watch *w)
+{
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->changed, NULL);
+	list_init(&w->streams);
+}
+
+void cuda_watch_fini(struct cuda_watch *w)
+{
+	if (w->started) {
+		pthread_mutex_lock(&w->lock);
+		w->stop = true;
+		pthread_cond_signal(&w->changed);
+		pthread_mutex_unlock(&w->lock);
+		pthread_join((pthread_t)w->thread, NULL);
+	}
+	pthread_cond_destroy(&w->changed);
+	pthread_mutex_destroy(&w->lock);
+}
+
+/* There is a thread that will look. */
+static bool watch_start(struct cuda_watch *w)
+{
+	bool started;
+
+	pthread_mutex_lock(&w->lock);
+	if (!w->started)
+		w->started = !os_thread("strait-cuda", watch, w, &w->thread);
+	started = w->started;
+	pthread_mutex_unlock(&w->lock);
+	return started;
+}
+
+static void watch_add(struct cuda_watch *w, struct cuda_stream *s)
+{
+	pthread_mutex_lock(&w->lock);
+	if (!s->watched) {
+		s->watched = true;
+		list_add_tail(&w->streams, &s->watch_node);
+		w->fresh = true;
+		pthread_cond_signal(&w->changed);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+void cuda_notices_end(struct cuda_stream *s)
+{
+	struct cuda_watch *w = &s->space->cd->watch;
+
+	pthread_mutex_lock(&w->lock);
+	if (s->watched)
+		list_del(&s->watch_node);
+	s->watched = false;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static cu_result notice_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg)
+{
+	struct cuda_watch *w = &s->space->cd->watch;
+	cu_result r;
+
+	if (!s->no_notices && !s->reach && watch_start(w))
+		s->reach = cuda_word_get(s->space, &s->reach_value);
+	if (!s->reach)
+		return cuda_call_put(s, fn, arg, false);
+	r = cuda_call_put(s, fn, arg, true);
+	if (cuda_errno(r) == -EOPNOTSUPP) {
+		/* As for other words: not every GPU has it. */
+		s->no_notices = true;
+		cuda_word_put(s->space, s->reach);
+		s->reach = NULL;
+		return cuda_call_put(s, fn, arg, false);
+	}
+	if (!r)
+		watch_add(w, s);
+	return r;
+}
+
+int cuda_stream_notify(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cuda_check_capture(s);
+	if (!r)
+		r = notice_put(s, fn, arg);
+	return cuda_stream_leave(s, &e, r);
+}
+
+void cuda_stream_look(struct dev_stream *stream)
+{
+	bool any;
+
+	look(cuda_stream(stream), &any);
+}

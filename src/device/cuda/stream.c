@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams: of the provider's own, which wait for no other stream, or the application's.
+ *
+ * A failure of work on the GPU stays with its context: from then on every call in that context answers
+ * with it, until the context is destroyed. So the error of a stream is not cleared by telling it.
+ */
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "device/cuda/cuda.h"
+
+int cuda_stream_errno(struct cuda_stream *s, cu_result r)
+{
+	if (r) {
+		s->base.status = r;
+		cuda_doubt(s->space, r);
+	}
+	return cuda_errno(r);
+}
+
+int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
+{
+	cuda_leave(e);
+	return cuda_stream_errno(s, r);
+}
+
+static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_space *sp)
+{
+	struct cuda_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->base.dev = dev;
+	s->space = sp;
+	list_init(&s->calls);
+	pthread_mutex_init(&s->lock, NULL);
+	return s;
+}
+
+#define WORD_STEP 64
+
+_Atomic uint32_t *cuda_word_get(struct cuda_space *sp, uint32_t *value)
+{
+	_Atomic uint32_t *word = NULL;
+
+	if (!cu.stream_write_value || !sp->page_addr)
+		return NULL;
+	pthread_mutex_lock(&sp->lock);
+	for (unsigned int k = 0; k < ARRAY_SIZE(sp->words) && !word; k++) {
+		if (!~sp->words[k])
+			continue;
+		unsigned int i = (unsigned int)__builtin_ctzll(~sp->words[k]);
+
+		sp->words[k] |= 1ull << i;
+		word = (_Atomic uint32_t *)(void *)((char *)sp->page + (k * 64 + i) * WORD_STEP);
+		*value = atomic_load_explicit(word, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&sp->lock);
+	return word;
+}
+
+void cuda_word_put(struct cuda_space *sp, _Atomic uint32_t *word)
+{
+	unsigned int i = (unsigned int)(((char *)word - (char *)sp->page) / WORD_STEP);
+
+	pthread_mutex_lock(&sp->lock);
+	sp->words[i / 64] &= ~(1ull << i % 64);
+	pthread_mutex_unlock(&sp->lock);
+}
+
+cu_ptr cuda_word_addr(const struct cuda_space *sp, const _Atomic uint32_t *word)
+{
+	return sp->page_addr + (cu_ptr)((const char *)word - (const char *)sp->page);
+}
+
+/* When no write to the word is under way. */
+void cuda_stream_no_word(struct cuda_stream *s)
+{
+	if (s->word)
+		cuda_word_put(s->space, s->word);
+	s->word = NULL;
+}
+
+static void stream_free(struct cuda_stream *s)
+{
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+/* A stream of the provider's own in the space. Takes the caller's reference to that. */
+static int open_in(struct strait_device *dev, struct cuda_space *sp, struct dev_stream **ret)
+{
+	struct cuda_stream *s;
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	s = stream_new(dev, sp);
+	if (!s) {
+		rc = -ENOMEM;
+		goto put_space;
+	}
+	rc = cuda_enter(sp, &e);
+	if (rc)
+		goto free_stream;
+	r = cu.stream_create(&s->handle, CU_STREAM_NON_BLOCKING);
+	if (!r) {
+		r = cu.event_create(&s->done, CU_EVENT_NO_TIMING);
+		if (r)
+			cu.stream_destroy(s->handle);
+	}
+	cuda_leave(&e);
+	rc = cuda_errno(r);
+	if (rc)
+		goto free_stream;
+	s->word = cuda_word_get(sp, &s->value); /* without one an event does */
+	*ret = &s->base;
+	return 0;
+free_stream:
+	stream_free(s);
+put_space:
+	cuda_space_put(sp);
+	return rc;
+}
+
+int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	struct cuda_space *sp = m ? (struct cuda_space *)m->space : NULL;
+	int rc = 0;
+
+	if (sp)
+		cuda_space_ref(sp);
+	else
+		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	return rc ? rc : open_in(dev, sp, ret);
+}
+
+/*
+ * A context has a few queues of the hardware for all its streams. What is behind a stream that waits in one of
+ * them waits too, even if it is what the stream waits for; but the copies of another context are not.
+ */
+int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	struct cuda_space *sp;
+
+	if (cuda_space_windows(cuda_device(dev), &sp))
+		return cuda_stream_open(dev, m, ret);
+	return open_in(dev, sp, ret);
+}
+
+int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cu.mem_alloc(&s->scratch, len);
+	*addr = s->scratch;
+	return cuda_stream_leave(s, &e, r);
+}
+
+/* The context of a stream. The default streams are those of the current context, if it is the device's. */
+static cu_result native_context(struct cuda_device *cd, cu_stream native, cu_context *ret)
+{
+	cu_device dev = -1;
+	cu_context ctx = NULL;
+	cu_result r;
+
+	if (native && native != CU_STREAM_LEGACY && native != CU_STREAM_PER_THREAD)
+		return cu.stream_ctx(native, ret);
+	r = cu.ctx_current(&ctx);
+	if (r)
+		return r;
+	if (ctx) {
+		r = cu.ctx_device(&dev);
+		if (r)
+			return r;
+	}
+	*ret = dev == cd->ordinal ? ctx : NULL;
+	return CU_OK;
+}
+
+int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_space *sp;
+	struct cuda_stream *s;
+	cu_device of = -1;
+	struct cuda_entry e;
+	cu_context ctx;
+	cu_result r;
+	int rc;
+
+	r = native_context(cd, native, &ctx);
+	if (!r && ctx) {
+		r = cuda_push(ctx, &e);
+		if (!r) {
+			r = cu.ctx_device(&of);
+			cuda_leave(&e);
+		}
+		if (!r && of != cd->ordinal)
+			return -EINVAL;
+	}
+	if (r)
+		return cuda_errno(r);
+	rc = cuda_space_get(cd, ctx, &sp);
+	if (rc)
+		return rc;
+	s = stream_new(dev, sp);
+	if (!s) {
+		cuda_space_put(sp);
+		return -ENOMEM;
+	}
+	s->handle = native;
+	s->imported = true;
+	pthread_mutex_lock(&sp->lock);
+	sp->by_stream |= sp->module_status == CUDA_KERNELS_UNTRIED;
+	pthread_mutex_unlock(&sp->lock);
+	*ret = &s->base;
+	return 0;
+}
+
+/* What a capture would take into its graph, to be run again later, is not for transfers. */
+cu_result cuda_check_capture(struct cuda_stream *s)
+{
+	int status = 0;
+	cu_result r;
+
+	if (!s->imported)
+		return CU_OK;
+	r = cu.stream_capturing(s->handle, &status);
+	return !r && status ? CU_CAPTURE_UNSUPPORTED : r;
+}
+
+/* @wait: for the work on the stream, which must be there then. */
+static void close_stream(struct cuda_stream *s, bool wait)
+{
+	struct cuda_entry e;
+	bool entered = !cuda_enter(s->space, &e);
+
+	if (entered && wait && !cuda_check_capture(s))
+		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
+	cuda_notices_end(s);
+	cuda_calls_end(s, entered);
+	if (entered) {
+		if (!s->imported)
+			cu.stream_destroy(s->handle);
+		if (s->scratch)
+			cu.mem_free(s->scratch);
+		if (s->done)
+			cu.event_destroy(s->done);
+		cuda_stream_no_word(s);
+		/* Notices that were called, as all are before a stream is forgotten, have been written. */
+		if (s->reach)
+			cuda_word_put(s->space, s->reach);
+		cuda_leave(&e);
+	}
+	cuda_space_put(s->space);
+	stream_free(s);
+}
+
+void cuda_stream_close(struct dev_stream *stream)
+{
+	close_stream(cuda_stream(stream), true);
+}
+
+void cuda_stream_forget(struct dev_stream *stream)
+{
+	close_stream(cuda_stream(stream), false);
+}
+
+bool cuda_stream_lost(struct dev_stream *stream)
+{
+	return !cuda_space_alive(cuda_stream(stream)->space);
+}
+
+int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (!rc) {
+		r = cuda_check_capture(s);
+		if (!r)
+			r = cuda_settle(s, cuda_wait_stream(s, timeout_ns));
+		cuda_leave(&e);
+		if (r == CU_NOT_READY)
+			return -ETIMEDOUT;
+		rc = cuda_stream_errno(s, r);
+	}
+	if (rc && rc != -EOPNOTSUPP)
+		cuda_calls_failed(s);
+	return rc;
+}
+
+int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cuda_check_capture(s);
+	if (!r)
+		r = cuda_call_put(s, fn, arg, false);
+	return cuda_stream_leave(s, &e, r);
+}
+
+int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
+{
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	if (!cu.stream_wait_value)
+		return -EOPNOTSUPP;
+	rc = cuda_primary_check(s->space->cd);
+	if (!rc)
+		rc = cuda_enter(s->space, &e);
+	if (rc)
+		return rc;
+	r = cuda_check_capture(s);
+	if (!r)
+		r = cu.stream_wait_value(s->handle, dev_addr, value, CU_WAIT_GEQ);
+	return cuda_stream_leave(s, &e, r);
+}

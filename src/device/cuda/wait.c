@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting. What ends soon is polled for, because that is how it is noticed soonest; what takes longer is
+ * slept for.
+ */
+#include "device/cuda/cuda.h"
+#include "os/os.h"
+
+#define SPIN_STREAM_NS 50000u
+#define SPIN_EVENT_NS 20000u
+#define NAP_NS 20000u
+#define LONG_NAP_NS 500000u
+#define MOMENT_NS 500000u
+
+typedef cu_result query_fn(void *what);
+
+static cu_result query_event(void *e)
+{
+	return cu.event_query(e);
+}
+
+static cu_result query_stream(void *s)
+{
+	return cu.stream_query(s);
+}
+
+/* CU_NOT_READY once @timeout_ns have passed, with naps from @spin_ns on. */
+static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
+{
+	cu_result r = query(what);
+	uint64_t start, past = 0, nap;
+
+	if (r != CU_NOT_READY || timeout_ns <= 0)
+		return r;
+	start = os_now_ns();
+	while (r == CU_NOT_READY && past < (uint64_t)timeout_ns) {
+		if (past >= spin_ns) {
+			/* Never for longer than an eighth of what it has taken so far. */
+			nap = min_u64(max_u64(past / 8, NAP_NS), LONG_NAP_NS);
+			os_sleep_ns(min_u64(nap, (uint64_t)timeout_ns - past));
+		}
+		r = query(what);
+		past = os_now_ns() - start;
+	}
+	return r;
+}
+
+/* An event that can be slept for raises an interrupt each time, and a thread of the driver wakes up for it. */
+cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
+{
+	return poll(query_event, e, SPIN_EVENT_NS, timeout_ns);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
+{
+	uint64_t start = os_now_ns();
+
+	do {
+		for (int i = 0; i < 64; i++) {
+			if (atomic_load_explicit(word, memory_order_acquire) == value)
+				return true;
+			relax();
+		}
+	} while (os_now_ns() - start < SPIN_STREAM_NS);
+	return false;
+}
+
+static cu_event wait_event_get(struct cuda_space *sp)
+{
+	cu_event e = NULL;
+
+	pthread_mutex_lock(&sp->lock);
+	if (sp->n_wait_events)
+		e = sp->wait_events[--sp->n_wait_events];
+	pthread_mutex_unlock(&sp->lock);
+	if (!e && cu.event_create(&e, CU_EVENT_BLOCKING_SYNC | CU_EVENT_NO_TIMING))
+		e = NULL;
+	return e;
+}
+
+static void wait_event_put(struct cuda_space *sp, cu_event e)
+{
+	pthread_mutex_lock(&sp->lock);
+	if (sp->n_wait_events < ARRAY_SIZE(sp->wait_events)) {
+		sp->wait_events[sp->n_wait_events++] = e;
+		e = NULL;
+	}
+	pthread_mutex_unlock(&sp->lock);
+	if (e)
+		cu.event_destroy(e);
+}
+
+/* Waiting for a stream keeps the CPU busy unless the context says otherwise; for such an event it does not. */
+static cu_result sleep_for_stream(struct cuda_stream *s)
+{
+	cu_event e = wait_event_get(s->space);
+	cu_result r;
+
+	if (!e)
+		return cu.stream_sync(s->handle);
+	r = cu.event_record(e, s->handle);
+	if (!r)
+		r = cu.event_sync(e);
+	wait_event_put(s->space, e);
+	return r;
+}
+
+cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
+{
+	bool forever = timeout_ns == STRAIT_FOREVER;
+	cu_result r = poll(query_stream, s->handle, SPIN_STREAM_NS, forever ? SPIN_STREAM_NS : timeout_ns);
+
+	return r == CU_NOT_READY && forever ? sleep_for_stream(s) : r;
+}
+
+void cuda_wait_moment(cu_stream s)
+{
+	poll(query_stream, s, MOMENT_NS, MOMENT_NS);
+}
+
+cu_result cuda_settle(struct cuda_stream *s, cu_result r)
+{
+	/*
+	 * A stream that is being captured must not be waited for, and has none of our work on it. One of a context
+	 * that is gone is gone too.
+	 */
+	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_lives_on(s->space, r))
+		cu.stream_sync(s->handle);
+	return r;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef DEVICE_DEVICE_SET_H
+#define DEVICE_DEVICE_SET_H
+
+#include "device/provider.h"
+
+/* device_set_open() with providers of the caller's choosing, for tests. */
+int device_set_open_table(struct device_set *set, const struct log_sink *log, void *owner,
+			  const struct provider_ops *const *table, unsigned int n);
+
+#endif

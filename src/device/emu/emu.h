@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef DEVICE_EMU_EMU_H
+#define DEVICE_EMU_EMU_H
+
+/* The emulated device: memory in memfds, a copy engine made of threads. */
+
+#include "device/soft/engine.h"
+
+#define EMU_PAGE KIB(64)
+#define EMU_MAX_DEVICES 8
+
+extern const struct provider_ops emu_provider_ops;
+
+/* Added to emu_alloc.users when the last hold ends the memory. */
+#define EMU_ALLOC_DEAD (1u << 31)
+
+struct emu_alloc {
+	struct range_node node; /* in emu_device.allocs, of the length asked for */
+	struct emu_device *emu;
+	atomic_uint refs;  /* on the struct: one for the memory, one for each import */
+	atomic_uint users; /* work that reads or writes the memory, and EMU_ALLOC_DEAD */
+	atomic_bool stale; /* being freed: no new region over it */
+	atomic_bool sync_memops;
+	bool application; /* of strait_emu_malloc() */
+	uint64_t id;
+	uint64_t mapped; /* bytes */
+	int fd;		 /* -1 if nothing can be exported from it */
+};
+
+struct emu_device {
+	struct emu_engine eng; /* first: see emu_engine.h */
+	unsigned int fork_generation;
+	bool dmabuf;
+	pthread_rwlock_t lock;	  /* protects @allocs */
+	struct range_tree allocs; /* struct emu_alloc.node */
+	pthread_mutex_t idle_lock;
+	pthread_cond_t idle; /* a dying allocation lost its last user */
+	uint64_t total;
+	_Atomic uint64_t used;
+};
+
+static inline struct emu_device *emu_device(const struct strait_device *dev)
+{
+	return dev->priv;
+}
+
+/* emu_mem.c */
+int emu_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
+void emu_unpin(struct emu_alloc *a);
+int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, struct emu_alloc **ret);
+/* The regions over it are revoked, users waited for, and the memory unmapped. */
+void emu_alloc_free(struct emu_alloc *a);
+/* Find the application's allocation that starts at @addr and begin to free it, once. -EINVAL. */
+int emu_alloc_claim(struct emu_device *emu, uint64_t addr, struct emu_alloc **ret);
+/* All that is left when the device goes. */
+void emu_alloc_free_all(struct emu_device *emu);
+int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
+void emu_mem_free(struct strait_device *dev, struct mem *m);
+int emu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
+int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
+int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
+void emu_mem_release(struct strait_device *dev, struct mem *m);
+int emu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
+int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
+int emu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
+int emu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on);
+
+/*
+ * Tests only: @after_copies copies (calls of copy_in, copy_out or copy_list) go through from now on, and
+ * the one after them fails with @err, a negative errno. 0 means the next one. Not while a copy runs.
+ */
+void emu_inject_copy_error(struct strait_device *dev, int64_t after_copies, int err);
+
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+#include "device/region.h"
+
+#include <stdlib.h>
+
+/*
+ * Life of a region. It is in the index from its making until it has been revoked and the use in flight
+ * has ended; whoever wants its memory given back finds it there and waits. The handles together hold one
+ * reference on the struct, so what is in the index is never freed.
+ *
+ * Locks: device_set.lock before region.lock. Neither is held while the application's notice runs, a
+ * provider or watcher is called, or use is waited for.
+ */
+
+static struct device_set *set_of(const struct strait_region *r)
+{
+	return r->dev->provider->set;
+}
+
+void region_ref(struct strait_region *r)
+{
+	atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
+}
+
+void region_unref(struct strait_region *r)
+{
+	if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	pthread_cond_destroy(&r->idle);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+static struct strait_region *region_new(struct strait_device *dev, bool imported)
+{
+	struct strait_region *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->dev = dev;
+	r->imported = imported;
+	atomic_init(&r->handles, 1);
+	atomic_init(&r->refs, 1);
+	atomic_init(&r->revoked, false);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->idle, NULL);
+	return r;
+}
+
+/* Into the index. Fails when the memory went away before it could be found there by who took it. */
+static int region_publish(struct strait_region *r)
+{
+	struct device_set *set = set_of(r);
+	int rc;
+
+	r->node.start = r->mem.addr;
+	r->node.end = r->mem.addr + r->mem.len;
+	pthread_rwlock_wrlock(&set->lock);
+	range_tree_insert(&set->regions, &r->node);
+	r->indexed = true;
+	pthread_rwlock_unlock(&set->lock);
+
+	rc = r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len);
+	return rc == -ESTALE ? -EFAULT : rc;
+}
+
+static int check_range(uint64_t addr, uint64_t len)
+{
+	if (!len)
+		return -EINVAL;
+	if (len > INT64_MAX || addr > UINT64_MAX - len)
+		return -EOVERFLOW;
+	return 0;
+}
+
+int region_alloc_caps(struct strait_device *dev, uint64_t len, uint32_t caps, struct strait_region **ret)
+{
+	struct strait_region *r;
+	int rc;
+
+	rc = check_range(0, len);
+	if (rc)
+		return rc;
+	r = region_new(dev, false);
+	if (!r)
+		return -ENOMEM;
+	if (caps & STRAIT_REGION_PINNABLE)
+		rc = dev->ops->mem_alloc_pinnable(dev, len, &r->mem);
+	else
+		rc = dev->ops->mem_alloc(dev, len, &r->mem);
+	if (!rc && caps & ~r->mem.caps) {
+		dev->ops->mem_free(dev, &r->mem);
+		rc = -EOPNOTSUPP;
+	}
+	if (rc) {
+		region_unref(r);
+		return rc;
+	}
+	r->mem.caps |= STRAIT_REGION_OWNED;
+	rc = region_publish(r);
+	if (rc) {
+		region_put(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
+
+int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region **ret)
+{
+	return region_alloc_caps(dev, len, 0, ret);
+}
+
+/* -ENOENT: no provider knows it. */
+static int find_owner(struct device_set *set, uint64_t addr, struct strait_device **ret)
+{
+	for (unsigned int i = 0; i < set->n_providers; i++) {
+		struct provider *p = &set->providers[i];
+		int rc = p->ops->ptr_device(p, addr, ret);
+
+		if (rc != -ENOENT)
+			return rc;
+	}
+	return -ENOENT;
+}
+
+int region_extent(struct device_set *set, uint64_t addr, struct strait_device **dev, uint64_t *len)
+{
+	int rc = find_owner(set, addr, dev);
+
+	if (rc)
+		return rc == -ENODEV ? -EFAULT : rc;
+	return (*dev)->ops->ptr_extent(*dev, addr, len);
+}
+
+/* Publishes @r after its provider imported the memory, or drops it where @rc says that it could not. */
+static int region_imported(struct strait_region *r, int rc, struct strait_region **ret)
+{
+	if (rc) {
+		region_unref(r);
+		return rc;
+	}
+	rc = region_publish(r);
+	if (rc) {
+		region_put(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
+
+int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
+		  struct strait_region **ret)
+{
+	struct strait_region *r;
+	int rc;
+
+	rc = check_range(addr, len);
+	if (rc)
+		return rc;
+	if (!addr)
+		return -EINVAL;
+	if (!dev) {
+		rc = find_owner(set, addr, &dev);
+		if (rc)
+			return rc;
+	}
+	r = region_new(dev, true);
+	if (!r)
+		return -ENOMEM;
+	return region_imported(r, dev->ops->mem_import(dev, addr, len, &r->mem), ret);
+}
+
+int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,
+			 struct strait_region **ret)
+{
+	struct strait_device *dev;
+	struct strait_region *r;
+	int rc;
+
+	rc = device_set_find(set, "dmabuf", &dev);
+	if (rc)
+		return rc;
+	r = region_new(dev, true);
+	if (!r)
+		return -ENOMEM;
+	return region_imported(r, dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem), ret);
+}
+
+/* A region without handles is being closed; a revoked one holds no memory any more. */
+static bool is_alive(const struct range_node *n)
+{
+	const struct strait_region *r = container_of(n, struct strait_region, node);
+
+	return atomic_load_explicit(&r->handles, memory_order_relaxed) &&
+	       !atomic_load_explicit(&r->revoked, memory_order_relaxed);
+}
+
+int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct strait_region **ret)
+{
+	struct strait_region *r = NULL;
+	struct range_node *n;
+
+	pthread_rwlock_rdlock(&set->lock);
+	n = range_tree_at(&set->regions, addr, is_alive);
+	if (n) {
+		r = container_of(n, struct strait_region, node);
+		/* The last handle is given back with the lock held for writing: there is one now. */
+		atomic_fetch_add_explicit(&r->handles, 1, memory_order_relaxed);
+	}
+	pthread_rwlock_unlock(&set->lock);
+	if (!n)
+		return -ENOENT;
+	if (off)
+		*off = addr - r->mem.addr;
+	*ret = r;
+	return 0;
+}
+
+/* True if it was the last one, which lookup cannot bring back. */
+static bool drop_handle(struct strait_region *r)
+{
+	struct device_set *set = set_of(r);
+	unsigned int n = atomic_load_explicit(&r->handles, memory_order_relaxed);
+	bool last;
+
+	while (n > 1)
+		if (atomic_compare_exchange_weak_explicit(&r->handles, &n, n - 1, memory_order_acq_rel,
+							  memory_order_relaxed))
+			return false;
+	pthread_rwlock_wrlock(&set->lock);
+	last = atomic_fetch_sub_explicit(&r->handles, 1, memory_order_acq_rel) == 1;
+	pthread_rwlock_unlock(&set->lock);
+	return last;
+}
+
+void region_put(struct strait_region *r)
+{
+	if (!r || !drop_handle(r))
+		return;
+	region_revoke(r);
+	if (r->imported)
+		r->dev->ops->mem_release(r->dev, &r->mem);
+	else
+		r->dev->ops->mem_free(r->dev, &r->mem);
+	region_unref(r);
+}
+
+/* Why a region whose memory may be gone is refused: a free shows as such even after its revocation. */
+static int why_gone(struct strait_region *r)
+{
+	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len) == -ESTALE ? -ESTALE : -ENODEV;
+}
+
+int region_use(struct strait_region *r, uint64_t off, uint64_t len)
+{
+	bool revoked;
+	int rc;
+
+	if (!range_inside(off, len, r->mem.len))
+		return -EINVAL;
+	pthread_mutex_lock(&r->lock);
+	revoked = atomic_load_explicit(&r->revoked, memory_order_relaxed);
+	if (!revoked)
+		r->in_use++;
+	pthread_mutex_unlock(&r->lock);
+	if (revoked)
+		return why_gone(r);
+	/*
+	 * Asked after in_use counts: memory that is freed later waits for us, memory that was freed
+	 * before shows here.
+	 */
+	rc = r->dev->ops->mem_check(r->dev, &r->mem, off, len);
+	if (rc)
+		region_unuse(r);
+	return rc;
+}
+
+void region_unuse(struct strait_region *r)
+{
+	region_unuse_many(r, 1);
+}
+
+void region_use_more(struct strait_region *r, unsigned int n)
+{
+	pthread_mutex_lock(&r->lock);
+	r->in_use += n;
+	pthread_mutex_unlock(&r->lock);
+}
+
+void region_unuse_many(struct strait_region *r, unsigned int n)
+{
+	pthread_mutex_lock(&r->lock);
+	r->in_use -= n;
+	if (!r->in_use && atomic_load_explicit(&r->revoked, memory_order_relaxed))
+		pthread_cond_broadcast(&r->idle);
+	pthread_mutex_unlock(&r->lock);
+}
+
+static void give_notice(struct strait_region *r, strait_revoke_fn *fn, void *arg)
+{
+	fn(arg, r);
+	pthread_mutex_lock(&r->lock);
+	r->in_notice = false;
+	pthread_cond_broadcast(&r->idle);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* What was made for the region elsewhere, with nothing using it any more. */
+static void forget(struct strait_region *r)
+{
+	struct device_set *set = set_of(r);
+
+	if (set->forget)
+		set->forget(r);
+	pthread_mutex_lock(&set->watch_lock);
+	list_for_each(it, &set->watchers) {
+		struct region_watcher *w = list_entry(it, struct region_watcher, node);
+
+		w->forget(w, r);
+	}
+	pthread_mutex_unlock(&set->watch_lock);
+}
+
+int region_revoke(struct strait_region *r)
+{
+	struct device_set *set = set_of(r);
+	strait_revoke_fn *fn = NULL;
+	void *arg = NULL;
+	bool first;
+
+	pthread_mutex_lock(&r->lock);
+	first = !atomic_exchange_explicit(&r->revoked, true, memory_order_relaxed);
+	if (first && r->notice) {
+		fn = r->notice;
+		arg = r->notice_arg;
+		r->notice = NULL;
+		r->in_notice = true;
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (fn)
+		give_notice(r, fn, arg);
+
+	/* Who comes second waits as well: both may go on to give the memory, or the notice's argument, away. */
+	pthread_mutex_lock(&r->lock);
+	while (r->in_use || r->in_notice)
+		pthread_cond_wait(&r->idle, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+	forget(r);
+
+	pthread_rwlock_wrlock(&set->lock);
+	if (r->indexed) {
+		range_tree_remove(&set->regions, &r->node);
+		r->indexed = false;
+	}
+	pthread_rwlock_unlock(&set->lock);
+	return first ? 0 : -EALREADY;
+}
+
+int region_check(struct strait_region *r)
+{
+	if (atomic_load_explicit(&r->revoked, memory_order_acquire))
+		return why_gone(r);
+	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len);
+}
+
+int region_on_revoke(struct strait_region *r, strait_revoke_fn *fn, void *arg)
+{
+	int rc = 0;
+
+	if (!(r->mem.caps & STRAIT_REGION_NOTICE))
+		return -EOPNOTSUPP;
+	pthread_mutex_lock(&r->lock);
+	if (atomic_load_explicit(&r->revoked, memory_order_relaxed)) {
+		/* After this call the old argument is the caller's again, so a notice under way is let end. */
+		while (r->in_notice)
+			pthread_cond_wait(&r->idle, &r->lock);
+		rc = -ENODEV;
+	} else {
+		r->notice = fn;
+		r->notice_arg = arg;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}

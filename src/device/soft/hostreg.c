@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* Host memory that has been registered with an engine. */
+#include <stdlib.h>
+
+#include "base/lock.h"
+#include "device/soft/engine.h"
+#include "os/os.h"
+
+struct hostreg {
+	struct range_node node;
+	bool file;
+};
+
+void emu_hostregs_init(struct emu_hostregs *regs)
+{
+	rwlock_init(&regs->lock);
+}
+
+void emu_hostregs_fini(struct emu_hostregs *regs)
+{
+	pthread_rwlock_destroy(&regs->lock);
+}
+
+static bool covers(const struct range_tree *t, uint64_t addr, uint64_t len)
+{
+	/* Of several that hold the first byte the nearest need not be the longest. */
+	for (struct range_node *n = range_tree_overlap(t, addr, addr + 1); n;
+	     n = range_tree_next(t, addr, addr + 1, n->start, n->seq))
+		if (len <= n->end - addr)
+			return true;
+	return false;
+}
+
+bool emu_hostreg_covers(struct emu_hostregs *regs, uint64_t addr, uint64_t len)
+{
+	bool yes;
+
+	pthread_rwlock_rdlock(&regs->lock);
+	yes = covers(&regs->plain, addr, len) || covers(&regs->file, addr, len);
+	pthread_rwlock_unlock(&regs->lock);
+	return yes;
+}
+
+bool emu_hostreg_is_file(struct emu_hostregs *regs, uint64_t addr, uint64_t len)
+{
+	bool yes;
+
+	/* Copies with no file mapping about, which is most, pay nothing. */
+	if (!atomic_load_explicit(&regs->n_file, memory_order_acquire))
+		return false;
+	pthread_rwlock_rdlock(&regs->lock);
+	yes = range_tree_overlap(&regs->file, addr, addr + len);
+	pthread_rwlock_unlock(&regs->lock);
+	return yes;
+}
+
+int emu_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
+{
+	struct emu_hostregs *regs = &emu_engine(dev)->regs;
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct hostreg *reg;
+	int rc;
+
+	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len || len > UINT64_MAX - addr)
+		return -EINVAL;
+	if (emu_gone(emu_engine(dev)))
+		return -ENODEV;
+	if (flags & HOST_REG_FILE) {
+		if (!(dev->caps & STRAIT_DEVICE_REGISTER_FILE))
+			return -EOPNOTSUPP;
+		rc = os_populate_read(ptr, len);
+		if (rc)
+			return rc;
+	}
+	reg = calloc(1, sizeof(*reg));
+	if (!reg)
+		return -ENOMEM;
+	reg->node.start = addr;
+	reg->node.end = addr + len;
+	reg->file = flags & HOST_REG_FILE;
+	pthread_rwlock_wrlock(&regs->lock);
+	range_tree_insert(reg->file ? &regs->file : &regs->plain, &reg->node);
+	if (reg->file)
+		atomic_fetch_add_explicit(&regs->n_file, 1, memory_order_release);
+	pthread_rwlock_unlock(&regs->lock);
+	*ret = (struct host_reg){ .ptr = ptr, .len = len, .dev_addr = addr, .priv = reg };
+	return 0;
+}
+
+void emu_host_unregister(struct strait_device *dev, struct host_reg *ret)
+{
+	struct emu_hostregs *regs = &emu_engine(dev)->regs;
+	struct hostreg *reg = ret->priv;
+
+	if (!reg)
+		return;
+	pthread_rwlock_wrlock(&regs->lock);
+	range_tree_remove(reg->file ? &regs->file : &regs->plain, &reg->node);
+	if (reg->file)
+		atomic_fetch_sub_explicit(&regs->n_file, 1, memory_order_release);
+	pthread_rwlock_unlock(&regs->lock);
+	free(reg);
+	ret->priv = NULL;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* What an op does, in whichever thread its turn comes. */
+#include "base/crc32c.h"
+#include "base/util.h"
+#include "device/soft/engine.h"
+#include "os/os.h"
+
+/* A removed device is noticed between pieces of this size. */
+#define PIECE MIB(4)
+#define COMPARE_BLOCK KIB(16)
+
+static void *ptr(uint64_t addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
+/* The file may shrink at any time, which turns a load into SIGBUS and this into -EFAULT. */
+static int copy_from_file(char *dst, const char *src, size_t len)
+{
+	while (len) {
+		ssize_t n = os_vm_read(dst, src, len);
+
+		if (n <= 0)
+			return n < 0 ? (int)n : -EFAULT;
+		dst += n;
+		src += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int copy_seg(struct emu_engine *eng, const struct emu_seg *seg)
+{
+	for (uint64_t at = 0; at < seg->len; at += PIECE) {
+		size_t len = min_u64(seg->len - at, PIECE);
+		int rc;
+
+		if (emu_gone(eng))
+			return -ENODEV;
+		if (seg->file) {
+			rc = copy_from_file(ptr(seg->dst + at), ptr(seg->src + at), len);
+			if (rc)
+				return rc;
+		} else if (seg->dst_pin) {
+			emu_copy_streaming(ptr(seg->dst + at), ptr(seg->src + at), len);
+		} else {
+			memcpy(ptr(seg->dst + at), ptr(seg->src + at), len);
+		}
+	}
+	return 0;
+}
+
+static int injected(struct emu_engine *eng)
+{
+	if (!atomic_load_explicit(&eng->inject_on, memory_order_acquire))
+		return 0;
+	if (atomic_fetch_sub_explicit(&eng->inject_left, 1, memory_order_relaxed) != 0)
+		return 0;
+	atomic_store_explicit(&eng->inject_on, false, memory_order_relaxed);
+	return atomic_load_explicit(&eng->inject_err, memory_order_relaxed);
+}
+
+static int run_copy(struct emu_engine *eng, struct emu_op *op)
+{
+	int rc = injected(eng);
+
+	for (unsigned int i = 0; !rc && i < op->n_segs; i++)
+		rc = copy_seg(eng, &op->segs[i]);
+	return rc;
+}
+
+static int run_fill(struct emu_engine *eng, struct emu_op *op)
+{
+	const struct emu_seg *seg = op->segs;
+
+	for (uint64_t at = 0; at < seg->len; at += PIECE) {
+		if (emu_gone(eng))
+			return -ENODEV;
+		memset(ptr(seg->dst + at), op->fill, min_u64(seg->len - at, PIECE));
+	}
+	return 0;
+}
+
+static size_t first_difference(const unsigned char *a, const unsigned char *b, size_t len)
+{
+	size_t at = 0;
+
+	while (len - at >= COMPARE_BLOCK && !memcmp(a + at, b + at, COMPARE_BLOCK))
+		at += COMPARE_BLOCK;
+	while (len - at >= sizeof(uint64_t) && !memcmp(a + at, b + at, sizeof(uint64_t)))
+		at += sizeof(uint64_t);
+	while (at < len && a[at] == b[at])
+		at++;
+	return at;
+}
+
+static int run_compare(struct emu_engine *eng, struct emu_op *op)
+{
+	const struct emu_seg *seg = op->segs;
+
+	for (uint64_t at = 0; at < seg->len; at += PIECE) {
+		size_t len = min_u64(seg->len - at, PIECE), same;
+
+		if (emu_gone(eng))
+			return -ENODEV;
+		same = first_difference(ptr(seg->dst + at), ptr(seg->src + at), len);
+		if (same < len) {
+			*op->where = at + same;
+			return 0;
+		}
+	}
+	*op->where = seg->len;
+	return 0;
+}
+
+static int run_crc32c(struct emu_engine *eng, struct emu_op *op)
+{
+	const struct emu_seg *seg = op->segs;
+	uint32_t crc = *op->crc;
+
+	for (uint64_t at = 0; at < seg->len; at += PIECE) {
+		if (emu_gone(eng))
+			return -ENODEV;
+		crc = crc32c_update(crc, ptr(seg->src + at), min_u64(seg->len - at, PIECE));
+	}
+	*op->crc = crc;
+	return 0;
+}
+
+int emu_op_run(struct emu_op *op)
+{
+	struct emu_engine *eng = op->stream->eng;
+
+	switch (op->kind) {
+	case EMU_COPY:
+		return run_copy(eng, op);
+	case EMU_FILL:
+		return run_fill(eng, op);
+	case EMU_COMPARE:
+		return run_compare(eng, op);
+	case EMU_CRC32C:
+		return run_crc32c(eng, op);
+	case EMU_CALL:
+		/* On a removed device as well: a function is the host's, and may be what frees its argument. */
+		op->call.fn(op->call.arg);
+		return 0;
+	case EMU_WAIT_WORD:
+	case EMU_RECORD:
+		break; /* take no time: the stream does these itself */
+	}
+	return 0;
+}
+
+void emu_op_release(struct emu_op *op)
+{
+	struct emu_engine *eng = op->stream->eng;
+
+	for (unsigned int i = 0; i < op->n_segs; i++) {
+		if (op->segs[i].dst_pin)
+			eng->unpin(op->segs[i].dst_pin);
+		if (op->segs[i].src_pin)
+			eng->unpin(op->segs[i].src_pin);
+	}
+	if (op->kind == EMU_RECORD)
+		emu_event_unref(op->record.event);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#include "device/soft/engine.h"
+#include "os/os.h"
+
+void emu_pool_init(struct emu_pool *p, struct emu_engine *eng, const char *name, unsigned int max)
+{
+	p->eng = eng;
+	p->name = name;
+	p->max = max;
+	list_init(&p->ready);
+	pthread_mutex_init(&p->lock, NULL);
+	emu_cond_init(&p->cond);
+}
+
+/*
+ * The model: a copy takes this pool's one engine for its cost, from when it was ready and the engine
+ * free. Times are reckoned, not measured, so that late wake-ups do not add up. Returns the end.
+ */
+static uint64_t pace(struct emu_pool *p, const struct emu_op *op, int *rc)
+{
+	uint64_t end = max_u64(p->free_at, op->ready_ns) + op->cost_ns;
+
+	pthread_mutex_lock(&p->lock);
+	while (!emu_gone(p->eng) && os_now_ns() < end)
+		emu_cond_wait(&p->cond, &p->lock, end);
+	pthread_mutex_unlock(&p->lock);
+	p->free_at = end;
+	if (!*rc && emu_gone(p->eng))
+		*rc = -ENODEV;
+	return end;
+}
+
+static void run_one(struct emu_pool *p, struct emu_op *op)
+{
+	uint64_t end = 0;
+	int rc;
+
+	rc = emu_op_run(op);
+	if (op->cost_ns)
+		end = pace(p, op, &rc);
+	emu_stream_done(op->stream, op, rc, end);
+}
+
+static void *pool_main(void *arg)
+{
+	struct emu_pool *p = arg;
+
+	pthread_mutex_lock(&p->lock);
+	for (;;) {
+		struct emu_op *op;
+
+		if (list_empty(&p->ready)) {
+			if (p->stop)
+				break;
+			p->n_idle++;
+			pthread_cond_wait(&p->cond, &p->lock);
+			p->n_idle--;
+			continue;
+		}
+		op = list_first(&p->ready, struct emu_op, node);
+		list_del(&op->node);
+		p->n_ready--;
+		pthread_mutex_unlock(&p->lock);
+		run_one(p, op);
+		pthread_mutex_lock(&p->lock);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static int start_one(struct emu_pool *p)
+{
+	int rc = os_thread(p->name, pool_main, p, &p->threads[p->n_threads]);
+
+	if (!rc)
+		p->n_threads++;
+	return rc;
+}
+
+int emu_pool_need(struct emu_pool *p)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	if (!p->n_threads)
+		rc = start_one(p);
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+void emu_pool_push(struct emu_pool *p, struct emu_op *op)
+{
+	pthread_mutex_lock(&p->lock);
+	list_add_tail(&p->ready, &op->node);
+	p->n_ready++;
+	/*
+	 * A function may block for as long as it likes, on another one even, so each gets a thread. If
+	 * there is no further thread to be had it waits for one of those there are.
+	 */
+	if (p->n_ready > p->n_idle && p->n_threads < p->max)
+		start_one(p);
+	pthread_cond_signal(&p->cond);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void emu_pool_wake(struct emu_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	pthread_cond_broadcast(&p->cond);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void emu_pool_fini(struct emu_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_broadcast(&p->cond);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned int i = 0; i < p->n_threads; i++)
+		pthread_join((pthread_t)p->threads[i], NULL);
+	pthread_cond_destroy(&p->cond);
+	pthread_mutex_destroy(&p->lock);
+}

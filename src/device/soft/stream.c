@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams.
+ *
+ * Work on a stream runs in the order it was put there, one op at a time; streams are independent. An op
+ * whose turn comes when it is submitted (the stream is idle) and that has no modelled duration is run by
+ * the submitting thread, outside of all locks: `busy` keeps others in line meanwhile. Everything else is
+ * queued and handed to a pool when its turn comes: copies to the engine of their direction, functions to
+ * the compute threads. Waiting for a word parks the stream; recording an event takes no time.
+ *
+ * Errors:
+ *  - What can be seen at once (an address that is not the device's, a removed device, no memory) is the
+ *    return value of the submitting call, and nothing was put on the stream.
+ *  - An op that fails when it runs (-EFAULT for a file that shrank, -ENODEV for a device removed meanwhile,
+ *    an injected error) does not stop the stream: later work runs. The submitting call has returned 0, also
+ *    if the op ran before it returned. The stream keeps the first error nobody has been told of.
+ *  - Recording an event gives it the error the stream keeps at that moment: some work before the recording
+ *    failed. event_wait returns it, as often as it is asked, until the event is recorded again.
+ *  - stream_wait tells of all the work there was; the stream then has no error. An event_wait that returns
+ *    an error tells of the work before the recording, and the stream forgets the errors of that. If work
+ *    after it has failed as well, one of those errors is what the stream keeps now: none is lost.
+ *  - A call that waits for its own op (compare, crc32c, a copy with unregistered host memory) returns that
+ *    op's error and leaves none on the stream.
+ *  - dev_stream.status is the positive errno of the last op that failed, in any of these ways.
+ */
+#include "device/soft/engine.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+void emu_stream_ref(struct emu_stream *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+}
+
+void emu_stream_unref(struct emu_stream *s)
+{
+	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	pthread_cond_destroy(&s->cond);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+/* With the lock held, as are the next three. */
+static void complete(struct emu_stream *s, struct emu_op *op, int rc, uint64_t model_end)
+{
+	if (rc) {
+		s->base.status = -rc;
+		if (!op->sync) {
+			s->last_error = rc;
+			s->last_number++;
+			if (!s->error) {
+				s->error = rc;
+				s->error_number = s->last_number;
+			}
+		}
+	}
+	op->rc = rc;
+	op->done = true;
+	s->completed++;
+	s->model_end = model_end;
+	if (s->waiters)
+		pthread_cond_broadcast(&s->cond);
+}
+
+/* Ops that are over as soon as they are reached. False if @op is not one of them now. */
+static bool pass(struct emu_stream *s, struct emu_op *op)
+{
+	if (op->kind == EMU_RECORD)
+		emu_event_fire(s, op);
+	else if (op->kind != EMU_WAIT_WORD || !emu_word_reached(op))
+		return false;
+	complete(s, op, 0, 0);
+	return true;
+}
+
+static struct emu_pool *pool_of(struct emu_stream *s, const struct emu_op *op)
+{
+	if (op->kind == EMU_CALL)
+		return &s->eng->compute;
+	return op->out ? &s->eng->out : &s->eng->in;
+}
+
+/* Start what is next. A reference dropped here is never the last one: each caller has its own. */
+static void advance(struct emu_stream *s)
+{
+	while (!s->busy && !list_empty(&s->ops)) {
+		struct emu_op *op = list_first(&s->ops, struct emu_op, node);
+
+		list_del(&op->node);
+		if (pass(s, op)) {
+			emu_op_release(op);
+			free(op);
+			atomic_fetch_sub_explicit(&s->refs, 1, memory_order_release);
+			continue;
+		}
+		s->busy = true;
+		if (op->kind != EMU_WAIT_WORD) {
+			if (op->cost_ns)
+				op->ready_ns = max_u64(op->ready_ns, s->model_end ? s->model_end : os_now_ns());
+			emu_pool_push(pool_of(s, op), op);
+		} else if (!emu_words_park(s->eng, op)) {
+			/* It came between the two looks: back to the front, to pass now. */
+			s->busy = false;
+			list_add(&s->ops, &op->node);
+		}
+	}
+}
+
+void emu_stream_done(struct emu_stream *s, struct emu_op *op, int rc, uint64_t model_end)
+{
+	bool heap = op->heap, queued = op->queued;
+
+	emu_op_release(op);
+	pthread_mutex_lock(&s->lock);
+	complete(s, op, rc, model_end);
+	s->busy = false;
+	advance(s);
+	/* From here on an op on the stack of somebody who waited for it is gone. */
+	pthread_mutex_unlock(&s->lock);
+	if (heap)
+		free(op);
+	if (queued)
+		emu_stream_unref(s);
+}
+
+/* Is there a thread for @op when its turn comes? */
+static int need_thread(struct emu_stream *s, const struct emu_op *op)
+{
+	if (op->kind == EMU_RECORD)
+		return 0;
+	return op->kind == EMU_WAIT_WORD ? emu_words_need(s->eng) : emu_pool_need(pool_of(s, op));
+}
+
+static struct emu_op *heap_copy(const struct emu_op *op)
+{
+	struct emu_op *c = malloc(sizeof(*c) + op->n_segs * sizeof(*op->segs));
+
+	if (!c)
+		return NULL;
+	*c = *op;
+	c->heap = true;
+	c->segs = (struct emu_seg *)(c + 1);
+	if (op->n_segs)
+		memcpy(c->segs, op->segs, op->n_segs * sizeof(*op->segs));
+	return c;
+}
+
+static bool must_wait(struct emu_stream *s, const struct emu_op *op)
+{
+	return op->sync ||
+	       (op->host && !emu_hostreg_covers(&s->eng->regs, (uint64_t)(uintptr_t)op->host, op->segs->len));
+}
+
+/* With the lock held. */
+static int enqueue(struct emu_stream *s, struct emu_op *op)
+{
+	struct emu_op *q = op;
+	int rc;
+
+	rc = need_thread(s, op);
+	if (rc)
+		return rc;
+	op->sync = must_wait(s, op);
+	if (!op->sync) {
+		q = heap_copy(op);
+		if (!q)
+			return -ENOMEM;
+	}
+	q->queued = true;
+	if (q->cost_ns)
+		q->ready_ns = os_now_ns();
+	emu_stream_ref(s);
+	s->submitted++;
+	list_add_tail(&s->ops, &q->node);
+	advance(s);
+	return 0;
+}
+
+static int run_inline(struct emu_stream *s, struct emu_op *op)
+{
+	int rc = emu_op_run(op);
+
+	if (rc)
+		op->sync = must_wait(s, op);
+	emu_stream_done(s, op, rc, 0);
+	return op->sync ? rc : 0;
+}
+
+int emu_stream_submit(struct emu_stream *s, struct emu_op *op)
+{
+	bool moves = op->kind != EMU_CALL && op->kind != EMU_WAIT_WORD && op->kind != EMU_RECORD;
+	int rc;
+
+	op->stream = s;
+	pthread_mutex_lock(&s->lock);
+	if (!s->busy && moves && !op->cost_ns) {
+		s->submitted++;
+		s->busy = true;
+		pthread_mutex_unlock(&s->lock);
+		return run_inline(s, op);
+	}
+	if (!s->busy && pass(s, op)) {
+		s->submitted++;
+		pthread_mutex_unlock(&s->lock);
+		emu_op_release(op);
+		return 0;
+	}
+	rc = enqueue(s, op);
+	if (!rc && op->sync) {
+		s->waiters++;
+		while (!op->done)
+			pthread_cond_wait(&s->cond, &s->lock);
+		s->waiters--;
+		rc = op->rc;
+		pthread_mutex_unlock(&s->lock);
+		return rc;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (rc)
+		emu_op_release(op);
+	return rc;
+}
+
+static struct emu_stream *stream_new(struct emu_engine *eng)
+{
+	struct emu_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->base.dev = eng->dev;
+	s->eng = eng;
+	atomic_init(&s->refs, 1);
+	list_init(&s->ops);
+	pthread_mutex_init(&s->lock, NULL);
+	emu_cond_init(&s->cond);
+	return s;
+}
+
+int emu_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+{
+	struct emu_stream *s;
+
+	if (emu_gone(emu_engine(dev)))
+		return -ENODEV;
+	s = stream_new(emu_engine(dev));
+	if (!s)
+		return -ENOMEM;
+	*ret = &s->base;
+	return 0;
+}
+
+/* The native handle is the stream itself. */
+int emu_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
+{
+	struct emu_engine *eng = emu_engine(dev);
+	struct emu_stream *s = native;
+
+	if (emu_gone(eng))
+		return -ENODEV;
+	if (!s) {
+		pthread_mutex_lock(&eng->lock);
+		if (!eng->default_stream)
+			eng->default_stream = stream_new(eng);
+		s = eng->default_stream;
+		pthread_mutex_unlock(&eng->lock);
+		if (!s)
+			return -ENOMEM;
+	}
+	if (s->eng != eng)
+		return -EINVAL;
+	emu_stream_ref(s);
+	*ret = &s->base;
+	return 0;
+}
+
+void emu_stream_drain(struct emu_stream *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->waiters++;
+	while (s->completed < s->submitted)
+		pthread_cond_wait(&s->cond, &s->lock);
+	s->waiters--;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void emu_stream_close(struct dev_stream *stream)
+{
+	struct emu_stream *s = container_of(stream, struct emu_stream, base);
+
+	emu_stream_drain(s);
+	emu_stream_unref(s);
+}
+
+int emu_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
+{
+	struct emu_stream *s = container_of(stream, struct emu_stream, base);
+	uint64_t target, deadline = timeout_ns > 0 ? emu_deadline(timeout_ns) : 0;
+	int rc = 0;
+
+	pthread_mutex_lock(&s->lock);
+	target = s->submitted;
+	s->waiters++;
+	while (s->completed < target) {
+		if (!deadline || rc == ETIMEDOUT) {
+			rc = -ETIMEDOUT;
+			break;
+		}
+		rc = emu_cond_wait(&s->cond, &s->lock, deadline);
+	}
+	s->waiters--;
+	if (rc != -ETIMEDOUT) {
+		rc = s->error;
+		s->error = 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}

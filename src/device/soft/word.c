@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams that wait for a word in memory. */
+#include "device/soft/engine.h"
+#include "os/os.h"
+
+/* Words stored without word_post, by a peer's DMA say, are noticed this much later at most. */
+#define TICK_NS 10000000u
+
+bool emu_word_reached(const struct emu_op *op)
+{
+	/* As cuStreamWaitValue32 compares: counters go round. */
+	return (int32_t)(atomic_load_explicit(op->wait.word, memory_order_seq_cst) - op->wait.value) >= 0;
+}
+
+/* Let all go whose word has come. */
+static void scan(struct emu_engine *eng)
+{
+	struct emu_words *w = &eng->words;
+	struct list reached;
+
+	list_init(&reached);
+	pthread_mutex_lock(&w->lock);
+	list_for_each_safe(it, tmp, &w->parked) {
+		if (!emu_word_reached(list_entry(it, struct emu_op, node)))
+			continue;
+		list_del(it);
+		list_add_tail(&reached, it);
+		atomic_fetch_sub_explicit(&w->n_parked, 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&w->lock);
+	while (!list_empty(&reached)) {
+		struct emu_op *op = list_first(&reached, struct emu_op, node);
+
+		list_del(&op->node);
+		emu_stream_done(op->stream, op, 0, 0);
+	}
+}
+
+static void *words_main(void *arg)
+{
+	struct emu_engine *eng = arg;
+	struct emu_words *w = &eng->words;
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->stop) {
+		if (list_empty(&w->parked)) {
+			pthread_cond_wait(&w->cond, &w->lock);
+			continue;
+		}
+		emu_cond_wait(&w->cond, &w->lock, os_now_ns() + TICK_NS);
+		pthread_mutex_unlock(&w->lock);
+		scan(eng);
+		pthread_mutex_lock(&w->lock);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+void emu_words_init(struct emu_engine *eng)
+{
+	list_init(&eng->words.parked);
+	pthread_mutex_init(&eng->words.lock, NULL);
+	emu_cond_init(&eng->words.cond);
+}
+
+void emu_words_fini(struct emu_engine *eng)
+{
+	struct emu_words *w = &eng->words;
+
+	pthread_mutex_lock(&w->lock);
+	w->stop = true;
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+	if (w->started)
+		pthread_join((pthread_t)w->thread, NULL);
+	pthread_cond_destroy(&w->cond);
+	pthread_mutex_destroy(&w->lock);
+}
+
+int emu_words_need(struct emu_engine *eng)
+{
+	struct emu_words *w = &eng->words;
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	if (!w->started) {
+		rc = os_thread("strait-words", words_main, eng, &w->thread);
+		w->started = !rc;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+bool emu_words_park(struct emu_engine *eng, struct emu_op *op)
+{
+	struct emu_words *w = &eng->words;
+	bool parked;
+
+	pthread_mutex_lock(&w->lock);
+	/*
+	 * Counted before the word is read, as word_post stores the word before it reads the count: one
+	 * of the two sees the other.
+	 */
+	atomic_fetch_add_explicit(&w->n_parked, 1, memory_order_seq_cst);
+	parked = !emu_word_reached(op);
+	if (parked) {
+		list_add_tail(&w->parked, &op->node);
+		pthread_cond_signal(&w->cond);
+	} else {
+		atomic_fetch_sub_explicit(&w->n_parked, 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return parked;
+}
+
+void emu_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value)
+{
+	struct emu_engine *eng = emu_engine(dev);
+
+	/* Not touched after this store: the word may be gone with whoever waited for it. */
+	atomic_store_explicit(word, value, memory_order_seq_cst);
+	if (atomic_load_explicit(&eng->words.n_parked, memory_order_seq_cst))
+		scan(eng);
+}
