@@ -4,7 +4,7 @@
 #include "api/api.h"
 #include "base/util.h"
 #include "engine/route.h"
-#include "engine/transfer.h"
+#include "engine/transfer/transfer.h"
 
 static const char *const names[STRAIT_ROUTE_COUNT] = {
 	[STRAIT_ROUTE_P2P] = "p2p",

@@ -4,9 +4,9 @@
 
 #include "api/api.h"
 #include "base/util.h"
-#include "engine/queue.h"
-#include "engine/stream.h"
-#include "engine/transfer.h"
+#include "engine/queue/queue.h"
+#include "engine/stream/stream.h"
+#include "engine/transfer/transfer.h"
 
 STRAIT_API int strait_transfer_run(const struct strait_transfer *t, int64_t timeout_ns, struct strait_result *result)
 {

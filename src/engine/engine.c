@@ -5,7 +5,7 @@
 
 #include "base/lock.h"
 #include "base/util.h"
-#include "engine/ahead.h"
+#include "engine/stream/readahead.h"
 
 #define DEFAULT_BUDGET GIB(1)
 #define DEFAULT_DEPTH 16

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Staging memory: chunks, shares, waiting. */
-#include "engine/pool.h"
+#include "engine/transfer/staging.h"
 
 #include <errno.h>
 

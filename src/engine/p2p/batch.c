@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/p2p/batch.h"
+
+#include "base/util.h"
+
+/* Where the region is host memory the route is called that. */
+static int route_of(const struct strait_transfer *t)
+{
+	return t->region->dev->caps & STRAIT_DEVICE_HOST ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_P2P;
+}
+
+bool p2p_batch_takes(const struct strait_transfer *t)
+{
+	struct route_facts facts;
+	struct route_decision way;
+	uint64_t start, end;
+
+	if (!t->length || t->length > t->endpoint->facts.flight_bytes)
+		return false;
+	transfer_facts(t, false, &facts);
+	route_decide(&facts, &way);
+	return !way.code && facts.moves && (way.mask & STRAIT_ROUTE_MASK(route_of(t))) && p2p_part(t, &start, &end) &&
+	       start == t->endpoint_offset && end - start == t->length;
+}
+
+int p2p_batch_open(struct p2p_batch *b, struct strait_endpoint *ep)
+{
+	int rc;
+
+	*b = (struct p2p_batch){ .ep = ep };
+	list_init(&b->left);
+	rc = ep->ops->batch_open(ep, &b->room, &b->batch);
+	b->room = (unsigned int)min_u64(b->room, P2P_RING_MAX);
+	return rc;
+}
+
+void p2p_batch_close(struct p2p_batch *b)
+{
+	b->ep->ops->batch_close(b->batch);
+}
+
+void p2p_batch_wake(struct p2p_batch *b)
+{
+	b->ep->ops->batch_wake(b->batch);
+}
+
+bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item)
+{
+	const struct strait_transfer *t = item->t;
+	int rc = -EAGAIN;
+
+	/* What is left is done by itself, when nothing else is under way. */
+	if (!list_empty(&b->left))
+		return false;
+	if (atomic_load_explicit(item->cancel, memory_order_relaxed)) {
+		rc = -ECANCELED;
+	} else if (b->flying < b->room) {
+		item->flight = (struct endpoint_flight){ .m = { .write = t->op == STRAIT_WRITE,
+								.region = t->region,
+								.region_offset = t->region_offset,
+								.offset = t->endpoint_offset,
+								.length = t->length,
+								.deadline = UINT64_MAX } };
+		rc = b->ep->ops->batch_start(b->batch, &item->flight);
+	}
+	if (rc == -EAGAIN && b->flying)
+		return false;
+	item->done = 0;
+	item->left = rc;
+	memset(item->result, 0, sizeof(*item->result));
+	item->result->user_data = t->user_data;
+	if (rc)
+		list_add_tail(&b->left, &item->node);
+	else
+		b->flying++;
+	return true;
+}
+
+static void arrived(struct p2p_item *item)
+{
+	const struct endpoint_move *m = &item->flight.m;
+
+	item->done = item->flight.done;
+	item->left = m->err == -EAGAIN || m->err == -EOPNOTSUPP;
+	if (item->left)
+		return;
+	item->result->status = m->err;
+	item->result->device_status = m->device_status;
+}
+
+/*
+ * Those left come when nothing is under way any more: another way may wait for a part of the endpoint that one of the
+ * others still has.
+ */
+static unsigned int take_left(struct p2p_batch *b, struct p2p_item *over[P2P_RING_MAX])
+{
+	unsigned int n = 0;
+
+	while (n < P2P_RING_MAX && !list_empty(&b->left)) {
+		over[n] = list_first(&b->left, struct p2p_item, node);
+		list_del(&over[n++]->node);
+	}
+	return n;
+}
+
+unsigned int p2p_batch_step(struct p2p_batch *b, struct p2p_item *over[P2P_RING_MAX])
+{
+	struct endpoint_flight *flights[P2P_RING_MAX];
+	unsigned int n, good = 0;
+
+	if (!b->flying)
+		return take_left(b, over);
+	n = b->ep->ops->batch_reap(b->batch, flights, P2P_RING_MAX);
+	b->flying -= n;
+	for (unsigned int i = 0; i < n; i++) {
+		over[i] = container_of(flights[i], struct p2p_item, flight);
+		arrived(over[i]);
+	}
+	p2p_items_flush(over, n);
+	for (unsigned int i = 0; i < n; i++) {
+		if (over[i]->left)
+			list_add_tail(&b->left, &over[i]->node);
+		else
+			over[good++] = over[i];
+	}
+	return good;
+}
+
+void p2p_batch_finish(struct p2p_item *item)
+{
+	struct strait_context *ctx = item->t->endpoint->owner;
+	struct strait_result *result = item->result;
+	int route = route_of(item->t);
+
+	result->bytes = result->route_bytes[route] = item->done;
+	result->routes = item->done ? STRAIT_ROUTE_MASK(route) : 0;
+	if (item->left)
+		transfer_resume(item->t, item->done, item->cancel, result);
+	else if (transfer_is_small(item->t))
+		stat_add(&ctx->stats.small, 1);
+	stats_transfer(&ctx->stats, item->t->op, result);
+}

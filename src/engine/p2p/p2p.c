@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/p2p/p2p.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "engine/engine.h"
+#include "engine/p2p/pair.h"
+#include "os/os.h"
+#include "uapi/strait.h"
+
+#define BRIDGE_PAGE KIB(64) /* what a GPU's driver gives away */
+#define PIECE MIB(16)	    /* between two looks at the clock; many commands of a drive */
+
+/* An endpoint's verdict for a device: route_reason + 1 and the module's reason. 0: not known. */
+#define VERDICT(why, reason) ((uint16_t)((((unsigned int)(why) + 1) & 0xff) | (unsigned int)(reason) << 8))
+#define VERDICT_WHY(v) ((enum route_reason)(((v)&0xff) - 1))
+#define VERDICT_REASON(v) ((uint32_t)(v) >> 8)
+
+void p2p_init(struct p2p *p)
+{
+	pthread_mutex_init(&p->lock, NULL);
+	p->fd = -1;
+	list_init(&p->pairs);
+}
+
+void p2p_fini(struct p2p *p)
+{
+	list_for_each_safe(it, tmp, &p->pairs)
+		free(list_entry(it, struct p2p_pair, node));
+	if (p->fd >= 0)
+		os_close(p->fd);
+	pthread_mutex_destroy(&p->lock);
+}
+
+/* With the lock held. */
+static int module_open(struct strait_context *ctx)
+{
+	struct strait_ioc_info info = { .size = sizeof(info) };
+	struct p2p *p = &ctx->p2p;
+	int fd, rc;
+
+	if (p->tried)
+		return p->status;
+	p->tried = true;
+	fd = os_open("/dev/strait", O_RDWR, 0);
+	if (fd < 0) {
+		p->status = fd;
+		return fd;
+	}
+	rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
+	if (!rc && !STRAIT_ABI_FITS(&info))
+		rc = -EPROTO;
+	if (rc) {
+		log_warn(&ctx->log, "the module behind /dev/strait does not answer as expected (%s)", strerror(-rc));
+		os_close(fd);
+		p->status = rc == -ENODEV ? rc : -EPROTO;
+		return p->status;
+	}
+	p->features = info.features;
+	p->fd = fd;
+	return 0;
+}
+
+/* Is its memory known to its own driver alone? */
+static bool is_bridged(const struct strait_device *dev)
+{
+	return dev->import_kind == STRAIT_IMPORT_NVP2P;
+}
+
+/* Does the module take memory of this kind? */
+static enum route_reason kind_known(const struct p2p *p, const struct strait_device *dev)
+{
+	static const uint64_t need[] = {
+		[STRAIT_IMPORT_P2P] = STRAIT_FEATURE_IMPORT_P2P,
+		[STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
+	};
+
+	if (!dev->import_kind)
+		return ROUTE_NO_PAGES;
+	if (p->features & need[dev->import_kind])
+		return ROUTE_OK;
+	return is_bridged(dev) ? ROUTE_NO_BRIDGE : ROUTE_NO_IMPORT;
+}
+
+static uint64_t import_page(const struct strait_device *dev)
+{
+	return is_bridged(dev) ? BRIDGE_PAGE : os_page_size();
+}
+
+/* Where in what import() takes the memory begins. */
+static uint64_t import_start(const struct strait_device *dev, const struct mem *m)
+{
+	return m->addr % import_page(dev);
+}
+
+/* Whole pages, with the bytes in them: by where the CPU sees them, or by the address that the GPU's driver knows. */
+static int import(const struct p2p *p, struct strait_device *dev, const struct mem *m, struct strait_ioc_import *out)
+{
+	uint64_t at = m->addr, page = import_page(dev), start, end;
+	void *cpu;
+	int rc;
+
+	if (!is_bridged(dev)) {
+		rc = dev->ops->mem_map(dev, m, &cpu);
+		if (rc)
+			return rc;
+		at = (uintptr_t)cpu;
+	}
+	start = align_down(at, page);
+	end = align_up(at + m->len, page);
+	*out = (struct strait_ioc_import){
+		.size = sizeof(*out), .kind = dev->import_kind, .fd = -1, .address = start, .length = end - start
+	};
+	return os_ioctl(p->fd, STRAIT_IOC_IMPORT, out);
+}
+
+static void release(const struct p2p *p, uint32_t handle)
+{
+	struct strait_ioc_release req = { .size = sizeof(req), .handle = handle };
+
+	os_ioctl(p->fd, STRAIT_IOC_RELEASE, &req);
+}
+
+/* With the lock held: ask the module, then the pair, by memory of the device that is nobody's. */
+static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
+{
+	struct strait_ioc_check check = { .size = sizeof(check), .fd = ep->ops->fd(ep, WAY_DIRECT) };
+	struct p2p_scratch s = { .ctx = ctx, .ep = ep, .dev = dev };
+	struct strait_ioc_import imp;
+	enum route_reason why;
+	int rc;
+
+	check.op = ep->facts.can_read ? STRAIT_OP_READ : STRAIT_OP_WRITE;
+	/* Memory there is none of now may be there later. */
+	if (dev->ops->mem_alloc(dev, P2P_SCRATCH, &s.mem))
+		return VERDICT(ROUTE_UNVERIFIED, 0);
+	rc = import(&ctx->p2p, dev, &s.mem, &imp);
+	if (rc) {
+		dev->ops->mem_free(dev, &s.mem);
+		return VERDICT(rc == -ENOMEM || rc == -ENOSPC ? ROUTE_UNVERIFIED : ROUTE_NO_IMPORT, 0);
+	}
+	s.handle = check.handle = imp.handle;
+	s.start = import_start(dev, &s.mem);
+	rc = os_ioctl(ctx->p2p.fd, STRAIT_IOC_CHECK, &check);
+	if (rc || check.reason)
+		why = ROUTE_REFUSED;
+	else
+		why = p2p_pair_judge(&ctx->p2p, &s, check.drive, imp.pci);
+	release(&ctx->p2p, imp.handle);
+	dev->ops->mem_free(dev, &s.mem);
+	return VERDICT(why, rc ? 0 : check.reason);
+}
+
+static uint16_t ask_verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
+{
+	enum route_reason why;
+
+	if (module_open(ctx))
+		return VERDICT(ROUTE_NO_MODULE, 0);
+	why = kind_known(&ctx->p2p, dev);
+	if (why)
+		return VERDICT(why, 0);
+	if (!ep->facts.can_direct)
+		return VERDICT(ROUTE_NO_DIRECT, 0);
+	return find_verdict(ctx, ep, dev);
+}
+
+/*
+ * A file with nothing on the drive yet cannot be used to try a pair, and may have something later: it is asked
+ * again, but less and less often.
+ */
+static bool ask_again(struct strait_endpoint *ep, uint16_t v)
+{
+	return v && VERDICT_WHY(v) == ROUTE_UNVERIFIED &&
+	       is_pow2(atomic_fetch_add_explicit(&ep->p2p_tries, 1, memory_order_relaxed) + 1);
+}
+
+static uint16_t verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
+{
+	_Atomic uint16_t *known = &ep->p2p[dev->number];
+	uint16_t v = atomic_load_explicit(known, memory_order_acquire);
+
+	if (v && !ask_again(ep, v))
+		return v;
+	pthread_mutex_lock(&ctx->p2p.lock);
+	v = ask_verdict(ctx, ep, dev);
+	atomic_store_explicit(known, v, memory_order_release);
+	pthread_mutex_unlock(&ctx->p2p.lock);
+	return v;
+}
+
+/* The region's handle, or a negative errno. */
+static int region_handle(struct strait_context *ctx, struct strait_region *r)
+{
+	struct strait_ioc_import imp;
+	int handle = atomic_load_explicit(&r->p2p, memory_order_acquire), rc;
+
+	if (handle)
+		return handle;
+	pthread_mutex_lock(&ctx->p2p.lock);
+	handle = atomic_load_explicit(&r->p2p, memory_order_relaxed);
+	if (!handle) {
+		rc = import(&ctx->p2p, r->dev, &r->mem, &imp);
+		handle = rc ? rc : (int)imp.handle;
+		/* The application's own copies are over when they say so, as everybody who gives GPU memory to peers wants. */
+		if (!rc && is_bridged(r->dev))
+			r->dev->ops->mem_sync_memops(r->dev, &r->mem, true);
+		/* Want of something may pass; memory of another kind stays that. */
+		if (!rc || rc == -EOPNOTSUPP || rc == -EFAULT)
+			atomic_store_explicit(&r->p2p, handle, memory_order_release);
+	}
+	pthread_mutex_unlock(&ctx->p2p.lock);
+	return handle;
+}
+
+void p2p_forget(struct strait_region *r)
+{
+	struct strait_context *ctx = device_context(r->dev);
+	int handle = atomic_exchange_explicit(&r->p2p, 0, memory_order_acq_rel);
+
+	if (handle > 0)
+		release(&ctx->p2p, (uint32_t)handle);
+}
+
+static uint64_t region_start(const struct strait_region *r)
+{
+	return import_start(r->dev, &r->mem);
+}
+
+bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
+{
+	struct strait_endpoint *ep = t->endpoint;
+	uint64_t align = ep->facts.can_move ? ep->facts.dio_align : max_u64(ep->facts.dio_align, os_page_size()), len,
+		 at;
+
+	*start = align_up(t->endpoint_offset, align);
+	*end = t->endpoint_offset + t->length;
+	/* A drive reads whole blocks, and past the end of the file memory stays as it is. */
+	if (t->op == STRAIT_READ) {
+		int rc = ep->ops->length(ep, &len);
+
+		if (rc && !ep->facts.can_move)
+			return false;
+		if (!rc)
+			*end = min_u64(*end, len);
+	}
+	*end = align_down(*end, align);
+	if (*start >= *end)
+		return false;
+	/* For little, one other way is less work than two. */
+	if (t->length <= t->region->dev->tuning.small_bytes && *end - *start < t->length)
+		return false;
+	at = region_start(t->region) + t->region_offset + (*start - t->endpoint_offset);
+	return !(at % max_u64(ep->facts.dio_mem_align, 1));
+}
+
+/* Is most of it in the page cache, where the device's copy engine can read it? */
+static bool nearer(const struct strait_transfer *t, const struct route_facts *f, uint64_t start, uint64_t end)
+{
+	struct strait_endpoint *ep = t->endpoint;
+	uint64_t bytes;
+
+	if (t->op != STRAIT_READ || ep->facts.force_direct || !ep->facts.can_buffered || !f->can_register_file)
+		return false;
+	return !ep->ops->cached(ep, start, end - start, &bytes) && bytes >= (end - start) / 2;
+}
+
+/* An endpoint that moves the bytes itself knows whether it can. */
+static void reach_facts(const struct strait_transfer *t, struct route_facts *f)
+{
+	struct strait_endpoint *ep = t->endpoint;
+	bool there = t->region->mem.len; /* or a question about memory that is not there yet */
+	uint64_t start, end;
+
+	f->reach_error = ep->ops->reach(ep, t->region->dev, there ? t->region : NULL, &f->reach_reason);
+	if (f->reach_error)
+		f->p2p_why = ROUTE_NO_REACH;
+	else if (there && !p2p_part(t, &start, &end))
+		f->p2p_why = ROUTE_UNALIGNED;
+	else
+		f->moves = true;
+	f->p2p_usable = f->moves && !f->host_memory;
+	f->p2p_untried = t->region->dev->caps & STRAIT_DEVICE_IMPORT_ONLY;
+}
+
+void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+	uint64_t start, end;
+	uint16_t v;
+	int handle;
+
+	if (t->endpoint->facts.can_move) {
+		reach_facts(t, f);
+		return;
+	}
+	if (f->host_memory)
+		return;
+	f->p2p_bridged = is_bridged(t->region->dev);
+	v = verdict(ctx, t->endpoint, t->region->dev);
+	f->module = ctx->p2p.status;
+	f->p2p_why = VERDICT_WHY(v);
+	f->p2p_reason = VERDICT_REASON(v);
+	if (f->p2p_why)
+		return;
+	/* A question about memory that is not there yet. */
+	if (!t->region->mem.len) {
+		f->p2p_usable = true;
+		return;
+	}
+	handle = region_handle(ctx, t->region);
+	if (handle < 0)
+		f->p2p_why = ROUTE_NO_IMPORT;
+	else if (!p2p_part(t, &start, &end))
+		f->p2p_why = ROUTE_UNALIGNED;
+	else
+		f->p2p_usable = true;
+	f->p2p_cached = f->p2p_usable && nearer(t, f, start, end);
+}
+
+static int stop_now(uint64_t deadline, const atomic_bool *cancel)
+{
+	if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
+		return -ECANCELED;
+	return deadline != UINT64_MAX && os_now_ns() >= deadline ? -ETIMEDOUT : 0;
+}
+
+/* The module does not want it any more: so be it, for this file and device. */
+static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+
+	if (rc == -ENODEV || rc == -ENOENT) {
+		/* The memory is another's by now, or mapped anew: imported again when it is used again. */
+		p2p_forget(t->region);
+		return -EOPNOTSUPP;
+	}
+	if (rc != -EOPNOTSUPP && rc != -EREMOTEIO && rc != -EINVAL)
+		return rc;
+	log_warn(&ctx->log, "p2p: refused on the way (%s, reason %u): other routes take over", strerror(-rc), reason);
+	atomic_store_explicit(&t->endpoint->p2p[t->region->dev->number], VERDICT(ROUTE_REFUSED, reason),
+			      memory_order_release);
+	return -EOPNOTSUPP;
+}
+
+/* What a device wrote is there for work on this one. */
+static int flush_writes(const struct strait_transfer *t)
+{
+	int rc = t->region->dev->ops->flush_peer_writes(t->region->dev);
+
+	return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+static uint64_t endpoint_moves(const struct strait_transfer *t, struct p2p_piece *p)
+{
+	struct endpoint_move m = {
+		.write = t->op == STRAIT_WRITE,
+		.region = t->region,
+		.region_offset = t->region_offset + (p->start - t->endpoint_offset),
+		.offset = p->start,
+		.length = p->end - p->start,
+		.deadline = p->deadline,
+		.cancel = p->cancel,
+	};
+	uint64_t at = p->start + (p->start < p->end ? t->endpoint->ops->move(t->endpoint, &m) : 0);
+
+	p->err = m.err;
+	p->device_status = m.device_status;
+	if (!m.write && at > p->start && !(t->region->dev->caps & STRAIT_DEVICE_HOST)) {
+		int rc = flush_writes(t);
+
+		if (rc && !p->err)
+			p->err = rc;
+	}
+	return at;
+}
+
+static uint64_t module_moves(const struct strait_transfer *t, uint64_t start, uint64_t end, uint64_t deadline,
+			     const atomic_bool *cancel, int *err)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+	int handle = region_handle(ctx, t->region), rc = 0;
+	struct strait_ioc_io io = { .size = sizeof(io), .fd = t->endpoint->ops->fd(t->endpoint, WAY_DIRECT) };
+	uint64_t at = start;
+
+	*err = handle < 0 ? -EOPNOTSUPP : 0;
+	io.handle = (uint32_t)handle;
+	io.op = t->op == STRAIT_READ ? STRAIT_OP_READ : STRAIT_OP_WRITE;
+	while (!*err && at < end) {
+		*err = stop_now(deadline, cancel);
+		if (*err)
+			break;
+		io.file_offset = at;
+		io.region_offset = region_start(t->region) + t->region_offset + (at - t->endpoint_offset);
+		io.length = min_u64(end - at, PIECE);
+		rc = os_ioctl(ctx->p2p.fd, STRAIT_IOC_IO, &io);
+		if (rc)
+			*err = refused(t, rc, io.reason);
+		else
+			at += io.done;
+		if (!rc && io.done < io.length)
+			*err = -EAGAIN;
+	}
+	stat_add(&ctx->stats.direct_bytes, at - start);
+	if (t->op == STRAIT_READ && at > start) {
+		rc = flush_writes(t);
+		if (rc && !*err)
+			*err = rc;
+	}
+	return at;
+}
+
+bool p2p_commands(const struct strait_transfer *t)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+
+	/* What the module can do is known when it has been asked about the file. */
+	return !t->endpoint->facts.can_move && t->region->dev->import_kind &&
+	       !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) && (ctx->p2p.features & STRAIT_FEATURE_URING);
+}
+
+int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len)
+{
+	struct strait_context *ctx = device_context(t->region->dev);
+	struct strait_uring where = { .file_offset = t->endpoint_offset + done,
+				      .region_offset = region_start(t->region) + t->region_offset + done };
+	struct os_command cmd = { .op = t->op == STRAIT_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE,
+				  .length = (uint32_t)min_u64(t->length - done, PIECE),
+				  .file = t->endpoint->ops->fd(t->endpoint, WAY_DIRECT) };
+	int handle = region_handle(ctx, t->region);
+
+	if (handle < 0)
+		return handle;
+	cmd.address = (uint64_t)handle;
+	memcpy(cmd.args, &where, sizeof(where));
+	*len = cmd.length;
+	return os_ring_command(ring, ctx->p2p.fd, &cmd, tag);
+}
+
+uint64_t p2p_move(const struct strait_transfer *t, struct p2p_piece *p)
+{
+	if (t->endpoint->facts.can_move)
+		return endpoint_moves(t, p);
+	return module_moves(t, p->start, p->end, p->deadline, p->cancel, &p->err);
+}

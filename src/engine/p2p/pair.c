@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/p2p/pair.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+#include "uapi/strait.h"
+
+#define TRIES 3 /* when the file changes meanwhile */
+
+/* Three blocks of host memory, aligned for direct I/O. */
+struct blocks {
+	unsigned char *truth, *back, *again;
+	uint64_t len;
+};
+
+static int blocks_get(struct blocks *b, const struct strait_endpoint *ep)
+{
+	void *p;
+	int rc;
+
+	b->len = max_u64(ep->facts.dio_align, os_page_size());
+	rc = os_map_anon(3 * b->len, -1, &p);
+	if (rc)
+		return rc;
+	b->truth = p;
+	b->back = b->truth + b->len;
+	b->again = b->back + b->len;
+	return 0;
+}
+
+static bool read_block(struct strait_endpoint *ep, void *buf, uint64_t len, uint64_t off)
+{
+	return ep->ops->read(ep, WAY_DIRECT, buf, len, off) == (ssize_t)len;
+}
+
+/* Each byte of the memory is first made what the block's is not. */
+static int poison(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b)
+{
+	for (uint64_t i = 0; i < b->len; i++)
+		b->back[i] = (unsigned char)~b->truth[i];
+	return s->dev->ops->copy_now(stream, s->mem.addr, b->back, b->len, false);
+}
+
+/* One block by the drive. 1: it is there; 0: it is not; -EAGAIN: the file changed; or why nothing is known. */
+static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b, uint64_t off)
+{
+	struct strait_ioc_io io = { .size = sizeof(io),
+				    .handle = s->handle,
+				    .fd = s->ep->ops->fd(s->ep, WAY_DIRECT),
+				    .op = STRAIT_OP_READ,
+				    .file_offset = off,
+				    .region_offset = s->start,
+				    .length = b->len };
+	int rc;
+
+	if (!read_block(s->ep, b->truth, b->len, off))
+		return -ENODATA;
+	rc = poison(s, stream, b);
+	if (rc)
+		return rc;
+	rc = os_ioctl(s->ctx->p2p.fd, STRAIT_IOC_IO, &io);
+	if (rc || io.done != b->len)
+		return 0;
+	rc = s->dev->ops->flush_peer_writes(s->dev);
+	if (rc && rc != -EOPNOTSUPP)
+		return rc;
+	rc = s->dev->ops->copy_now(stream, s->mem.addr, b->back, b->len, true);
+	if (rc)
+		return rc;
+	if (!read_block(s->ep, b->again, b->len, off) || memcmp(b->again, b->truth, b->len))
+		return -EAGAIN;
+	return !memcmp(b->back, b->truth, b->len);
+}
+
+static int try_pair(const struct p2p_scratch *s)
+{
+	struct lane_stream *ls;
+	struct blocks b;
+	uint64_t off = 0;
+	int rc;
+
+	if (!s->ep->facts.can_read)
+		return -EBADF;
+	rc = blocks_get(&b, s->ep);
+	if (rc)
+		return rc;
+	/* Of a hole the drive knows nothing: the kernel itself would write the zeros. */
+	rc = s->ep->facts.is_block ? 0 : os_data_on_drive(s->ep->ops->fd(s->ep, WAY_DIRECT), b.len, &off);
+	if (rc)
+		goto unmap;
+	rc = engine_stream_get(s->dev, &s->mem, true, &ls);
+	if (rc)
+		goto unmap;
+	rc = -EAGAIN;
+	for (int i = 0; rc == -EAGAIN && i < TRIES; i++)
+		rc = try_block(s, ls->stream, &b, off);
+	engine_stream_put(s->dev, ls, rc < 0);
+unmap:
+	os_unmap(b.truth, 3 * b.len);
+	return rc;
+}
+
+static struct p2p_pair *pair_find(struct p2p *p, const char *drive, const char *device)
+{
+	list_for_each(it, &p->pairs) {
+		struct p2p_pair *pair = list_entry(it, struct p2p_pair, node);
+
+		if (!strcmp(pair->drive, drive) && !strcmp(pair->device, device))
+			return pair;
+	}
+	return NULL;
+}
+
+enum route_reason p2p_pair_judge(struct p2p *p, const struct p2p_scratch *s, const char *drive, const char *device)
+{
+	struct p2p_pair *pair = pair_find(p, drive, device);
+	int rc;
+
+	if (pair)
+		return pair->good ? ROUTE_OK : ROUTE_PAIR;
+	rc = try_pair(s);
+	if (rc < 0)
+		return ROUTE_UNVERIFIED;
+	pair = calloc(1, sizeof(*pair));
+	if (!pair)
+		return ROUTE_UNVERIFIED;
+	str_copy(pair->drive, sizeof(pair->drive), drive);
+	str_copy(pair->device, sizeof(pair->device), device);
+	pair->good = rc == 1;
+	list_add_tail(&p->pairs, &pair->node);
+	if (pair->good)
+		log_info(&s->ctx->log, "p2p: drive %s reaches the memory of %s", drive, device);
+	else
+		log_warn(&s->ctx->log, "p2p: what drive %s writes to the memory of %s does not arrive: not used", drive,
+			 device);
+	return pair->good ? ROUTE_OK : ROUTE_PAIR;
+}

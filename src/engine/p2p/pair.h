@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_P2P_PAIR_H
+#define ENGINE_P2P_PAIR_H
+
+/* A drive and a device: do bytes of the one arrive in the memory of the other? */
+
+#include "engine/engine.h"
+#include "engine/p2p/p2p.h"
+
+#define P2P_SCRATCH KIB(64)
+
+struct p2p_pair {
+	struct list node; /* p2p.pairs */
+	char drive[16], device[16];
+	bool good;
+};
+
+/* Memory of the device to try it with, and a file on the drive. */
+struct p2p_scratch {
+	struct strait_context *ctx;
+	struct strait_endpoint *ep;
+	struct strait_device *dev;
+	struct mem mem;
+	uint32_t handle;
+	uint64_t start; /* of @mem in what has that handle */
+};
+
+/*
+ * With p2p.lock held: ROUTE_OK, ROUTE_PAIR if they did not, or ROUTE_UNVERIFIED when it cannot be tried by this
+ * file. What came out once is what comes out from then on.
+ */
+enum route_reason p2p_pair_judge(struct p2p *p, const struct p2p_scratch *s, const char *drive, const char *device);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* How each request of a queue is run. */
+#include "engine/queue/internal.h"
+
+/* How requests of one kind between the same two travel: mostly the answer is the one for the request before. */
+struct kinds {
+	const struct strait_transfer *last;
+	bool gathers, peers;
+	uint64_t sure; /* how long one may be to be sure to be gathered */
+};
+
+static bool same_kind(const struct kinds *k, const struct strait_transfer *t)
+{
+	const struct strait_transfer *last = k->last;
+
+	return last && last->endpoint == t->endpoint && last->region == t->region && last->op == t->op &&
+	       last->routes == t->routes;
+}
+
+static bool is_sure(const struct kinds *k, const struct strait_transfer *t)
+{
+	return t->length && t->length <= k->sure;
+}
+
+static enum entry_kind find_kind(struct kinds *k, const struct strait_transfer *t)
+{
+	if (!same_kind(k, t)) {
+		k->peers = p2p_commands(t);
+		k->gathers = gather_takes(t);
+		k->sure = k->gathers && !k->peers && !t->endpoint->facts.flight_bytes ? gather_sure(t) : 0;
+	}
+	k->last = t;
+	if (is_sure(k, t))
+		return ENTRY_SMALL;
+	if (t->endpoint->facts.flight_bytes)
+		return p2p_batch_takes(t) ? ENTRY_MOVE : ENTRY_LARGE;
+	if (k->peers) {
+		if (p2p_ring_takes(t))
+			return ENTRY_PEER;
+		/* Where some of it may go by p2p it depends on each. */
+		k->gathers = gather_takes(t);
+	}
+	return k->gathers && gather_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;
+}
+
+static inline enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)
+{
+	return same_kind(k, t) && is_sure(k, t) ? ENTRY_SMALL : find_kind(k, t);
+}
+
+void queue_classify(struct list *entries, const struct strait_transfer *t, bool fill, unsigned int n[ENTRY_KINDS])
+{
+	struct kinds k = { 0 };
+
+	list_for_each(it, entries) {
+		struct entry *e = list_entry(it, struct entry, node);
+
+		e->kind = kind_of(&k, t);
+		n[e->kind]++;
+		if (fill)
+			entry_fill(e, t);
+		t++;
+	}
+}

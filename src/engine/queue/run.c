@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT */
+/* Which thread runs what of a queue, and running it. The states and owners are in queue_inside.h. */
+#include "engine/queue/internal.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define SMALL_PER_WORKER 32 /* small transfers worth waking another thread for, if it has to copy them */
+
+static void worker_main(struct task *task);
+
+struct queue_worker *queue_worker_new(struct strait_queue *q)
+{
+	struct queue_worker *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->queue = q;
+	w->task.run = worker_main;
+	list_init(&w->task.node);
+	return w;
+}
+
+static const struct entry *next_pending_locked(const struct strait_queue *q)
+{
+	return list_empty(&q->pending) ? NULL : list_first(&q->pending, struct entry, node);
+}
+
+/*
+ * The one place that says which thread does what. Started batches come first, as they hold streams and windows. A waiter
+ * takes small transfers itself because that is sooner than to wake a thread; if its time is limited it takes only what
+ * needs no waiting for a file. A submitter takes nothing that was pending: it has just started what it could.
+ */
+enum queue_step queue_decide_locked(const struct strait_queue *q, const struct queue_thread *me)
+{
+	const struct entry *next = next_pending_locked(q);
+
+	if (me->leaves || (me->role == QUEUE_WAITER && q->n_done >= me->min))
+		return QUEUE_LEAVE;
+	if (!list_empty(&q->started))
+		return me->end ? QUEUE_FINISH : QUEUE_LEAVE;
+	if (me->role == QUEUE_WAITER && next && next->kind == ENTRY_SMALL)
+		return me->end == QUEUE_FOREVER ? QUEUE_RUN_SMALL : QUEUE_START_SMALL;
+	if (me->role != QUEUE_WORKER)
+		return QUEUE_LEAVE;
+	/* Pending transfers and those that an endpoint moves take turns. */
+	if (queue_next_move_locked(q) && !(me->moved && next))
+		return QUEUE_RUN_MOVES;
+	if (!next)
+		return QUEUE_LEAVE;
+	if (next->kind == ENTRY_PEER)
+		return QUEUE_RUN_PEERS;
+	return next->kind == ENTRY_SMALL ? QUEUE_RUN_SMALL : QUEUE_RUN_LARGE;
+}
+
+/* For a thread that is no worker: NULL if there is no memory, or as many are in use as there may be workers. */
+static struct queue_batch *batch_get_locked(struct strait_queue *q)
+{
+	struct queue_batch *b = NULL;
+
+	if (!list_empty(&q->idle)) {
+		b = list_first(&q->idle, struct queue_batch, node);
+		list_del(&b->node);
+	} else if (q->n_batches < q->ctx->workers.max) {
+		b = calloc(1, sizeof(*b));
+		q->n_batches += b != NULL;
+	}
+	return b;
+}
+
+static void batch_put_locked(struct strait_queue *q, struct queue_batch *b)
+{
+	list_add(&q->idle, &b->node);
+}
+
+static void batch_clear(struct queue_batch *b)
+{
+	b->n = b->gather.n = 0;
+	b->gather.used = 0;
+}
+
+/* Takes this thread's share of the small transfers that are pending, as far as they go together. */
+static void take_small_locked(struct strait_queue *q, struct queue_batch *b)
+{
+	unsigned int threads = q->workers - q->busy + q->helpers, share = (q->n[ENTRY_SMALL] + threads - 1) / threads;
+
+	if (share < SMALL_PER_WORKER)
+		share = SMALL_PER_WORKER;
+	batch_clear(b);
+	list_for_each_safe(it, tmp, &q->pending) {
+		struct entry *e = list_entry(it, struct entry, node);
+
+		if (e->kind != ENTRY_SMALL)
+			continue;
+		if (b->n == share || !gather_add(&b->gather, &e->t, &e->r))
+			break;
+		queue_take_locked(q, e);
+		b->entry[b->n++] = e;
+	}
+}
+
+/* What take_small_locked() took, back where it was. */
+static void untake_small_locked(struct strait_queue *q, struct queue_batch *b)
+{
+	for (unsigned int i = b->n; i-- > 0;) {
+		struct entry *e = b->entry[i];
+
+		list_add(&q->pending, &e->node);
+		e->state = ENTRY_PENDING;
+		q->n[e->kind]++;
+	}
+}
+
+/* All transfers of the batch have run. Takes the lock. */
+static void batch_done(struct strait_queue *q, struct queue_batch *b)
+{
+	unsigned int run;
+
+	for (unsigned int i = 0; i < b->n; i += run) {
+		const struct strait_transfer *t = &b->entry[i]->t;
+
+		for (run = 1; i + run < b->n && b->entry[i + run]->t.region == t->region &&
+			      b->entry[i + run]->t.endpoint == t->endpoint;)
+			run++;
+		transfer_end(t, run);
+	}
+	queue_lock(q);
+	for (unsigned int i = 0; i < b->n; i++)
+		queue_complete_locked(q, b->entry[i]);
+	queue_announce_locked(q);
+}
+
+/* The device works on the batch. Takes the lock. */
+static void batch_started(struct strait_queue *q, struct queue_batch *b)
+{
+	gather_started(&b->gather);
+	queue_lock(q);
+	for (unsigned int i = 0; i < b->n; i++)
+		b->entry[i]->state = ENTRY_RUNNING;
+	list_add_tail(&q->started, &b->node);
+}
+
+/* False: it is not done by @end, and is on .started again. With the lock held, which is dropped meanwhile. */
+static bool finish_started(struct strait_queue *q, uint64_t end)
+{
+	struct queue_batch *b = list_first(&q->started, struct queue_batch, node);
+	bool done;
+
+	list_del(&b->node);
+	queue_unlock(q);
+	done = gather_finish(&b->gather, os_time_left(end));
+	if (done) {
+		batch_done(q, b);
+		batch_put_locked(q, b);
+	} else {
+		queue_lock(q);
+		list_add(&q->started, &b->node);
+	}
+	return done;
+}
+
+/* With the lock held, which is dropped meanwhile. */
+static void run_small(struct strait_queue *q, struct queue_batch *b)
+{
+	take_small_locked(q, b);
+	queue_unlock(q);
+	gather_run(&b->gather);
+	batch_done(q, b);
+}
+
+/* False: some of them cannot be started without waiting, and all are pending again. The lock as in run_small(). */
+static bool start_small(struct strait_queue *q, struct queue_batch *b)
+{
+	bool started;
+
+	take_small_locked(q, b);
+	queue_unlock(q);
+	started = gather_start(&b->gather, true);
+	if (started) {
+		batch_started(q, b);
+	} else {
+		queue_lock(q);
+		untake_small_locked(q, b);
+		batch_put_locked(q, b);
+	}
+	return started;
+}
+
+/* Small transfers by a waiter. False: it can do no more. The lock as in run_small(). */
+static bool help(struct strait_queue *q, struct queue_thread *me, bool run)
+{
+	struct queue_batch *b = batch_get_locked(q);
+
+	if (!b)
+		return false;
+	q->helpers++;
+	if (run) {
+		run_small(q, b);
+		batch_put_locked(q, b);
+	} else {
+		me->leaves = !start_small(q, b);
+	}
+	q->helpers--;
+	return true;
+}
+
+/* The next one pending, whatever it is. The lock as in run_small(). */
+static void run_one(struct strait_queue *q)
+{
+	struct entry *e = list_first(&q->pending, struct entry, node);
+
+	queue_take_locked(q, e);
+	q->busy++;
+	queue_unlock(q);
+	transfer_execute(&e->t, UINT64_MAX, &e->cancel, false, &e->r);
+	transfer_end(&e->t, 1);
+	queue_lock(q);
+	q->busy--;
+	queue_complete_locked(q, e);
+	queue_announce_locked(q);
+}
+
+/* False: the thread can do no more. With the lock held, which is dropped meanwhile. */
+static bool run_step(struct strait_queue *q, struct queue_thread *me, enum queue_step step)
+{
+	bool worker = me->role == QUEUE_WORKER;
+
+	me->moved = step == QUEUE_RUN_MOVES;
+	switch (step) {
+	case QUEUE_LEAVE:
+		return false;
+	case QUEUE_FINISH:
+		q->busy += worker;
+		me->leaves = !finish_started(q, me->end);
+		q->busy -= worker;
+		return true;
+	case QUEUE_START_SMALL:
+		return help(q, me, false);
+	case QUEUE_RUN_SMALL:
+		if (!worker)
+			return help(q, me, true);
+		run_small(q, &me->worker->batch);
+		return true;
+	case QUEUE_RUN_PEERS:
+		if (!queue_run_peers(q, me->worker) && !list_empty(&q->pending))
+			run_one(q);
+		return true;
+	case QUEUE_RUN_MOVES:
+		queue_run_moves(q, me->worker);
+		return true;
+	case QUEUE_RUN_LARGE:
+		run_one(q);
+		return true;
+	}
+	return false;
+}
+
+static void worker_leave_locked(struct strait_queue *q, struct queue_worker *w)
+{
+	w->taken = false;
+	q->workers--;
+	if (q->closing)
+		pthread_cond_broadcast(&q->changed);
+}
+
+/* With the lock held, which is dropped meanwhile. */
+static void worker_run(struct strait_queue *q, struct queue_worker *w)
+{
+	struct queue_thread me = { .role = QUEUE_WORKER, .end = QUEUE_FOREVER, .worker = w };
+
+	while (run_step(q, &me, queue_decide_locked(q, &me)))
+		;
+	CHECK(!queue_has_work_locked(q) || q->workers > 1);
+	worker_leave_locked(q, w);
+}
+
+static void worker_main(struct task *task)
+{
+	struct queue_worker *w = container_of(task, struct queue_worker, task);
+	struct strait_queue *q = w->queue;
+
+	queue_lock(q);
+	worker_run(q, w);
+	queue_unlock(q);
+}
+
+/*
+ * A worker to be posted for work that no other one is there for, or NULL. @must: it has to run; otherwise only if a
+ * thread of the context has nothing else to do.
+ */
+static struct queue_worker *worker_get_locked(struct strait_queue *q, bool *must)
+{
+	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + SMALL_PER_WORKER - 1) / SMALL_PER_WORKER +
+			    (q->n[ENTRY_PEER] && !q->peering) + (queue_next_move_locked(q) != NULL) +
+			    !list_empty(&q->started);
+
+	*must = q->n[ENTRY_LARGE] || q->workers == q->busy;
+	if (q->workers - q->busy >= want)
+		return NULL;
+	for (unsigned int i = 0; i < q->ctx->workers.max; i++) {
+		struct queue_worker *w = q->worker[i];
+
+		if (w && w->taken)
+			continue;
+		if (!w)
+			w = q->worker[i] = queue_worker_new(q);
+		if (!w)
+			return NULL;
+		w->taken = true;
+		q->workers++;
+		return w;
+	}
+	return NULL;
+}
+
+static void call_workers(struct strait_queue *q, bool by_worker)
+{
+	struct queue_worker *w;
+	bool must;
+
+	while ((w = worker_get_locked(q, &must))) {
+		int rc;
+
+		queue_unlock(q);
+		rc = must ? workers_post(&q->ctx->workers, &w->task) : workers_offer(&q->ctx->workers, &w->task);
+		queue_lock(q);
+		if (!rc)
+			continue;
+		/* No thread can be had at all: this one does the work, unless it is a worker and will do it anyway. */
+		if (must && !by_worker) {
+			worker_run(q, w);
+			continue;
+		}
+		worker_leave_locked(q, w);
+		break;
+	}
+}
+
+void queue_call_workers(struct strait_queue *q)
+{
+	call_workers(q, true);
+}
+
+void queue_serve(struct strait_queue *q, struct queue_thread *me)
+{
+	CHECK(q->obliged);
+	while (run_step(q, me, queue_decide_locked(q, me)))
+		;
+	/* What was pending when a waiter came, and still is, has had its workers since it was submitted. */
+	if (me->role == QUEUE_SUBMITTER || me->leaves || !list_empty(&q->started))
+		call_workers(q, false);
+}
+
+void queue_withdraw_workers_locked(struct strait_queue *q)
+{
+	for (unsigned int i = 0; i < ARRAY_SIZE(q->worker); i++) {
+		struct queue_worker *w = q->worker[i];
+
+		if (w && w->taken && workers_withdraw(&q->ctx->workers, &w->task))
+			worker_leave_locked(q, w);
+	}
+}
+
+/* The first of @t that go together are started: how many. */
+static unsigned int start_some(struct queue_batch *b, struct list *entries, const struct strait_transfer *t,
+			       unsigned int n)
+{
+	batch_clear(b);
+	list_for_each(it, entries) {
+		struct entry *e = list_entry(it, struct entry, node);
+
+		if (b->n == n || !gather_add(&b->gather, &t[b->n], &e->r))
+			break;
+		b->entry[b->n++] = e;
+	}
+	return b->n && gather_start(&b->gather, false) ? b->n : 0;
+}
+
+/* Copies the requests into their entries: the device is at work, so this costs no time. */
+static void copy_started(struct queue_batch *b)
+{
+	for (unsigned int i = 0; i < b->n; i++) {
+		struct entry *e = b->entry[i];
+
+		list_del(&e->node);
+		entry_fill(e, b->gather.item[i].t);
+		b->gather.item[i].t = &e->t;
+	}
+}
+
+unsigned int queue_start_in_place(struct strait_queue *q, struct list *entries, const struct strait_transfer *t,
+				  unsigned int n)
+{
+	unsigned int done = 0, some;
+
+	queue_lock(q);
+	while (done < n) {
+		struct queue_batch *b = batch_get_locked(q);
+
+		if (!b)
+			break;
+		queue_unlock(q);
+		some = start_some(b, entries, t + done, n - done);
+		done += some;
+		if (!some) {
+			queue_lock(q);
+			batch_put_locked(q, b);
+			break;
+		}
+		copy_started(b);
+		batch_started(q, b);
+	}
+	if (!done)
+		queue_unlock(q);
+	return done;
+}

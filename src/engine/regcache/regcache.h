@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_REGCACHE_REGCACHE_H
+#define ENGINE_REGCACHE_REGCACHE_H
+
+/*
+ * Page-cache windows that stay registered between transfers, which is allowed only while it is known
+ * that the file does not change: truncation, and direct writes by others, take pages out of the file
+ * that a registration goes on reading. What vouches is the caller's promise, or a read lease.
+ */
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "device/provider.h"
+#include "endpoint/endpoint.h"
+#include "engine/stats.h"
+
+#define KEEP_BUCKETS 1024
+#define KEEP_WISH_BITS 4
+#define KEEP_WISHES (1u << KEEP_WISH_BITS)
+
+/* A window that is not there, and how many bytes of it were read otherwise, one near the other. */
+struct keep_wish {
+	uint64_t window;
+	uint64_t off; /* of the last */
+	uint64_t bytes;
+};
+
+struct keeper {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct list buckets[KEEP_BUCKETS];
+	struct list lru; /* least recently used first */
+	uint64_t budget;
+	uint64_t bytes;
+	struct keep_wish wish[KEEP_WISHES];
+	uint64_t missed;   /* bytes read otherwise since a window was last tried to be made for such */
+	uint64_t patience; /* as many must there be until the next try */
+	bool trying;
+	struct list leases; /* struct strait_endpoint.lease_node */
+	unsigned long thread;
+	int tid; /* of the thread that watches leases, 0 until it runs */
+	bool started;
+	bool stop;
+	struct stats *stats;
+	const struct log_sink *log;
+};
+
+struct kept {
+	struct list bucket_node, lru_node, ep_node;
+	struct strait_endpoint *ep;
+	struct strait_device *dev;
+	uint64_t off, len;
+	void *map;
+	struct host_reg reg;
+	unsigned int users;
+	unsigned int parked; /* of them */
+	bool listed;	     /* found by others; false: goes with its last user */
+};
+
+int keeper_init(struct keeper *k, uint64_t budget, struct stats *stats, const struct log_sink *log);
+void keeper_fini(struct keeper *k);
+
+/*
+ * The registered window that holds byte @off of the endpoint, whose length is @ep_len. NULL when the file may change, or the
+ * window cannot be registered, or the budget is used up by windows in use.
+ */
+struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strait_device *dev, uint64_t off,
+		      uint64_t ep_len);
+void keep_put(struct keeper *k, struct kept *w);
+
+/* May windows of the endpoint be kept at times? Whether they may right now its ops->unchanged says. */
+static inline bool keep_wanted(const struct strait_endpoint *ep)
+{
+	return ep->facts.unchanging || ep->facts.wants_lease;
+}
+
+/* A place in a file, and the window that holds it. */
+struct keep_place {
+	struct strait_endpoint *ep; /* NULL: not this one */
+	struct strait_device *dev;
+	uint64_t off, len; /* must lie in one window */
+	uint64_t ep_len;
+	struct kept *kept; /* NULL until it is found */
+	struct kept *held; /* the same, if it is this one that holds it, perhaps for others as well */
+};
+
+/*
+ * A window takes as long to be registered as to be read: is it worth that for one of @need bytes that holds the place
+ * and is not there? Where there is no room it is for who reads on and on, or if much was wanted of any: one does not
+ * drive out another for each few bytes. Nor is it asked in vain each time, nor while somebody else is at it: who has only
+ * a few bytes to read has read them sooner. Where it is, keep_tried() is told whether there was one.
+ */
+bool keep_worth(struct keeper *k, const struct keep_place *p, uint64_t need);
+void keep_tried(struct keeper *k, uint64_t need, bool got);
+
+/*
+ * For many places at once, under one lock: fills in the windows that are registered already.
+ * Whether the file may change is for the caller to have asked. Undone by keep_put_many() for all of them together,
+ * as several may stand on one's hold of a window.
+ */
+void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n);
+void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n);
+
+/*
+ * Who has a window may keep it for long, and from that on must not take what was read out of it for good without
+ * keep_valid(): a lease is given back over his head. keep_unpark() gives the window back as well.
+ */
+void keep_park(struct keeper *k, struct kept *w);
+bool keep_valid(struct keeper *k, struct kept *w);
+void keep_unpark(struct keeper *k, struct kept *w);
+
+/* Register one window of the page cache, kept or for one transfer; @off is page-aligned. */
+int window_register(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len, void **map,
+		    struct host_reg *reg);
+void window_unregister(struct strait_device *dev, void *map, uint64_t len, struct host_reg *reg);
+
+/* Try to take the lease an endpoint was opened for. Without one the file simply counts as changing. */
+void keep_lease(struct keeper *k, struct strait_endpoint *ep);
+/* No transfer uses the endpoint any more: drop its windows and its lease. */
+void keep_forget(struct keeper *k, struct strait_endpoint *ep);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/stream/readahead.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "engine/regcache/read.h"
+
+#define SLOTS_MAX 8 /* of one device */
+
+static void slot_free(struct strait_device *dev, struct ahead_slot *slot)
+{
+	dev->ops->stream_close(slot->stream);
+	free(slot);
+}
+
+void ahead_free_slots(struct strait_device *dev, struct list *slots)
+{
+	list_for_each_safe(it, tmp, slots) {
+		list_del(it);
+		slot_free(dev, list_entry(it, struct ahead_slot, node));
+	}
+}
+
+static struct ahead_slot *slot_new(struct strait_device *dev, const struct mem *m)
+{
+	struct ahead_slot *slot = calloc(1, sizeof(*slot));
+
+	if (!slot)
+		return NULL;
+	list_init(&slot->node);
+	if (dev->ops->stream_open_apart(dev, m, &slot->stream)) {
+		free(slot);
+		return NULL;
+	}
+	if (dev->ops->stream_scratch(slot->stream, AHEAD_BYTES, &slot->addr)) {
+		slot_free(dev, slot);
+		return NULL;
+	}
+	return slot;
+}
+
+static struct ahead_slot *slot_get(struct strait_device *dev, const struct mem *m)
+{
+	struct device_engine *de = device_engine(dev);
+	struct ahead_slot *slot = NULL;
+	bool more;
+
+	pthread_mutex_lock(&de->lock);
+	if (!list_empty(&de->slots)) {
+		slot = list_first(&de->slots, struct ahead_slot, node);
+		list_del(&slot->node);
+	}
+	more = !slot && de->n_slots < SLOTS_MAX;
+	de->n_slots += more;
+	pthread_mutex_unlock(&de->lock);
+	if (!more)
+		return slot;
+	slot = slot_new(dev, m);
+	if (!slot) {
+		/* The device is full, or does not have such streams: the count stays, so it is not tried for ever. */
+		log_debug(dev->provider->set->log, "%s: no memory to read ahead into", dev->name);
+	}
+	return slot;
+}
+
+static void slot_put(struct strait_device *dev, struct ahead_slot *slot, bool broken)
+{
+	struct device_engine *de = device_engine(dev);
+
+	pthread_mutex_lock(&de->lock);
+	if (broken)
+		de->n_slots--;
+	else
+		list_add(&de->slots, &slot->node);
+	pthread_mutex_unlock(&de->lock);
+	if (broken)
+		slot_free(dev, slot);
+}
+
+bool ahead_begin(struct ahead *a, const struct strait_transfer *t)
+{
+	struct strait_device *dev = t->region->dev;
+	struct keeper *k = &device_context(dev)->keeper;
+	int rc;
+
+	a->slot = slot_get(dev, &t->region->mem);
+	if (!a->slot)
+		return false;
+	rc = place_get(t, &a->place) ? 0 : -ENOENT;
+	if (!rc && a->place.len < t->length) {
+		/* At the end of the file. */
+		keep_put(k, a->place.kept);
+		rc = -ENOENT;
+	}
+	if (rc) {
+		slot_put(dev, a->slot, false);
+		a->slot = NULL;
+		return false;
+	}
+	keep_park(k, a->place.kept);
+	rc = dev->ops->copy_in(a->slot->stream, a->slot->addr,
+			       (char *)a->place.kept->map + (a->place.off - a->place.kept->off), a->place.len);
+	if (rc) {
+		keep_unpark(k, a->place.kept);
+		slot_put(dev, a->slot, true);
+		a->slot = NULL;
+	}
+	return !rc;
+}
+
+bool ahead_finish(struct ahead *a, const struct strait_transfer *t, struct strait_result *result)
+{
+	struct strait_device *dev = t->region->dev;
+	struct strait_context *ctx = device_context(dev);
+	int rc;
+
+	/* The file did not change from when it was copied to now. */
+	if (!a->slot || dev != a->place.dev || !keep_valid(&ctx->keeper, a->place.kept))
+		return false;
+	rc = dev->ops->copy_within_now(a->slot->stream, t->region->mem.addr + t->region_offset, a->slot->addr,
+				       a->place.len);
+	keep_unpark(&ctx->keeper, a->place.kept);
+	slot_put(dev, a->slot, rc != 0);
+	a->slot = NULL;
+	if (rc)
+		return false;
+	memset(result, 0, sizeof(*result));
+	result->user_data = t->user_data;
+	place_result(&a->place, result);
+	stats_transfer(&ctx->stats, t->op, result);
+	return true;
+}
+
+void ahead_drop(struct ahead *a)
+{
+	struct strait_device *dev = a->place.dev;
+	int rc;
+
+	if (!a->slot)
+		return;
+	rc = dev->ops->stream_wait(a->slot->stream, STRAIT_FOREVER);
+	keep_unpark(&device_context(dev)->keeper, a->place.kept);
+	slot_put(dev, a->slot, rc != 0);
+	a->slot = NULL;
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/transfer/job.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+void job_fail(struct job *job, uint64_t off, int err, int32_t device_status)
+{
+	pthread_mutex_lock(&job->lock);
+	if (off < job->limit) {
+		job->limit = off;
+		job->err = err;
+		job->device_status = device_status;
+	}
+	job->cursor = job->stop;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_poll(struct job *job)
+{
+	int err = 0;
+
+	if (job->cancel && atomic_load_explicit(job->cancel, memory_order_relaxed))
+		err = -ECANCELED;
+	else if (job->deadline != UINT64_MAX && os_now_ns() >= job->deadline)
+		err = -ETIMEDOUT;
+	if (!err)
+		return;
+	pthread_mutex_lock(&job->lock);
+	if (job->cursor < job->stop && job->cursor < job->limit) {
+		job->limit = job->cursor;
+		job->err = err;
+	}
+	job->cursor = job->stop;
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_add_bytes(struct job *job, int route, uint64_t bytes)
+{
+	pthread_mutex_lock(&job->lock);
+	job->route_bytes[route] += bytes;
+	pthread_mutex_unlock(&job->lock);
+}
+
+bool job_mixes(const struct job *job)
+{
+	const uint32_t both = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
+
+	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged &&
+	       !job->ep->facts.force_direct && job->ep->facts.can_buffered;
+}
+
+bool job_write_buffered(const struct job *job)
+{
+	return job->ep->facts.can_buffered && !job->walign;
+}
+
+bool job_starts_cached(const struct job *job)
+{
+	uint64_t len = min_u64(job->block, job->stop - job->start), bytes;
+
+	return !job->ep->ops->cached(job->ep, job->start, len, &bytes) && bytes >= len / 2;
+}
+
+void job_claim_register(struct lane *l)
+{
+	struct job *job = l->job;
+	atomic_uint *all = &device_engine(job->dev)->registering;
+	unsigned int most = (unsigned int)max_u64(job->dev->tuning.register_lanes, 1), now;
+
+	if (l->registers || l->no_register || job->op != STRAIT_READ || !job->ep->facts.can_buffered ||
+	    !(job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || job->register_lanes >= most)
+		return;
+	/* Where reading is as good, one job of the device registers; where it is asked for, each does. */
+	if (job_mixes(job)) {
+		now = atomic_load_explicit(all, memory_order_relaxed);
+		do {
+			if (now >= most)
+				return;
+		} while (!atomic_compare_exchange_weak_explicit(all, &now, now + 1, memory_order_relaxed,
+								memory_order_relaxed));
+	}
+	job->register_lanes++;
+	l->registers = true;
+}
+
+void job_release_register(struct lane *l)
+{
+	struct job *job = l->job;
+
+	if (!l->registers)
+		return;
+	l->registers = false;
+	if (job_mixes(job))
+		atomic_fetch_sub_explicit(&device_engine(job->dev)->registering, 1, memory_order_relaxed);
+	pthread_mutex_lock(&job->lock);
+	job->register_lanes--;
+	pthread_mutex_unlock(&job->lock);
+}
+
+/*
+ * Drivers register and unregister one window at a time: a lane that unregisters what another has registered waits
+ * until that one is done with the next, and keeps it from the one after.
+ */
+void job_leave_registered(struct job *job, struct window *w)
+{
+	pthread_mutex_lock(&job->lock);
+	list_add_tail(&job->used, &w->node);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_unregister_used(struct job *job)
+{
+	struct list used = LIST_INIT(used);
+
+	pthread_mutex_lock(&job->lock);
+	if (!list_empty(&job->used))
+		list_move_front(&used, &job->used, job->used.prev);
+	pthread_mutex_unlock(&job->lock);
+	list_for_each_safe(it, tmp, &used) {
+		struct window *w = list_entry(it, struct window, node);
+
+		window_unregister(job->dev, w->map, w->map_len, &w->reg);
+		free(w);
+	}
+}
+
+static void lane_run(struct job *job, bool helper)
+{
+	struct lane l = { .job = job };
+	int rc;
+
+	list_init(&l.copies);
+	pthread_mutex_lock(&job->lock);
+	job_claim_register(&l);
+	pthread_mutex_unlock(&job->lock);
+	if (!helper && l.registers && job_mixes(job) && job_starts_cached(job))
+		job_want_helper(job);
+
+	if (!job->host) {
+		rc = engine_stream_get(job->dev, &job->region->mem, job->apart, &l.ls);
+		if (rc) {
+			/* A helper leaves its part to the others; the first lane is the last resort. */
+			if (!helper)
+				job_fail(job, job->start, rc, 0);
+			job_release_register(&l);
+			return;
+		}
+	}
+	atomic_fetch_add_explicit(&device_engine(job->dev)->lanes, 1, memory_order_relaxed);
+	if (job->op == STRAIT_READ)
+		lane_read(&l);
+	else
+		lane_write(&l);
+	atomic_fetch_sub_explicit(&device_engine(job->dev)->lanes, 1, memory_order_relaxed);
+	job_release_register(&l);
+	if (l.ls)
+		engine_stream_put(job->dev, l.ls, l.stream_broken);
+	if (l.ring)
+		engine_ring_put(job->ctx, l.ring, l.ring_broken);
+}
+
+static void helper_run(struct task *task)
+{
+	struct job *job = container_of(task, struct helper, task)->job;
+
+	lane_run(job, true);
+	pthread_mutex_lock(&job->lock);
+	job->lanes--;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->lock);
+}
+
+void job_want_helper(struct job *job)
+{
+	struct helper *h = NULL;
+
+	/* Threads that call are as good as the context's own, and more of both are only in each other's way. */
+	if (atomic_load_explicit(&device_engine(job->dev)->lanes, memory_order_relaxed) > job->ctx->threads)
+		return;
+	pthread_mutex_lock(&job->lock);
+	/* Waking a thread pays only when several windows are left for it. */
+	if (job->lanes < job->max_lanes && job->helpers < JOB_LANES && job->stop - job->cursor >= 4 * job->block) {
+		h = &job->helper[job->helpers++];
+		job->lanes++;
+	}
+	pthread_mutex_unlock(&job->lock);
+	if (!h)
+		return;
+	h->job = job;
+	h->task.run = helper_run;
+	if (workers_offer(&job->ctx->workers, &h->task)) {
+		pthread_mutex_lock(&job->lock);
+		job->lanes--;
+		job->max_lanes = job->lanes; /* all threads are busy: do not ask again */
+		pthread_mutex_unlock(&job->lock);
+	}
+}
+
+/* A file that shrank while its pages were registered: what lies past its end now is not good. */
+static void clip_to_file(struct job *job)
+{
+	uint64_t len;
+
+	if (!job->fresh || job->ep->ops->length(job->ep, &len) || len >= job->limit)
+		return;
+	job->limit = max_u64(len, job->start);
+	job->err = 0;
+}
+
+/* What was copied past the end of a file that shrank does not count for any route. */
+static void clip_route_bytes(struct job *job)
+{
+	static const int order[] = { STRAIT_ROUTE_PAGECACHE, STRAIT_ROUTE_STAGED, STRAIT_ROUTE_HOST, STRAIT_ROUTE_P2P };
+	uint64_t excess = 0;
+
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++)
+		excess += job->route_bytes[r];
+	excess -= min_u64(excess, job->limit - job->start);
+	for (size_t i = 0; i < ARRAY_SIZE(order) && excess; i++) {
+		uint64_t n = min_u64(excess, job->route_bytes[order[i]]);
+
+		job->route_bytes[order[i]] -= n;
+		excess -= n;
+	}
+}
+
+void job_run(struct job *job, struct strait_result *result)
+{
+	pthread_mutex_init(&job->lock, NULL);
+	pthread_cond_init(&job->changed, NULL);
+	list_init(&job->gate);
+	list_init(&job->used);
+	job->cursor = job->start;
+	job->limit = job->stop;
+	job->lanes = 1;
+	/* Not known: reads look for the end themselves, writes are taken to extend the file. */
+	if (job->ep->ops->length(job->ep, &job->ep_len))
+		job->ep_len = job->op == STRAIT_READ ? UINT64_MAX : 0;
+
+	lane_run(job, false);
+	pthread_mutex_lock(&job->lock);
+	job->lanes--;
+	while (job->lanes)
+		pthread_cond_wait(&job->changed, &job->lock);
+	pthread_mutex_unlock(&job->lock);
+	job_unregister_used(job);
+	clip_to_file(job);
+	if (!job->err)
+		clip_route_bytes(job);
+
+	result->bytes = job->limit - job->start;
+	result->status = job->err;
+	result->device_status = job->device_status;
+	result->routes = 0;
+	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
+		result->route_bytes[r] = job->route_bytes[r];
+		if (job->route_bytes[r])
+			result->routes |= STRAIT_ROUTE_MASK(r);
+	}
+	pthread_cond_destroy(&job->changed);
+	pthread_mutex_destroy(&job->lock);
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* What reading and writing lanes have in common: windows, chunks, copies. */
+#include "engine/transfer/job.h"
+
+#include <stdlib.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+#define POOL_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
+
+uint64_t job_dev_addr(const struct job *job, uint64_t off)
+{
+	return job->addr + (off - job->start);
+}
+
+struct os_ring *lane_ring(struct lane *l)
+{
+	if (!l->ring && !l->ring_broken) {
+		l->ring = engine_ring_get(l->job->ctx);
+		if (!l->ring)
+			l->ring_broken = true;
+	}
+	return l->ring_broken ? NULL : l->ring;
+}
+
+/* Where file I/O of a window reads to or writes from. */
+void *lane_buffer(struct lane *l, const struct window *w)
+{
+	return w->chunk ? w->chunk->ptr : (void *)(uintptr_t)job_dev_addr(l->job, w->off);
+}
+
+void lane_free_window(struct lane *l, struct window *w)
+{
+	struct job *job = l->job;
+
+	if (w->event)
+		engine_event_put(l->ls, w->event);
+	if (w->kept)
+		keep_put(&job->ctx->keeper, w->kept);
+	if (w->chunk)
+		pool_put(job->pool, &job->user, w->chunk);
+	if (w->map && !l->registers) {
+		job_leave_registered(job, w);
+		return;
+	}
+	if (w->map)
+		window_unregister(job->dev, w->map, w->map_len, &w->reg);
+	free(w);
+}
+
+static bool nothing_left(struct job *job)
+{
+	bool done;
+
+	pthread_mutex_lock(&job->lock);
+	done = job->cursor >= job->stop;
+	pthread_mutex_unlock(&job->lock);
+	return done;
+}
+
+/* A chunk, waiting only if this lane has nothing else to see to. */
+static struct chunk *get_chunk(struct lane *l)
+{
+	struct job *job = l->job;
+
+	for (;;) {
+		struct chunk *c = pool_try(job->pool, &job->user);
+
+		if (c || l->n_io || l->n_copies || nothing_left(job))
+			return c;
+		c = pool_wait(job->pool, &job->user, POOL_TICK_NS);
+		if (c)
+			return c;
+		job_poll(job);
+	}
+}
+
+/* Cuts the next window off the job's range. Called with the job's lock held, when there is a next one. */
+static void cut(struct job *job, struct window *w)
+{
+	uint64_t end = align_down(job->cursor, job->block) + job->block;
+
+	w->off = job->cursor;
+	w->len = min_u64(end, job->stop) - w->off;
+	if (job->op == STRAIT_WRITE && job->walign) {
+		/* Direct and buffered parts of a write are windows of their own. */
+		uint64_t head = align_up(w->off, job->walign), tail = align_down(w->off + w->len, job->walign);
+
+		if (head != w->off)
+			w->len = min_u64(head - w->off, w->len);
+		else if (tail > w->off)
+			w->len = tail - w->off;
+		w->direct = head == w->off && tail > w->off;
+	}
+	job->cursor = w->off + w->len;
+}
+
+/* Is all of [off, end) in the page cache? */
+static bool all_cached(struct job *job, uint64_t off, uint64_t end)
+{
+	uint64_t cached;
+
+	return !job->ep->ops->cached(job->ep, off, end - off, &cached) &&
+	       cached >= align_down(end - off, os_page_size());
+}
+
+/*
+ * A lane that registers takes more at once, if all of that is cached. Asked under the lock, so that
+ * no other lane takes the part behind meanwhile. Called right after cut().
+ */
+static void widen(struct job *job, struct window *w)
+{
+	const struct device_tuning *tuning = &job->dev->tuning;
+	bool mixes = job_mixes(job);
+	uint64_t size = mixes && tuning->mixed_window ? tuning->mixed_window : tuning->window_bytes, end;
+
+	if (job->ep->facts.force_direct)
+		return;
+	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
+	/* Towards the end in smaller steps, so that those who read have as long to do as the one who registers. */
+	if (mixes)
+		end = min_u64(end, align_up(w->off + (job->stop - w->off) / 4, job->block));
+	if (end <= w->off || !all_cached(job, w->off, end))
+		return;
+	w->cached = true;
+	w->len = max_u64(w->len, end - w->off);
+	job->cursor = w->off + w->len;
+}
+
+/* The next window, with a chunk unless it needs none. NULL: none left, or no chunk while this lane has work. */
+struct window *lane_take_window(struct lane *l)
+{
+	struct job *job = l->job;
+	struct chunk *c = NULL;
+	struct window *w;
+
+	if (nothing_left(job))
+		return NULL;
+	if (!job->host) {
+		c = get_chunk(l);
+		if (!c)
+			return NULL;
+	}
+	w = calloc(1, sizeof(*w));
+	pthread_mutex_lock(&job->lock);
+	if (!w || job->cursor >= job->stop) {
+		uint64_t at = job->cursor;
+
+		pthread_mutex_unlock(&job->lock);
+		if (!w)
+			job_fail(job, at, -ENOMEM, 0);
+		if (c)
+			pool_put(job->pool, &job->user, c);
+		free(w);
+		return NULL;
+	}
+	w->chunk = c;
+	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
+	cut(job, w);
+	job_claim_register(l);
+	if (l->registers)
+		widen(job, w);
+	if (job->op == STRAIT_READ)
+		list_add_tail(&job->gate, &w->node);
+	pthread_mutex_unlock(&job->lock);
+	return w;
+}
+
+/* Start the copy between a window's host side and the device; its event tells when it is done. */
+int lane_copy(struct lane *l, struct window *w)
+{
+	struct job *job = l->job;
+	const struct provider_ops *ops = job->dev->ops;
+	uint64_t addr = job_dev_addr(job, w->off);
+	struct dev_stream *s = l->ls->stream;
+	int rc;
+
+	rc = engine_event_get(l->ls, &w->event);
+	if (rc)
+		return rc;
+	if (job->op == STRAIT_WRITE)
+		rc = ops->copy_out(s, w->chunk->ptr, addr, w->len);
+	else if (w->kept || w->map)
+		rc = ops->copy_pages(s, addr, w->kept ? &w->kept->reg : &w->reg, w->skip, w->got);
+	else
+		rc = ops->copy_in(s, addr, (char *)w->chunk->ptr + w->skip, w->got);
+	if (rc)
+		return rc;
+	rc = ops->event_record(w->event, s);
+	if (rc) {
+		/* The copy may be under way, and the window's memory is given back when this fails. */
+		ops->stream_wait(s, STRAIT_FOREVER);
+		return rc;
+	}
+	list_add_tail(&l->copies, &w->node);
+	l->n_copies++;
+	return 0;
+}
+
+/* The oldest window whose copy is done, taken off the list; @err is how the copy went. */
+struct window *lane_oldest_copy(struct lane *l, bool wait, int *err)
+{
+	struct window *w;
+	int rc;
+
+	if (!l->n_copies)
+		return NULL;
+	w = list_first(&l->copies, struct window, node);
+	/*
+	 * Without a deadline: the copy engine reads or writes memory that must not be given back
+	 * before it is done.
+	 */
+	rc = l->job->dev->ops->event_wait(w->event, wait ? STRAIT_FOREVER : 0);
+	if (rc == -ETIMEDOUT && !wait)
+		return NULL;
+	list_del(&w->node);
+	l->n_copies--;
+	*err = rc;
+	return w;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/transfer/staging.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/util.h"
+#include "os/os.h"
+
+int pool_init(struct pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes)
+{
+	pthread_condattr_t attr;
+
+	memset(p, 0, sizeof(*p));
+	p->dev = dev;
+	p->chunk_bytes = chunk_bytes;
+	p->want_bytes = max_u64(align_down(bytes, chunk_bytes), chunk_bytes);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->freed, &attr);
+	pthread_condattr_destroy(&attr);
+	return 0;
+}
+
+void pool_fini(struct pool *p)
+{
+	if (p->n) {
+		p->dev->ops->host_unregister(p->dev, &p->reg);
+		os_unmap(p->reg.ptr, p->n * p->chunk_bytes);
+		free(p->chunks);
+	}
+	pthread_cond_destroy(&p->freed);
+	pthread_mutex_destroy(&p->lock);
+}
+
+/* Called with the lock held. Takes less when there is not enough, one chunk at least. */
+static int pool_fill(struct pool *p)
+{
+	uint64_t bytes = p->want_bytes;
+	int rc = -ENOMEM;
+	void *ptr;
+
+	for (; bytes >= p->chunk_bytes; bytes = align_down(bytes / 2, p->chunk_bytes)) {
+		rc = os_map_anon(bytes, p->dev->numa_node, &ptr);
+		if (rc)
+			continue;
+		rc = p->dev->ops->host_register(p->dev, ptr, bytes, 0, &p->reg);
+		if (!rc)
+			break;
+		os_unmap(ptr, bytes);
+		if (rc != -ENOMEM && rc != -EAGAIN && rc != -EPERM)
+			break;
+	}
+	if (rc)
+		return rc;
+	p->chunks = calloc(bytes / p->chunk_bytes, sizeof(*p->chunks));
+	if (!p->chunks) {
+		p->dev->ops->host_unregister(p->dev, &p->reg);
+		os_unmap(ptr, bytes);
+		return -ENOMEM;
+	}
+	os_dont_fork(ptr, bytes);
+	p->n = (unsigned int)(bytes / p->chunk_bytes);
+	for (unsigned int i = p->n; i-- > 0;) {
+		struct chunk *c = &p->chunks[i];
+
+		c->ptr = (char *)ptr + i * p->chunk_bytes;
+		c->dev_addr = p->reg.dev_addr + i * p->chunk_bytes;
+		c->next = p->free;
+		p->free = c;
+	}
+	atomic_fetch_add_explicit(p->stat_bytes, bytes, memory_order_relaxed);
+	return 0;
+}
+
+int pool_enter(struct pool *p, struct pool_user *u)
+{
+	int rc = 0;
+
+	u->held = 0;
+	pthread_mutex_lock(&p->lock);
+	if (!p->n)
+		rc = pool_fill(p);
+	if (!rc)
+		p->users++;
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+void pool_leave(struct pool *p, struct pool_user *u)
+{
+	(void)u;
+	pthread_mutex_lock(&p->lock);
+	p->users--;
+	if (p->waiters)
+		pthread_cond_broadcast(&p->freed); /* everybody's share grew */
+	pthread_mutex_unlock(&p->lock);
+}
+
+static struct chunk *take(struct pool *p, struct pool_user *u)
+{
+	struct chunk *c = p->free;
+
+	if (!c)
+		return NULL;
+	/* A share is never less than one: somebody who holds nothing gets what is free. */
+	if (u->held && u->held >= p->n / p->users)
+		return NULL;
+	p->free = c->next;
+	u->held++;
+	return c;
+}
+
+struct chunk *pool_try(struct pool *p, struct pool_user *u)
+{
+	struct chunk *c;
+
+	pthread_mutex_lock(&p->lock);
+	c = take(p, u);
+	pthread_mutex_unlock(&p->lock);
+	return c;
+}
+
+struct chunk *pool_try_spare(struct pool *p, struct pool_user *u)
+{
+	struct chunk *c;
+
+	pthread_mutex_lock(&p->lock);
+	c = p->free && p->free->next ? take(p, u) : NULL;
+	pthread_mutex_unlock(&p->lock);
+	return c;
+}
+
+struct chunk *pool_wait(struct pool *p, struct pool_user *u, int64_t timeout_ns)
+{
+	uint64_t end = os_now_ns() + (uint64_t)timeout_ns;
+	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
+	struct chunk *c;
+
+	pthread_mutex_lock(&p->lock);
+	p->waiters++;
+	while (!(c = take(p, u))) {
+		atomic_fetch_add_explicit(p->stat_waits, 1, memory_order_relaxed);
+		if (pthread_cond_timedwait(&p->freed, &p->lock, &ts))
+			break;
+	}
+	p->waiters--;
+	pthread_mutex_unlock(&p->lock);
+	return c;
+}
+
+void pool_put(struct pool *p, struct pool_user *u, struct chunk *c)
+{
+	pthread_mutex_lock(&p->lock);
+	c->next = p->free;
+	p->free = c;
+	u->held--;
+	if (p->waiters)
+		pthread_cond_broadcast(&p->freed);
+	pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENGINE_TRANSFER_TRANSFER_H
+#define ENGINE_TRANSFER_TRANSFER_H
+
+#include <strait/transfer.h>
+
+#include "engine/engine.h"
+#include "engine/route.h"
+
+/* Is the request well formed, apart from what changes with time? */
+int transfer_check(const struct strait_context *ctx, const struct strait_transfer *t);
+
+/* Begin: holds region and endpoint, if they can be used. transfer_end() lets go, of @n that hold the same two. */
+int transfer_begin(const struct strait_transfer *t);
+void transfer_end(const struct strait_transfer *t, unsigned int n);
+/* Check and begin them all, or none. What is the same for many is done once. */
+int transfer_begin_all(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n);
+
+/* The route for a request that has begun; @ask: look at the page cache, too. */
+void transfer_facts(const struct strait_transfer *t, bool ask, struct route_facts *f);
+
+/* Is it short enough for the short path, or to be gathered with others? */
+bool transfer_is_small(const struct strait_transfer *t);
+
+/*
+ * Runs a request that has begun, and counts it. It stops early when *@cancel, if there is one, becomes true.
+ * @apart: a stream of the application's waits for it.
+ */
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
+		      struct strait_result *result);
+
+/*
+ * Runs what is left of a request, of which the first @done bytes have been moved already, and adds it to its result.
+ * Does not count it.
+ */
+void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomic_bool *cancel,
+		     struct strait_result *result);
+
+/* The short path: one call, no thread. -EAGAIN when it does not apply just now. */
+int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
+
+/*
+ * Reads [off, off + len) into @buf, whose space of small_span() bytes is aligned for direct I/O: from memory if it
+ * is there, directly if not. @skip: where in @buf the bytes begin. Returns bytes or a negative errno.
+ */
+ssize_t small_read(struct strait_context *ctx, struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len,
+		   uint64_t *skip);
+static inline uint64_t small_span(const struct strait_endpoint *ep, uint64_t off, uint64_t len)
+{
+	uint64_t align = ep->facts.can_direct ? ep->facts.dio_align : 1;
+
+	return align_up(off + len, align) - align_down(off, align);
+}
+/* Writes all of it; returns bytes written, and the error in @err if that is not all. */
+uint64_t small_write(struct strait_context *ctx, struct strait_endpoint *ep, const void *buf, uint64_t off,
+		     uint64_t len, int *err);
+
+#endif
