@@ -283,7 +283,7 @@ static void tell(const struct slot *s, const struct strait_result *r, uint64_t n
 	int64_t result = outcome(r);
 
 	cf_stat_batch(s->op, result, now - s->start);
-	cf_tally_add(s->op, result, r->route_bytes);
+	cf_run_stats_add(s->op, result, r->route_bytes);
 	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes, s->at);
 }
 
@@ -291,7 +291,7 @@ static void tell(const struct slot *s, const struct strait_result *r, uint64_t n
 static int collect(struct batch *b, unsigned int min, unsigned int max, int64_t ns, CUfileIOEvents_t *ev)
 {
 	struct strait_result results[MAX_ENTRIES];
-	bool wanted = cf_stats_wanted() || cf_tally_wanted();
+	bool wanted = cf_stats_wanted() || cf_run_stats_wanted();
 	unsigned int slot[MAX_ENTRIES];
 	uint64_t now;
 	int n;

@@ -152,7 +152,7 @@ void cf_batches_forked(void);
 void cf_mem_forked(void);
 void cf_params_forked(void);
 void cf_stats_forked(void);
-void cf_tally_forked(void);
+void cf_run_stats_forked(void);
 
 /* stats.c */
 enum cf_op {
@@ -175,10 +175,10 @@ void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
 bool cf_stats_wanted(void);
 
-/* tally.c. @route_bytes may be NULL. */
-void cf_tally_open(void);
-void cf_tally_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
-bool cf_tally_wanted(void);
+/* run_stats.c. @route_bytes may be NULL. */
+void cf_run_stats_open(void);
+void cf_run_stats_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
+bool cf_run_stats_wanted(void);
 
 /* params.c. Values in force; at open they have been checked. */
 void cf_params_load(void);

@@ -83,7 +83,7 @@ static void fork_child(void)
 	cf_batches_forked();
 	cf_params_forked();
 	cf_stats_forked();
-	cf_tally_forked();
+	cf_run_stats_forked();
 	cf_log_forked();
 	pthread_mutex_init(&cf.lock, NULL);
 	pthread_cond_init(&cf.changed, NULL);
@@ -131,7 +131,7 @@ static int open_context(struct strait_context **ret)
 		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
 		return cf_code(rc);
 	}
-	cf_tally_open();
+	cf_run_stats_open();
 	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
 	strait_context_share(*ret);
 	return CU_FILE_SUCCESS;

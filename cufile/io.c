@@ -27,7 +27,7 @@ ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, of
 			break;
 		cf_mem_put(m, 1);
 	}
-	cf_tally_add(op, rc ? rc : (int64_t)r.bytes, r.route_bytes);
+	cf_run_stats_add(op, rc ? rc : (int64_t)r.bytes, r.route_bytes);
 	cf_stat_io(op, rc ? rc : (int64_t)r.bytes, cf_now_ns() - start, m, r.routes,
 		   (uint64_t)file_off | (uint64_t)buf_off | size);
 	cf_mem_put(m, 1);

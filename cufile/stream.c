@@ -67,7 +67,7 @@ static void node_end(void *arg, const struct strait_result *r)
 	int64_t result = r->status ? r->status : (int64_t)r->bytes;
 	struct node *n = arg;
 
-	cf_tally_add(n->op, result, r->route_bytes);
+	cf_run_stats_add(n->op, result, r->route_bytes);
 	cf_stat_io(n->op, result, cf_now_ns() - n->start, n->mem, r->routes, *n->at[0] | *n->at[1] | *n->at[2]);
 	atomic_fetch_sub_explicit(&n->stream->flying, 1, memory_order_release);
 	n->next = atomic_load(&over);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Starts a program with Strait's libcufile in the place of any other, and tells afterwards what went through
- * it. The processes count in a file that all of them map: cufile/include/strait_tally.h.
+ * it. The processes count in a file that all of them map: cufile/include/run_stats.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <run_stats.h>
 #include <strait/route.h>
-#include <strait_tally.h>
 
 #include "lib/args.h"
 #include "lib/cli.h"
@@ -36,8 +36,8 @@ struct run {
 	bool preload;	     /* by LD_PRELOAD alone */
 	bool quiet;
 	bool kvikio_mode, kvikio_settings; /* set in the environment for KvikIO */
-	char file[PATH_MAX];		   /* the tally */
-	struct strait_tally *tally;
+	char file[PATH_MAX];		   /* of struct run_stats */
+	struct run_stats *stats;
 };
 
 extern char **environ;
@@ -102,7 +102,7 @@ static void set_for_kvikio(struct run *r)
 }
 
 /* Without it the program runs all the same; only nothing can be told about it. */
-static void make_tally(struct run *r)
+static void map_run_stats(struct run *r)
 {
 	static const char *const folders[] = { "/dev/shm", "/tmp", "/var/tmp" };
 	int fd = -1;
@@ -115,31 +115,30 @@ static void make_tally(struct run *r)
 		note("no summary: cannot make a file to count in: %s", strerror(errno));
 		return;
 	}
-	if (!ftruncate(fd, STRAIT_TALLY_BYTES))
-		r->tally = mmap(NULL, STRAIT_TALLY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (!ftruncate(fd, RUN_STATS_BYTES))
+		r->stats = mmap(NULL, RUN_STATS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
-	if (!r->tally || r->tally == MAP_FAILED) {
-		r->tally = NULL;
+	if (!r->stats || r->stats == MAP_FAILED) {
+		r->stats = NULL;
 		unlink(r->file);
 		return;
 	}
-	r->tally->magic = STRAIT_TALLY_MAGIC;
-	setenv(STRAIT_TALLY_ENV, r->file, 1);
+	r->stats->magic = RUN_STATS_MAGIC;
+	setenv(RUN_STATS_ENV, r->file, 1);
 }
 
 /* The sums over all processes, in the form of one. */
-static unsigned int add_up(const struct strait_tally *t, struct strait_tally_process *sum)
+static unsigned int add_up(const struct run_stats *t, struct run_stats_process *sum)
 {
-	unsigned int n = atomic_load(&t->used),
-		     places = n < STRAIT_TALLY_PLACES ? n : (unsigned int)STRAIT_TALLY_PLACES;
+	unsigned int n = atomic_load(&t->used), places = n < RUN_STATS_SLOTS ? n : (unsigned int)RUN_STATS_SLOTS;
 
 	memset(sum, 0, sizeof(*sum));
 	for (unsigned int i = 0; i < places; i++) {
-		const struct strait_tally_process *p = &t->process[i];
+		const struct run_stats_process *p = &t->process[i];
 
 		for (int op = 0; op < 2; op++) {
 			sum->transfers[op] += p->transfers[op];
-			for (int route = 0; route < STRAIT_TALLY_ROUTES; route++)
+			for (int route = 0; route < RUN_STATS_ROUTES; route++)
 				sum->bytes[op][route] += p->bytes[op][route];
 		}
 		sum->failed += p->failed;
@@ -153,10 +152,10 @@ static void print_bytes(const _Atomic uint64_t *bytes, const char *what)
 	uint64_t all = 0;
 	bool some = false;
 
-	for (int i = 0; i < STRAIT_TALLY_ROUTES; i++)
+	for (int i = 0; i < RUN_STATS_ROUTES; i++)
 		all += bytes[i];
 	fprintf(stderr, "%s %s", size_format(all, text), what);
-	for (int i = 0; i < STRAIT_TALLY_ROUTES; i++)
+	for (int i = 0; i < RUN_STATS_ROUTES; i++)
 		if (bytes[i]) {
 			fprintf(stderr, "%s%s %s", some ? ", " : " (", strait_route_name(i),
 				size_format(bytes[i], text));
@@ -174,7 +173,7 @@ static void print_kvikio(const struct run *r)
 		r->kvikio_settings ? getenv("CUFILE_ENV_PATH_JSON") : "");
 }
 
-static void print_json(const struct run *r, const struct strait_tally_process *s, unsigned int n, int status)
+static void print_json(const struct run *r, const struct run_stats_process *s, unsigned int n, int status)
 {
 	static const char *const names[] = { "read", "written" };
 	struct json j;
@@ -185,7 +184,7 @@ static void print_json(const struct run *r, const struct strait_tally_process *s
 		json_object(&j, names[op]);
 		json_uint(&j, "transfers", s->transfers[op]);
 		json_object(&j, "bytes");
-		for (int i = 0; i < STRAIT_TALLY_ROUTES; i++)
+		for (int i = 0; i < RUN_STATS_ROUTES; i++)
 			json_uint(&j, strait_route_name(i), s->bytes[op][i]);
 		json_close(&j);
 		json_close(&j);
@@ -206,12 +205,12 @@ static void print_json(const struct run *r, const struct strait_tally_process *s
 
 static void print_summary(const struct run *r, int status)
 {
-	struct strait_tally_process sum;
+	struct run_stats_process sum;
 	unsigned int n;
 
-	if (!r->tally || r->quiet)
+	if (!r->stats || r->quiet)
 		return;
-	n = add_up(r->tally, &sum);
+	n = add_up(r->stats, &sum);
 	if (cli.json) {
 		print_json(r, &sum, n, status);
 		return;
@@ -306,9 +305,9 @@ static int run_program(struct run *r, char **argv)
 	}
 	status = wait_for(pid, &set);
 	print_summary(r, status);
-	if (r->tally)
+	if (r->stats)
 		unlink(r->file);
-	r->tally = NULL;
+	r->stats = NULL;
 	return pass_status(status);
 }
 
@@ -342,9 +341,9 @@ int cmd_run(int argc, char **argv)
 	if (code)
 		return code;
 	set_for_kvikio(&r);
-	make_tally(&r);
+	map_run_stats(&r);
 	code = run_program(&r, argv + at);
-	if (r.tally)
+	if (r.stats)
 		unlink(r.file);
 	free((char *)(uintptr_t)r.library);
 	return code;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef STRAIT_TALLY_H
-#define STRAIT_TALLY_H
+#ifndef RUN_STATS_H
+#define RUN_STATS_H
 
 /*
  * What `strait run` and libcufile agree on; not installed. The command makes a file of this form and names it
@@ -11,29 +11,29 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STRAIT_TALLY_ENV "STRAIT_CUFILE_TALLY"
-#define STRAIT_TALLY_MAGIC 0x31796c6c61747453u
-#define STRAIT_TALLY_BYTES 65536
-#define STRAIT_TALLY_ROUTES 4 /* as enum strait_route */
+#define RUN_STATS_ENV "STRAIT_CUFILE_RUN_STATS"
+#define RUN_STATS_MAGIC 0x31796c6c61747453u
+#define RUN_STATS_BYTES 65536
+#define RUN_STATS_ROUTES 4 /* as enum strait_route */
 
-struct strait_tally_process {
+struct run_stats_process {
 	_Atomic uint32_t pid;
 	char name[28];
-	_Atomic uint64_t bytes[2][STRAIT_TALLY_ROUTES]; /* read, written */
+	_Atomic uint64_t bytes[2][RUN_STATS_ROUTES]; /* read, written */
 	_Atomic uint64_t transfers[2];
 	_Atomic uint64_t failed;
 	uint64_t reserved[9];
 };
 
-struct strait_tally {
+struct run_stats {
 	uint64_t magic;
 	_Atomic uint32_t used; /* places asked for: the last one is shared by all that come too late */
 	uint32_t reserved[45];
-	struct strait_tally_process process[];
+	struct run_stats_process process[];
 };
 
-#define STRAIT_TALLY_PLACES ((STRAIT_TALLY_BYTES - sizeof(struct strait_tally)) / sizeof(struct strait_tally_process))
+#define RUN_STATS_SLOTS ((RUN_STATS_BYTES - sizeof(struct run_stats)) / sizeof(struct run_stats_process))
 
-_Static_assert(sizeof(struct strait_tally_process) == 192 && sizeof(struct strait_tally) == 192, "layout");
+_Static_assert(sizeof(struct run_stats_process) == 192 && sizeof(struct run_stats) == 192, "layout");
 
 #endif
