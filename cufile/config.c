@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include <strait_knobs.h>
+#include <cufile_settings.h>
 
 static const struct {
 	const char *path;
@@ -66,25 +66,25 @@ struct reading {
 };
 
 /* Keeps a value that is a parameter. */
-static bool take(const struct knob *v)
+static bool take(const struct setting_value *v)
 {
 	for (size_t i = 0; i < COUNT(size_keys); i++)
-		if (v->kind == KNOB_NUMBER && !strcmp(v->path, size_keys[i].path)) {
+		if (v->kind == SETTING_NUMBER && !strcmp(v->path, size_keys[i].path)) {
 			cf_size_configure(size_keys[i].param, v->number < 0 ? SIZE_MAX : (size_t)v->number);
 			return true;
 		}
 	for (size_t i = 0; i < COUNT(bool_keys); i++)
-		if (v->kind == KNOB_BOOL && !strcmp(v->path, bool_keys[i].path)) {
+		if (v->kind == SETTING_BOOL && !strcmp(v->path, bool_keys[i].path)) {
 			cf_bool_configure(bool_keys[i].param, v->number != 0);
 			return true;
 		}
-	if (v->kind == KNOB_STRING && !strcmp(v->path, "logging.level"))
+	if (v->kind == SETTING_STRING && !strcmp(v->path, "logging.level"))
 		cf_string_configure(CUFILE_PARAM_LOGGING_LEVEL, v->text);
-	else if (v->kind == KNOB_STRING && !strcmp(v->path, "logging.dir"))
+	else if (v->kind == SETTING_STRING && !strcmp(v->path, "logging.dir"))
 		cf_string_configure(CUFILE_PARAM_LOG_DIR, v->text);
-	else if (v->kind == KNOB_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_size_kb"))
+	else if (v->kind == SETTING_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_size_kb"))
 		cf_slab_configure(false, (unsigned int)v->index, (size_t)v->number);
-	else if (v->kind == KNOB_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_count"))
+	else if (v->kind == SETTING_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_count"))
 		cf_slab_configure(true, (unsigned int)v->index, (size_t)v->number);
 	else
 		return false;
@@ -99,11 +99,11 @@ static void add_name(struct reading *r, const char *name, size_t n)
 		sprintf(r->ignored + len, " %.*s", (int)n, name);
 }
 
-static void setting(void *arg, const struct knob *v)
+static void setting(void *arg, const struct setting_value *v)
 {
 	bool taken = take(v);
 
-	if ((!taken || knob_effect(v->path) != KNOB_IN_FORCE) && v->index <= 0 && v->kind != KNOB_EMPTY)
+	if ((!taken || setting_effect(v->path) != SETTING_IN_FORCE) && v->index <= 0 && v->kind != SETTING_EMPTY)
 		add_name(arg, v->path, strlen(v->path));
 }
 
@@ -141,7 +141,7 @@ static void read_names(struct reading *r)
 		if (strncmp(*e, "CUFILE_", 7) || !end || (size_t)(end - *e) >= sizeof(name))
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)(end - *e), *e);
-		if (knob_env_effect(name) != KNOB_IN_FORCE)
+		if (setting_env_effect(name) != SETTING_IN_FORCE)
 			add_name(r, name, strlen(name));
 	}
 }
@@ -162,10 +162,10 @@ static void tell_ignored(const struct reading *r, const char *path)
 /* A file that is missing or broken is no reason to fail: some programs name one that does not exist. */
 void cf_config_read(void)
 {
-	const char *named = getenv(KNOBS_FILE_ENV), *path = named && named[0] ? named : KNOBS_FILE;
+	const char *named = getenv(SETTINGS_FILE_ENV), *path = named && named[0] ? named : SETTINGS_FILE;
 	struct reading r = { .ignored = "" };
-	char *text = knobs_load(path);
-	int err = errno, line = text ? knobs_read(text, setting, &r) : 0;
+	char *text = settings_file_load(path);
+	int err = errno, line = text ? settings_file_parse(text, setting, &r) : 0;
 
 	read_environment();
 	read_names(&r);

@@ -42,55 +42,56 @@ static const char *const bool_names[] = { "properties.use_poll_mode",
 					  "miscellaneous.skip_topology_detection",
 					  "miscellaneous.stream_memops_bypass" };
 
-const char *info_cufile_effect(enum knob_effect e)
+const char *info_cufile_effect(enum setting_effect e)
 {
 	static const char *const names[] = { "in force", "kept, without effect", "ignored", "unknown, ignored" };
 
 	return names[e];
 }
 
-static void add_knob(struct info_cufile *c, const char *name, const char *value, enum knob_effect effect, bool env)
+static void add_setting(struct info_cufile *c, const char *name, const char *value, enum setting_effect effect,
+			bool env)
 {
-	c->knob = xrealloc(c->knob, (c->knobs + 1) * sizeof(*c->knob));
-	c->knob[c->knobs++] = (struct cufile_knob){ xstrdup(name), xstrdup(value), effect, env };
+	c->setting = xrealloc(c->setting, (c->settings + 1) * sizeof(*c->setting));
+	c->setting[c->settings++] = (struct cufile_setting){ xstrdup(name), xstrdup(value), effect, env };
 }
 
-static void on_knob(void *arg, const struct knob *k)
+static void on_setting(void *arg, const struct setting_value *k)
 {
 	struct info_cufile *c = arg;
 	char value[128] = "[]", *both;
 
-	if (k->kind == KNOB_STRING)
+	if (k->kind == SETTING_STRING)
 		snprintf(value, sizeof(value), "\"%s\"", k->text);
-	else if (k->kind == KNOB_BOOL)
+	else if (k->kind == SETTING_BOOL)
 		snprintf(value, sizeof(value), "%s", k->number != 0 ? "true" : "false");
-	else if (k->kind == KNOB_NUMBER)
+	else if (k->kind == SETTING_NUMBER)
 		snprintf(value, sizeof(value), "%.15g", k->number);
-	else if (k->kind == KNOB_NULL)
+	else if (k->kind == SETTING_NULL)
 		snprintf(value, sizeof(value), "null");
 	if (k->index <= 0) {
-		add_knob(c, k->path, value, knob_effect(k->path), false);
+		add_setting(c, k->path, value, setting_effect(k->path), false);
 		return;
 	}
 	/* Elements of an array follow each other. */
-	both = xasprintf("%s, %s", c->knob[c->knobs - 1].value, value);
-	free(c->knob[c->knobs - 1].value);
-	c->knob[c->knobs - 1].value = both;
+	both = xasprintf("%s, %s", c->setting[c->settings - 1].value, value);
+	free(c->setting[c->settings - 1].value);
+	c->setting[c->settings - 1].value = both;
 }
 
 static void read_settings(struct info_cufile *c)
 {
-	const char *named = getenv(KNOBS_FILE_ENV);
+	const char *named = getenv(SETTINGS_FILE_ENV);
 	extern char **environ;
 	char *text;
 	int line;
 
-	snprintf(c->file, sizeof(c->file), "%s", named && *named ? named : KNOBS_FILE);
-	text = knobs_load(c->file);
+	snprintf(c->file, sizeof(c->file), "%s", named && *named ? named : SETTINGS_FILE);
+	text = settings_file_load(c->file);
 	if (!text) {
 		snprintf(c->file_state, sizeof(c->file_state), "%s: the defaults are taken", strerror(errno));
 	} else {
-		line = knobs_read(text, on_knob, c);
+		line = settings_file_parse(text, on_setting, c);
 		snprintf(c->file_state, sizeof(c->file_state),
 			 line ? "broken in line %d: what stands before is taken" : "read", line);
 	}
@@ -100,8 +101,8 @@ static void read_settings(struct info_cufile *c)
 
 		if (value && (!strncmp(name, "CUFILE_", 7) || !strncmp(name, "STRAIT_CUFILE_", 14))) {
 			*value++ = '\0';
-			add_knob(c, name, value, !strncmp(name, "STRAIT_", 7) ? KNOB_IN_FORCE : knob_env_effect(name),
-				 true);
+			add_setting(c, name, value,
+				    !strncmp(name, "STRAIT_", 7) ? SETTING_IN_FORCE : setting_env_effect(name), true);
 		}
 		free(name);
 	}
@@ -199,11 +200,11 @@ int info_cufile(const struct info *in)
 		info_cufile_print_json(in, &c);
 	else
 		info_cufile_print(in, &c);
-	for (unsigned int i = 0; i < c.knobs; i++) {
-		free(c.knob[i].name);
-		free(c.knob[i].value);
+	for (unsigned int i = 0; i < c.settings; i++) {
+		free(c.setting[i].name);
+		free(c.setting[i].value);
 	}
-	free(c.knob);
+	free(c.setting);
 	free(c.param);
 	free(c.device);
 	free(c.library);

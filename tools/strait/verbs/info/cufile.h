@@ -4,15 +4,15 @@
 
 /* What programs that use cuFile get on this machine: gathered first and shown afterwards. */
 
+#include <cufile_settings.h>
 #include <strait/route.h>
-#include <strait_knobs.h>
 
 #include "verbs/info/info.h"
 
-struct cufile_knob {
+struct cufile_setting {
 	char *name; /* a key of cufile.json, or a variable of the environment */
 	char *value;
-	enum knob_effect effect;
+	enum setting_effect effect;
 	bool env;
 };
 
@@ -35,8 +35,8 @@ struct info_cufile {
 	int version;   /* that it claims, 1150 for 1.15 */
 	char file[512];
 	char file_state[128]; /* "read", or what is wrong */
-	struct cufile_knob *knob;
-	unsigned int knobs;
+	struct cufile_setting *setting;
+	unsigned int settings;
 	struct cufile_param *param;
 	unsigned int params;
 	struct cufile_device *device;
@@ -45,6 +45,6 @@ struct info_cufile {
 
 void info_cufile_print(const struct info *in, const struct info_cufile *c);
 void info_cufile_print_json(const struct info *in, const struct info_cufile *c);
-const char *info_cufile_effect(enum knob_effect e);
+const char *info_cufile_effect(enum setting_effect e);
 
 #endif

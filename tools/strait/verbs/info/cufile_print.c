@@ -13,13 +13,13 @@ static void print_settings(const struct info_cufile *c)
 	struct table t;
 
 	printf("\nSettings\n  %s: %s\n", c->file, c->file_state);
-	if (!c->knobs)
+	if (!c->settings)
 		return;
 	table_begin(&t, "SETTING", "VALUE", "HERE", NULL);
-	for (unsigned int i = 0; i < c->knobs; i++) {
-		table_cell(&t, "%s", c->knob[i].name);
-		table_cell(&t, "%s", c->knob[i].value);
-		table_cell(&t, "%s", info_cufile_effect(c->knob[i].effect));
+	for (unsigned int i = 0; i < c->settings; i++) {
+		table_cell(&t, "%s", c->setting[i].name);
+		table_cell(&t, "%s", c->setting[i].value);
+		table_cell(&t, "%s", info_cufile_effect(c->setting[i].effect));
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
@@ -37,7 +37,7 @@ static void print_params(const struct info_cufile *c)
 		table_cell(&t, "%s", c->param[i].name);
 		table_cell(&t, "%s", c->param[i].value);
 		table_cell(&t, "%s", c->param[i].range);
-		table_cell(&t, "%s", info_cufile_effect(knob_effect(c->param[i].name)));
+		table_cell(&t, "%s", info_cufile_effect(setting_effect(c->param[i].name)));
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
@@ -165,12 +165,12 @@ static void put_settings(const struct info_cufile *c, struct json *j)
 	json_string(j, "state", c->file_state);
 	json_close(j);
 	json_array(j, "settings");
-	for (unsigned int i = 0; i < c->knobs; i++) {
+	for (unsigned int i = 0; i < c->settings; i++) {
 		json_object(j, NULL);
-		json_string(j, "name", c->knob[i].name);
-		json_string(j, "value", c->knob[i].value);
-		json_string(j, "from", c->knob[i].env ? "environment" : "file");
-		json_string(j, "effect", info_cufile_effect(c->knob[i].effect));
+		json_string(j, "name", c->setting[i].name);
+		json_string(j, "value", c->setting[i].value);
+		json_string(j, "from", c->setting[i].env ? "environment" : "file");
+		json_string(j, "effect", info_cufile_effect(c->setting[i].effect));
 		json_close(j);
 	}
 	json_close(j);
@@ -180,7 +180,7 @@ static void put_settings(const struct info_cufile *c, struct json *j)
 		json_string(j, "name", c->param[i].name);
 		json_string(j, "value", c->param[i].value);
 		json_string(j, "range", c->param[i].range);
-		json_string(j, "effect", info_cufile_effect(knob_effect(c->param[i].name)));
+		json_string(j, "effect", info_cufile_effect(setting_effect(c->param[i].name)));
 		json_close(j);
 	}
 	json_close(j);

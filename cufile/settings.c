@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The settings of cuFile: reading the file they stand in, and which of them have an effect here. */
-#include <strait_knobs.h>
+#include <cufile_settings.h>
 
 #include <errno.h>
 #include <stdbool.h>
@@ -31,7 +31,7 @@ static const char *const in_force[] = {
 	"execution.max_io_queue_depth",
 };
 
-static const char *const kept[] = {
+static const char *const reported[] = {
 	"profile.nvtx",
 	"execution.parallel_io",
 	"execution.max_io_threads",
@@ -73,7 +73,7 @@ static const char *const env_in_force[] = {
 	"CUFILE_ALLOW_COMPAT_MODE", "CUFILE_FORCE_COMPAT_MODE", "CUFILE_LIBRARY",
 };
 
-static const char *const env_kept[] = { "CUFILE_USE_PCIP2PDMA", "CUFILE_SKIP_TOPOLOGY_DETECTION", "CUFILE_NVTX" };
+static const char *const env_reported[] = { "CUFILE_USE_PCIP2PDMA", "CUFILE_SKIP_TOPOLOGY_DETECTION", "CUFILE_NVTX" };
 
 static bool among(const char *const *names, size_t n, const char *name)
 {
@@ -83,26 +83,26 @@ static bool among(const char *const *names, size_t n, const char *name)
 	return false;
 }
 
-enum knob_effect knob_effect(const char *path)
+enum setting_effect setting_effect(const char *path)
 {
 	if (among(in_force, COUNT(in_force), path))
-		return KNOB_IN_FORCE;
-	if (among(kept, COUNT(kept), path))
-		return KNOB_KEPT;
+		return SETTING_IN_FORCE;
+	if (among(reported, COUNT(reported), path))
+		return SETTING_REPORTED;
 	for (size_t i = 0; i < COUNT(ignored); i++)
 		if (!strncmp(path, ignored[i], strlen(ignored[i])))
-			return KNOB_IGNORED;
-	return KNOB_UNKNOWN;
+			return SETTING_IGNORED;
+	return SETTING_UNKNOWN;
 }
 
-enum knob_effect knob_env_effect(const char *name)
+enum setting_effect setting_env_effect(const char *name)
 {
 	if (among(env_in_force, COUNT(env_in_force), name))
-		return KNOB_IN_FORCE;
-	return among(env_kept, COUNT(env_kept), name) ? KNOB_KEPT : KNOB_IGNORED;
+		return SETTING_IN_FORCE;
+	return among(env_reported, COUNT(env_reported), name) ? SETTING_REPORTED : SETTING_IGNORED;
 }
 
-char *knobs_load(const char *path)
+char *settings_file_load(const char *path)
 {
 	FILE *f = fopen(path, "re");
 	char *text;
@@ -121,7 +121,7 @@ char *knobs_load(const char *path)
 struct walk {
 	struct json j;
 	char path[MAX_PATH];
-	knob_fn *fn;
+	setting_fn *fn;
 	void *arg;
 };
 
@@ -152,7 +152,7 @@ static bool members(struct walk *w)
 
 static bool elements(struct walk *w)
 {
-	struct knob k = { .path = w->path, .index = -1, .kind = KNOB_EMPTY };
+	struct setting_value k = { .path = w->path, .index = -1, .kind = SETTING_EMPTY };
 	bool ok = true;
 	int i = 0;
 
@@ -167,27 +167,27 @@ static bool elements(struct walk *w)
 
 static bool scalar(struct walk *w, int index)
 {
-	struct knob k = { .path = w->path, .index = index };
+	struct setting_value k = { .path = w->path, .index = index };
 	bool ok, yes = false;
 	char *text = NULL;
 
 	switch (json_read_kind(&w->j)) {
 	case JSON_STRING:
-		k.kind = KNOB_STRING;
+		k.kind = SETTING_STRING;
 		k.text = text = json_read_string(&w->j);
 		ok = text != NULL;
 		break;
 	case JSON_BOOL:
-		k.kind = KNOB_BOOL;
+		k.kind = SETTING_BOOL;
 		ok = json_read_bool(&w->j, &yes);
 		k.number = yes;
 		break;
 	case JSON_NUMBER:
-		k.kind = KNOB_NUMBER;
+		k.kind = SETTING_NUMBER;
 		ok = json_read_number(&w->j, &k.number);
 		break;
 	case JSON_NULL:
-		k.kind = KNOB_NULL;
+		k.kind = SETTING_NULL;
 		ok = json_read_skip(&w->j);
 		break;
 	default:
@@ -206,7 +206,7 @@ static bool value(struct walk *w, int index)
 	return kind == JSON_OBJECT ? members(w) : kind == JSON_ARRAY ? elements(w) : scalar(w, index);
 }
 
-int knobs_read(const char *text, knob_fn *fn, void *arg)
+int settings_file_parse(const char *text, setting_fn *fn, void *arg)
 {
 	struct walk w = { .fn = fn, .arg = arg };
 
