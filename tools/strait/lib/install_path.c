@@ -8,7 +8,7 @@
 
 #include "lib/cli.h"
 
-char *own_file(const char *name)
+char *install_path_find(const char *name)
 {
 	static const char *const folders[] = { "", "../" STRAIT_LIBDIR "/strait/" };
 	char self[PATH_MAX], *path;

@@ -39,7 +39,7 @@ static int no_route(const struct strait_transfer *t, const char *path)
 		    why[0] ? why : error_text(-EOPNOTSUPP));
 }
 
-int flow_failed(const struct strait_transfer *t, const struct strait_result *result, int err, const char *path)
+int transfer_failed(const struct strait_transfer *t, const struct strait_result *result, int err, const char *path)
 {
 	const char *way = t->op == STRAIT_READ ? "reading" : "writing", *hint = NULL;
 	char device[48] = "";
@@ -68,16 +68,16 @@ int flow_failed(const struct strait_transfer *t, const struct strait_result *res
 		    t->endpoint_offset, result->bytes, error_text(err), device);
 }
 
-void flow_add(struct flow *f, const struct strait_result *result)
+void totals_add(struct transfer_totals *f, const struct strait_result *result)
 {
 	f->bytes += result->bytes;
 	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++)
 		f->route_bytes[r] += result->route_bytes[r];
 }
 
-int flow_run(struct flow *f, const struct strait_transfer *t, const char *path, uint64_t base)
+int totals_run(struct transfer_totals *f, const struct strait_transfer *t, const char *path, uint64_t base)
 {
-	uint64_t step = progress_wanted() && base != FLOW_SILENT ? PIECE : t->length;
+	uint64_t step = progress_wanted() && base != TOTALS_NO_PROGRESS ? PIECE : t->length;
 
 	for (uint64_t done = 0; done < t->length;) {
 		struct strait_result result = { 0 };
@@ -91,21 +91,21 @@ int flow_run(struct flow *f, const struct strait_transfer *t, const char *path, 
 		start = now_ns();
 		err = strait_transfer_run(&piece, STRAIT_FOREVER, &result);
 		f->ns += now_ns() - start;
-		flow_add(f, &result);
+		totals_add(f, &result);
 		if (err)
-			return flow_failed(&piece, &result, err, path);
+			return transfer_failed(&piece, &result, err, path);
 		if (result.bytes < piece.length)
 			return fail(CLI_FAILED, "was it truncated meanwhile?",
 				    "%s ends at %" PRIu64 ", %" PRIu64 " bytes too early", path,
 				    piece.endpoint_offset + result.bytes, piece.length - result.bytes);
 		done += piece.length;
-		if (base != FLOW_SILENT)
+		if (base != TOTALS_NO_PROGRESS)
 			progress_set(base + done);
 	}
 	return CLI_OK;
 }
 
-const char *flow_routes(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], char *buf)
+const char *routes_text(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], char *buf)
 {
 	uint64_t sum = 0;
 	char *at = buf;
@@ -132,7 +132,7 @@ void routes_json(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], struct json *j)
 	json_close(j);
 }
 
-void flow_json(const struct flow *f, struct json *j)
+void totals_json(const struct transfer_totals *f, struct json *j)
 {
 	json_uint(j, "bytes", f->bytes);
 	json_number(j, "seconds", (double)f->ns / 1e9);

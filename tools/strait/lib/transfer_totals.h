@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef CLI_FLOW_H
-#define CLI_FLOW_H
+#ifndef CLI_TRANSFER_TOTALS_H
+#define CLI_TRANSFER_TOTALS_H
 
 /* Bytes that went one way: how many, how long it took, by which routes. */
 
@@ -11,31 +11,31 @@
 
 #include "lib/json.h"
 
-struct flow {
+struct transfer_totals {
 	uint64_t bytes;
 	uint64_t ns;
 	uint64_t route_bytes[STRAIT_ROUTE_COUNT];
 };
 
-#define FLOW_SILENT UINT64_MAX
+#define TOTALS_NO_PROGRESS UINT64_MAX
 
 /*
  * Run one transfer and add it to @f; @path is what a message calls its file. Long ones are cut into
- * pieces while a progress bar is shown: @base bytes of it were done before this transfer; FLOW_SILENT for
+ * pieces while a progress bar is shown: @base bytes of it were done before this transfer; TOTALS_NO_PROGRESS for
  * no bar. Returns an exit code, having said what was wrong; a file that ends early is a failure.
  */
-int flow_run(struct flow *f, const struct strait_transfer *t, const char *path, uint64_t base);
+int totals_run(struct transfer_totals *f, const struct strait_transfer *t, const char *path, uint64_t base);
 
 /* Say why a transfer failed. Returns the exit code for it. */
-int flow_failed(const struct strait_transfer *t, const struct strait_result *result, int err, const char *path);
+int transfer_failed(const struct strait_transfer *t, const struct strait_result *result, int err, const char *path);
 
-void flow_add(struct flow *f, const struct strait_result *result);
+void totals_add(struct transfer_totals *f, const struct strait_result *result);
 
 /* "staged 60 %, pagecache 40 %"; "-" if nothing moved. @buf holds at least 96 bytes. Gives @buf back. */
-const char *flow_routes(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], char *buf);
+const char *routes_text(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], char *buf);
 
 /* The members "bytes", "seconds", "gb_per_s" and "routes". */
-void flow_json(const struct flow *f, struct json *j);
+void totals_json(const struct transfer_totals *f, struct json *j);
 void routes_json(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], struct json *j);
 
 #endif

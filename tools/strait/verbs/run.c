@@ -56,7 +56,7 @@ static int find_library(struct run *r)
 {
 	const char *hint = "see: strait help run";
 
-	r->library = r->library ? realpath(r->library, NULL) : own_file(LIBRARY);
+	r->library = r->library ? realpath(r->library, NULL) : install_path_find(LIBRARY);
 	if (!r->library)
 		return fail(CLI_FAILED, hint, "cannot find Strait's " LIBRARY ": --library names it");
 	/* The loader takes lists with colons and blanks in them. */
@@ -67,7 +67,7 @@ static int find_library(struct run *r)
 
 static int set_environment(struct run *r)
 {
-	char *audit = r->preload ? NULL : own_file(AUDIT);
+	char *audit = r->preload ? NULL : install_path_find(AUDIT);
 	int code = find_library(r);
 
 	if (!code && !r->preload && (!audit || strpbrk(audit, ": \t\n"))) {
@@ -90,7 +90,7 @@ static int set_environment(struct run *r)
  */
 static void set_for_kvikio(struct run *r)
 {
-	char *settings = access("/etc/" SETTINGS, R_OK) ? own_file(SETTINGS) : NULL;
+	char *settings = access("/etc/" SETTINGS, R_OK) ? install_path_find(SETTINGS) : NULL;
 
 	r->kvikio_mode = access("/run/udev", R_OK) && !getenv("KVIKIO_COMPAT_MODE");
 	if (r->kvikio_mode)

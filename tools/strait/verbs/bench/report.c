@@ -21,7 +21,7 @@ static const char *route_text(const struct bench_row *row, char *buf)
 		return "plain I/O into host memory";
 	if (row->series == BENCH_CUFILE)
 		return "cuFile";
-	return flow_routes(row->route_bytes, buf);
+	return routes_text(row->route_bytes, buf);
 }
 
 void bench_print(const struct bench_report *r)

@@ -126,6 +126,6 @@ int bench_strait(const struct bench_load *load, const struct target *t, uint32_t
 
 	err = bench_measure(&run, load, load->threads, load->depth > 1 ? work_queue : work_sync, &job, row);
 	if (err)
-		return flow_failed(&run.failed_transfer, &run.failed_result, err, load->file->path);
+		return transfer_failed(&run.failed_transfer, &run.failed_result, err, load->file->path);
 	return CLI_OK;
 }

@@ -129,7 +129,7 @@ static void read_library(struct info_cufile *c)
 	bool flag;
 	void *lib;
 
-	c->library = own_file("libcufile.so.0");
+	c->library = install_path_find("libcufile.so.0");
 	lib = c->library ? dlopen(c->library, RTLD_NOW | RTLD_LOCAL) : NULL;
 	if (!lib) {
 		snprintf(c->why, sizeof(c->why), "%s", c->library ? dlerror() : "libcufile.so.0 did not come along");

@@ -53,7 +53,7 @@ static int load_all(struct load *l)
 		};
 		int err;
 
-		code = flow_run(&l->flow, &t, l->path, done);
+		code = totals_run(&l->totals, &t, l->path, done);
 		if (code)
 			break;
 		err = strait_region_crc32c(region, 0, t.length, &l->crc);
@@ -77,7 +77,7 @@ static void report(const struct load *l)
 		json_string(&j, "path", l->path);
 		json_string(&j, "device", l->target.info.name);
 		json_uint(&j, "offset", l->offset);
-		flow_json(&l->flow, &j);
+		totals_json(&l->totals, &j);
 		snprintf(size, sizeof(size), "%08" PRIx32, l->crc);
 		json_string(&j, "crc32c", size);
 		if (l->verify) {
@@ -89,9 +89,9 @@ static void report(const struct load *l)
 		return;
 	}
 	printf("%s -> %s\n", l->path, l->target.info.name);
-	printf("  bytes    %" PRIu64 " (%s)\n", l->flow.bytes, size_format(l->flow.bytes, size));
-	printf("  time     %.6f s, %s\n", (double)l->flow.ns / 1e9, rate_format(l->flow.bytes, l->flow.ns, rate));
-	printf("  route    %s\n", flow_routes(l->flow.route_bytes, routes));
+	printf("  bytes    %" PRIu64 " (%s)\n", l->totals.bytes, size_format(l->totals.bytes, size));
+	printf("  time     %.6f s, %s\n", (double)l->totals.ns / 1e9, rate_format(l->totals.bytes, l->totals.ns, rate));
+	printf("  route    %s\n", routes_text(l->totals.route_bytes, routes));
 	printf("  crc32c   %08" PRIx32 "\n", l->crc);
 	if (l->verify)
 		printf("  file     %08" PRIx32 ", %s\n", l->file_crc, l->crc == l->file_crc ? "the same" : "DIFFERS");

@@ -20,7 +20,7 @@ struct load {
 	bool all;    /* show every tensor */
 	struct target target;
 	struct strait_endpoint *ep;
-	struct flow flow;
+	struct transfer_totals totals;
 	uint32_t crc, file_crc;
 };
 

@@ -68,9 +68,9 @@ static int move_tensors(struct tensors *t)
 	progress_text("loading %u tensors, %s", t->n, size_format(strait_safetensors_bytes(t->st), size));
 	start = now_ns();
 	err = strait_safetensors_load(t->st, t->region, l->target.routes, STRAIT_FOREVER, &result);
-	l->flow.ns = now_ns() - start;
+	l->totals.ns = now_ns() - start;
 	progress_end();
-	flow_add(&l->flow, &result);
+	totals_add(&l->totals, &result);
 	if (err == -ENODATA)
 		return fail(CLI_FAILED, "was it truncated meanwhile?", "%s ends before its last tensor", l->path);
 	if (err) {
@@ -84,7 +84,7 @@ static int move_tensors(struct tensors *t)
 			.length = last->file_offset + last->length - first->file_offset,
 		};
 
-		return flow_failed(&whole, &result, err, l->path);
+		return transfer_failed(&whole, &result, err, l->path);
 	}
 	return CLI_OK;
 }
@@ -96,7 +96,7 @@ static int check_tensors(struct tensors *t)
 	int err, code = l->verify ? load_check_open(&check, l) : CLI_OK;
 	uint64_t done = 0;
 
-	progress_start("checking", l->flow.bytes);
+	progress_start("checking", l->totals.bytes);
 	for (unsigned int i = 0; i < t->n && !code; i++) {
 		struct row *r = &t->row[i];
 
@@ -127,7 +127,7 @@ static void report_json(const struct tensors *t)
 	json_string(&j, "path", l->path);
 	json_string(&j, "format", "safetensors");
 	json_string(&j, "device", l->target.info.name);
-	flow_json(&l->flow, &j);
+	totals_json(&l->totals, &j);
 	json_uint(&j, "tensor_count", t->n);
 	if (l->verify)
 		json_bool(&j, "good", !t->wrong);
@@ -220,9 +220,9 @@ static void report_text(const struct tensors *t)
 
 	printf("%s -> %s\n", l->path, l->target.info.name);
 	printf("  tensors  %u\n", t->n);
-	printf("  bytes    %" PRIu64 " (%s)\n", l->flow.bytes, size_format(l->flow.bytes, size));
-	printf("  time     %.6f s, %s\n", (double)l->flow.ns / 1e9, rate_format(l->flow.bytes, l->flow.ns, rate));
-	printf("  route    %s\n", flow_routes(l->flow.route_bytes, routes));
+	printf("  bytes    %" PRIu64 " (%s)\n", l->totals.bytes, size_format(l->totals.bytes, size));
+	printf("  time     %.6f s, %s\n", (double)l->totals.ns / 1e9, rate_format(l->totals.bytes, l->totals.ns, rate));
+	printf("  route    %s\n", routes_text(l->totals.route_bytes, routes));
 	print_tensors(t);
 	if (l->verify && !t->wrong)
 		printf("verified %u tensors against the file, no mismatch\n", t->n);

@@ -183,7 +183,7 @@ static int prepare(struct run *r, struct strait_region **mem)
 	return CLI_OK;
 }
 
-int nvme_bench(struct nvme_cmd *c)
+int nvme_cmd_bench(struct nvme_cmd *c)
 {
 	struct run *r = xcalloc(1, sizeof(*r));
 	struct strait_region *mem = NULL;

@@ -67,7 +67,7 @@ static int deliver(struct nvme_cmd *c, int fd, struct strait_region *r, uint64_t
 	return code;
 }
 
-static void report(const struct nvme_cmd *c, const struct flow *f, const char *what)
+static void report(const struct nvme_cmd *c, const struct transfer_totals *f, const char *what)
 {
 	char rate[SIZE_TEXT], size[SIZE_TEXT], routes[96];
 	struct json j;
@@ -79,20 +79,20 @@ static void report(const struct nvme_cmd *c, const struct flow *f, const char *w
 		json_uint(&j, "offset", c->offset);
 		json_uint(&j, "blocks", c->blocks);
 		json_string(&j, "device", c->target.info.name);
-		flow_json(f, &j);
+		totals_json(f, &j);
 		json_finish(&j);
 		return;
 	}
 	/* After a dump, so that it can be told from it. */
 	fprintf(stderr, "%s %" PRIu64 " blocks (%s) of %s namespace %u, memory of %s, route %s, %s\n", what, c->blocks,
 		size_format(f->bytes, size), c->info.name, c->nsid, c->target.info.name,
-		flow_routes(f->route_bytes, routes), rate_format(f->bytes, f->ns, rate));
+		routes_text(f->route_bytes, routes), rate_format(f->bytes, f->ns, rate));
 }
 
-int nvme_read(struct nvme_cmd *c)
+int nvme_cmd_read(struct nvme_cmd *c)
 {
 	struct strait_region *r = NULL;
-	struct flow f = { 0 };
+	struct transfer_totals f = { 0 };
 	uint64_t total, start;
 	int fd = -1, err, code = nvme_open_endpoint(c, STRAIT_NVME_READ_ONLY);
 
@@ -118,7 +118,7 @@ int nvme_read(struct nvme_cmd *c)
 					     .endpoint_offset = start + done,
 					     .length = min_u64(SLICE, total - done) };
 
-		code = flow_run(&f, &t, c->name, FLOW_SILENT);
+		code = totals_run(&f, &t, c->name, TOTALS_NO_PROGRESS);
 		if (!code)
 			code = deliver(c, fd, r, start + done, t.length);
 	}
@@ -150,7 +150,7 @@ static int fetch(const char *path, int fd, uint8_t *buf, uint64_t len)
 	return CLI_OK;
 }
 
-static int write_slices(struct nvme_cmd *c, int fd, struct strait_region *r, uint64_t total, struct flow *f)
+static int write_slices(struct nvme_cmd *c, int fd, struct strait_region *r, uint64_t total, struct transfer_totals *f)
 {
 	uint8_t *buf = xcalloc(1, SLICE);
 	int code = CLI_OK;
@@ -172,16 +172,16 @@ static int write_slices(struct nvme_cmd *c, int fd, struct strait_region *r, uin
 			code = fail(CLI_FAILED, NULL, "%s: cannot copy into its memory: %s", c->target.info.name,
 				    error_text(err));
 		if (!code)
-			code = flow_run(f, &t, c->name, FLOW_SILENT);
+			code = totals_run(f, &t, c->name, TOTALS_NO_PROGRESS);
 	}
 	free(buf);
 	return code;
 }
 
-int nvme_write(struct nvme_cmd *c)
+int nvme_cmd_write(struct nvme_cmd *c)
 {
 	struct strait_region *r = NULL;
-	struct flow f = { 0 };
+	struct transfer_totals f = { 0 };
 	struct stat st;
 	int fd, err, code;
 
@@ -212,7 +212,7 @@ int nvme_write(struct nvme_cmd *c)
 
 /* One slice: a pattern out of device memory, back into other memory, compared there. */
 static int verify_slice(struct nvme_cmd *c, struct strait_region *a, struct strait_region *b, uint64_t done,
-			uint64_t len, struct flow *f)
+			uint64_t len, struct transfer_totals *f)
 {
 	const struct pattern p = { PATTERN_RANDOM, c->seed };
 	struct strait_transfer t = { .op = STRAIT_WRITE,
@@ -229,11 +229,11 @@ static int verify_slice(struct nvme_cmd *c, struct strait_region *a, struct stra
 		err = strait_region_fill(b, 0, 0xa5, len);
 	if (err)
 		return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", c->target.info.name, error_text(err));
-	code = flow_run(f, &t, c->name, FLOW_SILENT);
+	code = totals_run(f, &t, c->name, TOTALS_NO_PROGRESS);
 	t.op = STRAIT_READ;
 	t.region = b;
 	if (!code)
-		code = flow_run(f, &t, c->name, FLOW_SILENT);
+		code = totals_run(f, &t, c->name, TOTALS_NO_PROGRESS);
 	if (code)
 		return code;
 	err = strait_region_compare(a, 0, b, 0, len, &where);
@@ -246,10 +246,10 @@ static int verify_slice(struct nvme_cmd *c, struct strait_region *a, struct stra
 	return CLI_OK;
 }
 
-int nvme_verify(struct nvme_cmd *c)
+int nvme_cmd_verify(struct nvme_cmd *c)
 {
 	struct strait_region *a = NULL, *b = NULL;
-	struct flow f = { 0 };
+	struct transfer_totals f = { 0 };
 	uint64_t total;
 	int err, code;
 

@@ -111,7 +111,7 @@ static bool list_drive(const struct strait_topo_node *node, void *arg)
 	return false;
 }
 
-static int nvme_list(void)
+static int nvme_cmd_list(void)
 {
 	struct listing l = { 0 };
 	int code;
@@ -266,7 +266,7 @@ static void identify_json(struct nvme_cmd *c)
 	json_finish(&j);
 }
 
-static int nvme_identify(struct nvme_cmd *c)
+static int nvme_cmd_identify(struct nvme_cmd *c)
 {
 	const struct strait_nvme_info *i = &c->info;
 	char text[SIZE_TEXT];
@@ -338,7 +338,7 @@ static void dump(const uint8_t *p, size_t len)
 }
 
 /* "health", or the number of a page. */
-static int nvme_log(struct nvme_cmd *c, const char *which)
+static int nvme_cmd_log(struct nvme_cmd *c, const char *which)
 {
 	uint8_t page[512];
 	char *end = NULL;
@@ -378,16 +378,16 @@ static int nvme_log(struct nvme_cmd *c, const char *which)
 static int run(struct nvme_cmd *c, const char *what, const char *more)
 {
 	if (!strcmp(what, "identify"))
-		return nvme_identify(c);
+		return nvme_cmd_identify(c);
 	if (!strcmp(what, "log"))
-		return nvme_log(c, more ? more : "health");
+		return nvme_cmd_log(c, more ? more : "health");
 	if (!strcmp(what, "read"))
-		return nvme_read(c);
+		return nvme_cmd_read(c);
 	if (!strcmp(what, "write"))
-		return nvme_write(c);
+		return nvme_cmd_write(c);
 	if (!strcmp(what, "verify"))
-		return nvme_verify(c);
-	return nvme_bench(c);
+		return nvme_cmd_verify(c);
+	return nvme_cmd_bench(c);
 }
 
 /* A PCI address has a colon, a log page none. */
@@ -442,7 +442,7 @@ int cmd_nvme(int argc, char **argv)
 		return fail(CLI_USAGE, "list, identify, read, write, verify, bench or log", "\"%s\" is nothing to do",
 			    pos[0]);
 	if (!strcmp(pos[0], "list"))
-		return n > 1 ? fail(CLI_USAGE, "strait nvme list", "\"%s\" is too much", pos[1]) : nvme_list();
+		return n > 1 ? fail(CLI_USAGE, "strait nvme list", "\"%s\" is too much", pos[1]) : nvme_cmd_list();
 	sort_arguments(pos, n, &drive, &more);
 	if (more && strcmp(pos[0], "log"))
 		return fail(CLI_USAGE, "as in 0000:01:00.0; see: strait nvme list", "\"%s\" is no PCI address", more);

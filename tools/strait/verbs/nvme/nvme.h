@@ -32,9 +32,9 @@ struct nvme_cmd {
 
 /* These return an exit code, having said what was wrong. */
 int nvme_open_endpoint(struct nvme_cmd *c, uint32_t flags);
-int nvme_read(struct nvme_cmd *c);
-int nvme_write(struct nvme_cmd *c);
-int nvme_verify(struct nvme_cmd *c);
-int nvme_bench(struct nvme_cmd *c);
+int nvme_cmd_read(struct nvme_cmd *c);
+int nvme_cmd_write(struct nvme_cmd *c);
+int nvme_cmd_verify(struct nvme_cmd *c);
+int nvme_cmd_bench(struct nvme_cmd *c);
 
 #endif

@@ -25,7 +25,7 @@ struct save {
 	struct target target;
 	struct strait_endpoint *in, *out;
 	struct replace file;
-	struct flow read, write;
+	struct transfer_totals read, write;
 	uint64_t sync_ns;
 	uint32_t crc;
 };
@@ -70,7 +70,7 @@ static int fill(struct save *s, struct strait_region *region, uint64_t done, uin
 			.length = len,
 		};
 
-		return flow_run(&s->read, &t, s->from, FLOW_SILENT); /* the bar shows what was saved */
+		return totals_run(&s->read, &t, s->from, TOTALS_NO_PROGRESS); /* the bar shows what was saved */
 	}
 	err = pattern_to_region(&s->pattern, done, region, 0, len);
 	if (err)
@@ -97,7 +97,7 @@ static int save_slices(struct save *s, struct strait_region *region, uint64_t ro
 		if (err)
 			return fail(CLI_FAILED, NULL, "%s: cannot sum up its memory: %s", s->target.info.name,
 				    error_text(err));
-		code = flow_run(&s->write, &t, s->path, done);
+		code = totals_run(&s->write, &t, s->path, done);
 		if (code)
 			return code;
 		done += t.length;
@@ -143,13 +143,13 @@ static void report(const struct save *s)
 		if (s->from) {
 			json_string(&j, "from", s->from);
 			json_object(&j, "read");
-			flow_json(&s->read, &j);
+			totals_json(&s->read, &j);
 			json_close(&j);
 		} else {
 			json_string(&j, "pattern", pattern_name(s->pattern.kind));
 			json_uint(&j, "seed", s->pattern.seed);
 		}
-		flow_json(&s->write, &j);
+		totals_json(&s->write, &j);
 		json_number(&j, "sync_seconds", (double)s->sync_ns / 1e9);
 		json_bool(&j, "in_place", s->file.in_place);
 		snprintf(size, sizeof(size), "%08" PRIx32, s->crc);
@@ -160,11 +160,11 @@ static void report(const struct save *s)
 	printf("%s -> %s\n", s->target.info.name, s->path);
 	if (s->from)
 		printf("  read     %s in %.6f s, %s, %s\n", s->from, (double)s->read.ns / 1e9,
-		       rate_format(s->read.bytes, s->read.ns, rate), flow_routes(s->read.route_bytes, routes));
+		       rate_format(s->read.bytes, s->read.ns, rate), routes_text(s->read.route_bytes, routes));
 	printf("  bytes    %" PRIu64 " (%s)\n", s->write.bytes, size_format(s->write.bytes, size));
 	printf("  time     %.6f s, %s, and %.6f s to make it durable\n", (double)s->write.ns / 1e9,
 	       rate_format(s->write.bytes, s->write.ns, rate), (double)s->sync_ns / 1e9);
-	printf("  route    %s\n", flow_routes(s->write.route_bytes, routes));
+	printf("  route    %s\n", routes_text(s->write.route_bytes, routes));
 	printf("  crc32c   %08" PRIx32 "\n", s->crc);
 }
 

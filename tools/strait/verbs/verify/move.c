@@ -43,7 +43,7 @@ static int check(const struct verify_move *m, unsigned int i, int err, const str
 	struct strait_transfer t = request(m, i);
 
 	if (err)
-		return flow_failed(&t, result, err, m->path);
+		return transfer_failed(&t, result, err, m->path);
 	if (result->bytes != m->piece[i].len)
 		return fail(CLI_MISMATCH, NULL,
 			    "%s: %s of %" PRIu64 " bytes at %" PRIu64 " moved %" PRIu64 ", not %" PRIu64, m->path,

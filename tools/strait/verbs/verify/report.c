@@ -75,7 +75,7 @@ static void report_text(const struct verify *v, const uint64_t *written, const u
 	table_begin(&t, "PASS", ">RATE", "RESULT", NULL);
 	table_cell(&t, "write");
 	table_cell(&t, "%s", rate_format(v->size, v->write_ns, rate));
-	table_cell(&t, "by %s", flow_routes(written, routes));
+	table_cell(&t, "by %s", routes_text(written, routes));
 	table_cell(&t, "plain read");
 	table_cell(&t, "-");
 	if (v->file_where == v->size)
@@ -96,7 +96,7 @@ static void report_text(const struct verify *v, const uint64_t *written, const u
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
-	printf("  read by %s\n", flow_routes(read, routes));
+	printf("  read by %s\n", routes_text(read, routes));
 	if (is_good(v))
 		printf("verified %" PRIu64 " bytes (%s), no mismatch\n", bytes, size_format(bytes, size));
 }
