@@ -30,8 +30,22 @@ struct nvme_cmd {
 	struct strait_endpoint *ep;
 };
 
-/* These return an exit code, having said what was wrong. */
+/* Each of these returns an exit code, and has printed a message if it is not CLI_OK. */
+
+/* Set the address of the drive: @name, or the only drive bound for user space. */
+int nvme_find_drive(struct nvme_cmd *c, const char *name);
+
+/* Open the drive and the device whose memory it reaches. nvme_close_drive() takes what a failed open left. */
+int nvme_open_drive(struct nvme_cmd *c);
+void nvme_close_drive(struct nvme_cmd *c);
+
+/* Open the namespace that was asked for, the first one by default. */
 int nvme_open_endpoint(struct nvme_cmd *c, uint32_t flags);
+
+int nvme_cmd_list(void);
+int nvme_cmd_identify(struct nvme_cmd *c);
+/* @which: "health", "error" or the number of a log page. */
+int nvme_cmd_log(struct nvme_cmd *c, const char *which);
 int nvme_cmd_read(struct nvme_cmd *c);
 int nvme_cmd_write(struct nvme_cmd *c);
 int nvme_cmd_verify(struct nvme_cmd *c);
