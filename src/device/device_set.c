@@ -9,6 +9,7 @@
 #include "device/emu/emu.h"
 #include "device/host.h"
 #include "device/region.h"
+#include "device/scratch.h"
 #include "device/vgpu/vgpu.h"
 
 /* All providers, best first: that is the order of the devices in a context. */
@@ -19,8 +20,11 @@ static const struct provider_ops *const provider_table[] = {
 static void devices_free(struct provider *p)
 {
 	list_for_each_safe(it, tmp, &p->devices) {
+		struct strait_device *dev = list_entry(it, struct strait_device, node);
+
 		list_del(it);
-		free(list_entry(it, struct strait_device, node));
+		pthread_mutex_destroy(&dev->scratch_lock);
+		free(dev);
 	}
 }
 
@@ -70,6 +74,8 @@ void device_set_close(struct device_set *set)
 	for (unsigned int i = set->n_providers; i-- > 0;) {
 		struct provider *p = &set->providers[i];
 
+		list_for_each(it, &p->devices)
+			device_scratch_free(list_entry(it, struct strait_device, node));
 		p->ops->close(p);
 		devices_free(p);
 	}
@@ -115,6 +121,8 @@ struct strait_device *provider_add_device(struct provider *p)
 		.small_bytes = KIB(64),
 	};
 	atomic_init(&dev->removed, false);
+	pthread_mutex_init(&dev->scratch_lock, NULL);
+	list_init(&dev->scratch);
 	if (!strcmp(p->ops->name, "host") || !strcmp(p->ops->name, "dmabuf"))
 		str_copy(dev->name, sizeof(dev->name), p->ops->name);
 	else

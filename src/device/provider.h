@@ -270,6 +270,8 @@ struct strait_device {
 	atomic_bool removed;
 	void *priv;   /* the provider's own */
 	void *engine; /* the engine's own: staging pool, streams */
+	pthread_mutex_t scratch_lock;
+	struct list scratch; /* struct strait_region.scratch; under @scratch_lock */
 };
 
 /* Who has mapped memory of regions for others to reach, and must undo that before it is given back. */

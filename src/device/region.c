@@ -39,6 +39,7 @@ static struct strait_region *region_new(struct strait_device *dev, bool imported
 		return NULL;
 	r->dev = dev;
 	r->imported = imported;
+	list_init(&r->scratch);
 	atomic_init(&r->handles, 1);
 	atomic_init(&r->refs, 1);
 	atomic_init(&r->revoked, false);

@@ -22,6 +22,7 @@ struct strait_region {
 	bool in_notice;	     /* @notice is being called */
 	strait_revoke_fn *notice;
 	void *notice_arg;
+	struct list scratch; /* strait_device.scratch, under its lock */
 };
 
 /* What can be asked of memory before it is there. */

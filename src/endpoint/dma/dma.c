@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "device/scratch.h"
 #include "os/os.h"
 
 #define DEFAULT_TIMEOUT 10000000000u
 #define MAX_TIMEOUT 3600000000000u
 #define TRY_BYTES 256u
-#define REGION_BYTES KIB(64)
 
 static const struct dma_engine *const engines[] = { &dma_xdma, &dma_edu };
 
@@ -243,7 +243,7 @@ static int try_device(struct strait_dma *d, struct strait_device *dev)
 
 	if (atomic_load(known))
 		return atomic_load(known) > 0 ? 0 : -EREMOTEIO;
-	rc = region_alloc(dev, REGION_BYTES, &r);
+	rc = device_scratch_get(dev, &r);
 	if (rc)
 		return rc;
 	rc = dev->ops->stream_open(dev, &r->mem, &s);
@@ -251,7 +251,7 @@ static int try_device(struct strait_dma *d, struct strait_device *dev)
 		rc = compare(d, r, s);
 		dev->ops->stream_close(s);
 	}
-	region_put(r);
+	device_scratch_put(r);
 	if (!rc || rc == -EREMOTEIO)
 		atomic_store(known, rc ? -1 : 1);
 	return rc;

@@ -6,9 +6,9 @@
 #include "endpoint/nvme/nvme.h"
 
 #include "base/util.h"
+#include "device/scratch.h"
 
 #define TRY_BYTES KIB(4)
-#define REGION_BYTES KIB(64)
 
 static int poison(struct dev_stream *s, struct strait_region *r, uint8_t *buf, const uint8_t * not )
 {
@@ -77,11 +77,11 @@ int nvme_try_device(struct strait_nvme *ctrl, const struct nvme_job *how, struct
 
 	if (atomic_load(known))
 		return atomic_load(known) > 0 ? 0 : -EREMOTEIO;
-	rc = region_alloc(dev, REGION_BYTES, &r);
+	rc = device_scratch_get(dev, &r);
 	if (rc)
 		return rc;
 	rc = try_block(ctrl, how, r);
-	region_put(r);
+	device_scratch_put(r);
 	if (!rc || rc == -EREMOTEIO)
 		atomic_store(known, rc ? -1 : 1);
 	if (rc == -EREMOTEIO)

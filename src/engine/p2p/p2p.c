@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "device/scratch.h"
 #include "engine/engine.h"
 #include "engine/p2p/pair.h"
 #include "os/os.h"
@@ -123,22 +124,24 @@ static void release(const struct p2p *p, uint32_t handle)
 	os_ioctl(p->fd, STRAIT_IOC_RELEASE, &req);
 }
 
-/* With the lock held: ask the module, then the pair, by memory of the device that is nobody's. */
+/* With the lock held: ask the module, then the pair, with scratch memory of the device. */
 static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
 {
 	struct strait_ioc_check check = { .size = sizeof(check), .fd = ep->ops->fd(ep, WAY_DIRECT) };
 	struct p2p_scratch s = { .ctx = ctx, .ep = ep, .dev = dev };
 	struct strait_ioc_import imp;
+	struct strait_region *r;
 	enum route_reason why;
 	int rc;
 
 	check.op = ep->facts.can_read ? STRAIT_OP_READ : STRAIT_OP_WRITE;
 	/* Memory there is none of now may be there later. */
-	if (dev->ops->mem_alloc(dev, P2P_SCRATCH, &s.mem))
+	if (device_scratch_get(dev, &r))
 		return VERDICT(ROUTE_UNVERIFIED, 0);
+	s.mem = r->mem;
 	rc = import(&ctx->p2p, dev, &s.mem, &imp);
 	if (rc) {
-		dev->ops->mem_free(dev, &s.mem);
+		device_scratch_put(r);
 		return VERDICT(rc == -ENOMEM || rc == -ENOSPC ? ROUTE_UNVERIFIED : ROUTE_NO_IMPORT, 0);
 	}
 	s.handle = check.handle = imp.handle;
@@ -149,7 +152,7 @@ static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint 
 	else
 		why = p2p_pair_judge(&ctx->p2p, &s, check.drive, imp.pci);
 	release(&ctx->p2p, imp.handle);
-	dev->ops->mem_free(dev, &s.mem);
+	device_scratch_put(r);
 	return VERDICT(why, rc ? 0 : check.reason);
 }
 

@@ -7,8 +7,6 @@
 #include "engine/engine.h"
 #include "engine/p2p/p2p.h"
 
-#define P2P_SCRATCH KIB(64)
-
 struct p2p_pair {
 	struct list node; /* p2p.pairs */
 	char drive[16], device[16];
