@@ -87,7 +87,7 @@ static int batch_new(struct strait_context *ctx, unsigned int n, CUfileBatchHand
 	return rc;
 }
 
-static int set_up(CUfileBatchHandle_t *ret, unsigned int n)
+static int batch_set_up(CUfileBatchHandle_t *ret, unsigned int n)
 {
 	struct strait_context *ctx;
 	int code;
@@ -97,7 +97,7 @@ static int set_up(CUfileBatchHandle_t *ret, unsigned int n)
 	code = cf_enter(&ctx);
 	if (code)
 		return code;
-	if (n > cf_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE) || n > MAX_ENTRIES)
+	if (n > cf_param_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE) || n > MAX_ENTRIES)
 		code = CU_FILE_INVALID_VALUE;
 	else if (batch_new(ctx, n, ret))
 		code = CU_FILE_INTERNAL_BATCH_SETUP_ERROR;
@@ -107,7 +107,7 @@ static int set_up(CUfileBatchHandle_t *ret, unsigned int n)
 
 CF_API CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned int nr)
 {
-	int code = set_up(batch, nr);
+	int code = batch_set_up(batch, nr);
 
 	cf_stat_op(CF_BATCH_SETUP, !code);
 	return cf_error(code);
@@ -117,7 +117,7 @@ CF_API CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned int
  * What the entry before was about: entries of one batch mostly have file and memory in common, so that only the
  * first of them has to be looked for, and references are taken and given back for all of them at once.
  */
-struct run {
+struct entry_lookup {
 	CUfileHandle_t fh;
 	const void *base;
 	struct cf_file *file;
@@ -128,7 +128,7 @@ struct run {
 	unsigned int n;	 /* references that are still to be taken */
 };
 
-static void run_end(struct run *r)
+static void lookup_take_refs(struct entry_lookup *r)
 {
 	if (r->n) {
 		cf_file_ref(r->file, r->n);
@@ -138,7 +138,7 @@ static void run_end(struct run *r)
 }
 
 /* The file and the memory of an entry, one reference of each. */
-static bool run_take(struct run *r, const CUfileIOParams_t *p)
+static bool lookup_entry(struct entry_lookup *r, const CUfileIOParams_t *p)
 {
 	uintptr_t addr = (uintptr_t)p->u.batch.devPtr_base + (uintptr_t)p->u.batch.devPtr_offset;
 
@@ -147,12 +147,12 @@ static bool run_take(struct run *r, const CUfileIOParams_t *p)
 		r->n++;
 		return true;
 	}
-	run_end(r);
-	*r = (struct run){ .fh = p->fh, .base = p->u.batch.devPtr_base, .routes = cf.routes };
+	lookup_take_refs(r);
+	*r = (struct entry_lookup){ .fh = p->fh, .base = p->u.batch.devPtr_base, .routes = cf.routes };
 	r->file = cf_file_get(p->fh);
 	if (!r->file)
 		return false;
-	if (!cf_mem_get(r->base, p->u.batch.devPtr_offset, p->u.batch.size, CF_MEM_FRESH, &r->mem, &r->offset))
+	if (!cf_mem_get(r->base, p->u.batch.devPtr_offset, p->u.batch.size, CF_MEM_CHECK, &r->mem, &r->offset))
 		return true;
 	cf_file_put(r->file, 1);
 	r->mem = NULL;
@@ -160,12 +160,13 @@ static bool run_take(struct run *r, const CUfileIOParams_t *p)
 }
 
 /* Fills a slot and the request for it. False if the entry is not one that can be submitted. */
-static bool prepare(struct run *r, struct slot *s, const CUfileIOParams_t *p, struct strait_transfer *t)
+static bool slot_prepare(struct entry_lookup *r, struct slot *s, const CUfileIOParams_t *p, struct strait_transfer *t)
 {
 	uint32_t op = p->opcode == CUFILE_READ ? STRAIT_READ : STRAIT_WRITE;
 
 	if (p->mode != CUFILE_BATCH || (p->opcode != CUFILE_READ && p->opcode != CUFILE_WRITE) ||
-	    !p->u.batch.devPtr_base || p->u.batch.file_offset < 0 || p->u.batch.devPtr_offset < 0 || !run_take(r, p))
+	    !p->u.batch.devPtr_base || p->u.batch.file_offset < 0 || p->u.batch.devPtr_offset < 0 ||
+	    !lookup_entry(r, p))
 		return false;
 	if (!r->ep[op])
 		r->ep[op] = cf_file_endpoint(r->file, op);
@@ -187,7 +188,7 @@ static bool prepare(struct run *r, struct slot *s, const CUfileIOParams_t *p, st
 }
 
 /* Gives back what the slots hold. With the lock held. */
-static void release(struct batch *b, const unsigned int *slot, unsigned int n)
+static void slots_release_locked(struct batch *b, const unsigned int *slot, unsigned int n)
 {
 	unsigned int run;
 
@@ -208,12 +209,12 @@ static void release(struct batch *b, const unsigned int *slot, unsigned int n)
 }
 
 /* All or nothing. */
-static int submit(struct batch *b, unsigned int n, const CUfileIOParams_t *p)
+static int batch_submit(struct batch *b, unsigned int n, const CUfileIOParams_t *p)
 {
 	struct strait_transfer t[MAX_ENTRIES];
 	unsigned int slot[MAX_ENTRIES], done = 0;
 	uint64_t now = cf_now_ns();
-	struct run r = { 0 };
+	struct entry_lookup r = { 0 };
 	int rc = -EINVAL;
 
 	if (!n || n > b->n || !p)
@@ -222,17 +223,17 @@ static int submit(struct batch *b, unsigned int n, const CUfileIOParams_t *p)
 	for (unsigned int at = 0; done < n && at < b->n; at++) {
 		if (b->slots[at].file)
 			continue;
-		if (!prepare(&r, &b->slots[at], &p[done], &t[done]))
+		if (!slot_prepare(&r, &b->slots[at], &p[done], &t[done]))
 			break;
 		b->slots[at].start = now;
 		slot[done] = at;
 		t[done++].user_data = at;
 	}
-	run_end(&r);
+	lookup_take_refs(&r);
 	if (done == n)
 		rc = strait_queue_submit(b->queue, t, n);
 	if (rc)
-		release(b, slot, done);
+		slots_release_locked(b, slot, done);
 	pthread_mutex_unlock(&b->lock);
 	return rc;
 }
@@ -246,7 +247,7 @@ CF_API CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned int
 
 	if (!b)
 		return cf_error(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
-	rc = flags ? -EINVAL : submit(b, nr, p);
+	rc = flags ? -EINVAL : batch_submit(b, nr, p);
 	cf_stat_submit(p, nr, !rc, cf_now_ns() - start);
 	batch_put(b);
 	if (!rc)
@@ -267,20 +268,20 @@ static bool timeout_ns(const struct timespec *t, int64_t *ns)
 	return true;
 }
 
-static int64_t outcome(const struct strait_result *r)
+static int64_t result_value(const struct strait_result *r)
 {
 	return r->status ? r->status : (int64_t)r->bytes;
 }
 
-static void deliver(const struct slot *s, const struct strait_result *r, CUfileIOEvents_t *ev)
+static void fill_event(const struct slot *s, const struct strait_result *r, CUfileIOEvents_t *ev)
 {
-	*ev = (CUfileIOEvents_t){ .cookie = s->cookie, .ret = (size_t)outcome(r) };
+	*ev = (CUfileIOEvents_t){ .cookie = s->cookie, .ret = (size_t)result_value(r) };
 	ev->status = !r->status ? CUFILE_COMPLETE : r->status == -ECANCELED ? CUFILE_CANCELED : CUFILE_FAILED;
 }
 
-static void tell(const struct slot *s, const struct strait_result *r, uint64_t now)
+static void count_completion(const struct slot *s, const struct strait_result *r, uint64_t now)
 {
-	int64_t result = outcome(r);
+	int64_t result = result_value(r);
 
 	cf_stat_batch(s->op, result, now - s->start);
 	cf_run_stats_add(s->op, result, r->route_bytes);
@@ -288,7 +289,7 @@ static void tell(const struct slot *s, const struct strait_result *r, uint64_t n
 }
 
 /* Takes what has ended; @ev may be NULL. How many, or a negative errno. */
-static int collect(struct batch *b, unsigned int min, unsigned int max, int64_t ns, CUfileIOEvents_t *ev)
+static int batch_collect(struct batch *b, unsigned int min, unsigned int max, int64_t ns, CUfileIOEvents_t *ev)
 {
 	struct strait_result results[MAX_ENTRIES];
 	bool wanted = cf_stats_wanted() || cf_run_stats_wanted();
@@ -304,17 +305,17 @@ static int collect(struct batch *b, unsigned int min, unsigned int max, int64_t 
 	for (int i = 0; i < n; i++) {
 		slot[i] = (unsigned int)results[i].user_data;
 		if (ev)
-			deliver(&b->slots[slot[i]], &results[i], &ev[i]);
+			fill_event(&b->slots[slot[i]], &results[i], &ev[i]);
 		if (wanted)
-			tell(&b->slots[slot[i]], &results[i], now);
+			count_completion(&b->slots[slot[i]], &results[i], now);
 	}
-	release(b, slot, (unsigned int)n);
+	slots_release_locked(b, slot, (unsigned int)n);
 	pthread_mutex_unlock(&b->lock);
 	return n;
 }
 
-static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfileIOEvents_t *ev,
-		      const struct timespec *timeout)
+static int batch_get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfileIOEvents_t *ev,
+			    const struct timespec *timeout)
 {
 	unsigned int max;
 	int64_t ns;
@@ -328,7 +329,7 @@ static int get_status(struct batch *b, unsigned int min, unsigned int *nr, CUfil
 	*nr = 0;
 	if (!max)
 		return CU_FILE_SUCCESS;
-	n = collect(b, min, max, ns, ev);
+	n = batch_collect(b, min, max, ns, ev);
 	if (n < 0)
 		return CU_FILE_INTERNAL_BATCH_GETSTATUS_ERROR;
 	*nr = (unsigned int)n;
@@ -343,7 +344,7 @@ CF_API CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned 
 
 	if (!b)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	code = get_status(b, min_nr, nr, ev, timeout);
+	code = batch_get_status(b, min_nr, nr, ev, timeout);
 	batch_put(b);
 	return cf_error(code);
 }
@@ -364,7 +365,7 @@ CF_API CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 		if (b->slots[i].file)
 			strait_queue_cancel(b->queue, i);
 	pthread_mutex_unlock(&b->lock);
-	while (collect(b, b->n, b->n, STRAIT_FOREVER, NULL) > 0)
+	while (batch_collect(b, b->n, b->n, STRAIT_FOREVER, NULL) > 0)
 		;
 	batch_put(b);
 	return CF_OK;

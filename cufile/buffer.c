@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory: what was registered, in the order of its addresses, and a few ranges that were used without.
- * Only ranges whose provider notices that memory was freed and given out again are kept by themselves.
+ * Only ranges whose provider notices that memory was freed and given out again are cached by themselves.
  */
 #include "core.h"
 
 #include <stdlib.h>
 
-#define KEPT 32
+#define CACHE_SIZE 32
 
-static struct cf_mem **bufs; /* by address */
-static size_t nbufs, room;
-static struct cf_mem *kept[KEPT];
-static uint64_t uses;
+static struct cf_mem **registered; /* by address */
+static size_t nregistered, capacity;
+static struct cf_mem *cache[CACHE_SIZE];
+static uint64_t use_count;
 
 void cf_mem_forked(void)
 {
-	bufs = NULL;
-	nbufs = room = 0;
-	memset(kept, 0, sizeof(kept));
+	registered = NULL;
+	nregistered = capacity = 0;
+	memset(cache, 0, sizeof(cache));
 }
 
 void cf_mem_ref(struct cf_mem *m, unsigned int n)
@@ -35,8 +35,8 @@ void cf_mem_put(struct cf_mem *m, unsigned int n)
 }
 
 /* These and what calls them are for those who have entered. @on: where it is known to be, or NULL. */
-static int mem_new(struct strait_context *ctx, struct strait_device *on, const void *base, size_t len,
-		   struct cf_mem **ret)
+static int mem_import_on(struct strait_context *ctx, struct strait_device *on, const void *base, size_t len,
+			 struct cf_mem **ret)
 {
 	struct strait_region_info info = { .size = sizeof(info) };
 	struct strait_device_info dev = { .size = sizeof(dev) };
@@ -65,39 +65,39 @@ static int mem_new(struct strait_context *ctx, struct strait_device *on, const v
 }
 
 /* Memory that no provider knows is the host's. */
-static int mem_any(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
+static int mem_import(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
 {
 	struct strait_device *host;
-	int rc = mem_new(ctx, NULL, base, len, ret);
+	int rc = mem_import_on(ctx, NULL, base, len, ret);
 
 	if (rc != -ENOENT)
 		return rc;
 	rc = strait_device_find(ctx, "host", &host);
-	return rc ? rc : mem_new(ctx, host, base, len, ret);
+	return rc ? rc : mem_import_on(ctx, host, base, len, ret);
 }
 
 /* All that can be imported from @base on. */
-static int mem_whole(struct strait_context *ctx, const void *base, struct cf_mem **ret)
+static int mem_import_to_end(struct strait_context *ctx, const void *base, struct cf_mem **ret)
 {
 	struct strait_device *dev;
 	uint64_t len;
 	int rc = strait_region_extent(ctx, base, &dev, &len);
 
 	if (!rc)
-		return mem_new(ctx, dev, base, len, ret);
+		return mem_import_on(ctx, dev, base, len, ret);
 	/* Of host memory the kernel knows how far it goes, and says so to a read into it. */
-	return rc == -ENOENT ? mem_any(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
+	return rc == -ENOENT ? mem_import(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
 }
 
-/* With the lock held, as are the next two. Where @addr is or would be. */
-static size_t place(uintptr_t addr)
+/* The index of the buffer at @addr, or where it would be inserted. */
+static size_t buffer_index_locked(uintptr_t addr)
 {
-	size_t lo = 0, hi = nbufs;
+	size_t lo = 0, hi = nregistered;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (bufs[mid]->addr < addr)
+		if (registered[mid]->addr < addr)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -105,73 +105,74 @@ static size_t place(uintptr_t addr)
 	return lo;
 }
 
-static int find(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+static int find_locked(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
 {
-	size_t at = place(base), end;
+	size_t at = buffer_index_locked(base), end;
 
-	if (at < nbufs && bufs[at]->addr == base && !bufs[at]->gone) {
-		if (!(how & CF_MEM_WHOLE) && (__builtin_add_overflow((size_t)off, size, &end) || end > bufs[at]->len))
+	if (at < nregistered && registered[at]->addr == base && !registered[at]->stale) {
+		if (!(how & CF_MEM_TO_END) &&
+		    (__builtin_add_overflow((size_t)off, size, &end) || end > registered[at]->len))
 			return CU_FILE_INVALID_MAPPING_RANGE;
-		*ret = bufs[at];
+		*ret = registered[at];
 		return 0;
 	}
-	if (how & CF_MEM_WHOLE) {
-		for (int i = 0; i < KEPT; i++)
-			if (kept[i] && kept[i]->addr == base && kept[i]->whole)
-				*ret = kept[i];
+	if (how & CF_MEM_TO_END) {
+		for (int i = 0; i < CACHE_SIZE; i++)
+			if (cache[i] && cache[i]->addr == base && cache[i]->to_end)
+				*ret = cache[i];
 		return 0;
 	}
-	if (at && !bufs[at - 1]->gone && cf_mem_holds(bufs[at - 1], base + (uintptr_t)off, size))
-		*ret = bufs[at - 1];
-	for (int i = 0; !*ret && i < KEPT; i++)
-		if (kept[i] && cf_mem_holds(kept[i], base + (uintptr_t)off, size))
-			*ret = kept[i];
+	if (at && !registered[at - 1]->stale && cf_mem_holds(registered[at - 1], base + (uintptr_t)off, size))
+		*ret = registered[at - 1];
+	for (int i = 0; !*ret && i < CACHE_SIZE; i++)
+		if (cache[i] && cf_mem_holds(cache[i], base + (uintptr_t)off, size))
+			*ret = cache[i];
 	return 0;
 }
 
-static void keep(struct cf_mem *m)
+static void cache_add(struct cf_mem *m)
 {
 	struct cf_mem *old;
 	int at = 0;
 
 	pthread_mutex_lock(&cf.lock);
-	for (int i = 0; i < KEPT && kept[at]; i++)
-		if (!kept[i] || kept[i]->used < kept[at]->used)
+	for (int i = 0; i < CACHE_SIZE && cache[at]; i++)
+		if (!cache[i] || cache[i]->last_use < cache[at]->last_use)
 			at = i;
-	old = kept[at];
-	kept[at] = m;
+	old = cache[at];
+	cache[at] = m;
 	cf_mem_ref(m, 1);
-	m->used = ++uses;
+	m->last_use = ++use_count;
 	pthread_mutex_unlock(&cf.lock);
 	if (old)
 		cf_mem_put(old, 1);
 }
 
 /* Takes every cached range that overlaps [addr, addr + len) out of the cache, with its reference. cf.lock is held. */
-static unsigned int evict_locked(uintptr_t addr, size_t len, struct cf_mem **out)
+static unsigned int cache_evict_locked(uintptr_t addr, size_t len, struct cf_mem **out)
 {
 	unsigned int n = 0;
 
-	for (int i = 0; i < KEPT; i++)
-		if (kept[i] && kept[i]->addr < addr + len && addr < kept[i]->addr + kept[i]->len) {
-			out[n++] = kept[i];
-			kept[i] = NULL;
+	for (int i = 0; i < CACHE_SIZE; i++)
+		if (cache[i] && cache[i]->addr < addr + len && addr < cache[i]->addr + cache[i]->len) {
+			out[n++] = cache[i];
+			cache[i] = NULL;
 		}
 	return n;
 }
 
-static bool is_registered_locked(const struct cf_mem *m)
+static bool buffer_is_listed_locked(const struct cf_mem *m)
 {
-	size_t at = place(m->addr);
+	size_t at = buffer_index_locked(m->addr);
 
-	return at < nbufs && bufs[at] == m;
+	return at < nregistered && registered[at] == m;
 }
 
 /*
  * The registered memory of @m was freed. Where all of its range is memory again, the registration is of that from now
  * on; otherwise it stands for nothing until it is deregistered. False if it is no registration (any more).
  */
-static bool renew(struct cf_mem *m)
+static bool buffer_reimport(struct cf_mem *m)
 {
 	struct strait_context *ctx;
 	struct cf_mem *fresh = NULL;
@@ -179,16 +180,16 @@ static bool renew(struct cf_mem *m)
 
 	if (cf_enter_open(&ctx))
 		return false;
-	if (mem_new(ctx, m->dev, (void *)m->addr, m->len, &fresh))
+	if (mem_import_on(ctx, m->dev, (void *)m->addr, m->len, &fresh))
 		fresh = NULL;
 	cf_leave();
 	pthread_mutex_lock(&cf.lock);
-	found = is_registered_locked(m);
+	found = buffer_is_listed_locked(m);
 	if (found && fresh) {
-		bufs[place(m->addr)] = fresh;
+		registered[buffer_index_locked(m->addr)] = fresh;
 		fresh = m; /* whose reference the table had */
 	} else if (found) {
-		m->gone = true;
+		m->stale = true;
 	}
 	pthread_mutex_unlock(&cf.lock);
 	if (fresh)
@@ -198,24 +199,24 @@ static bool renew(struct cf_mem *m)
 
 bool cf_mem_stale(struct cf_mem *m)
 {
-	struct cf_mem *out[KEPT];
-	bool registered;
+	struct cf_mem *out[CACHE_SIZE];
+	bool listed;
 	unsigned int n;
 
 	if (!m->identity)
 		return false;
 	pthread_mutex_lock(&cf.lock);
 	/* Memory that is allocated and freed over and over leaves many ranges behind that cover one address. */
-	n = evict_locked(m->addr, m->len, out);
-	registered = is_registered_locked(m) && !m->gone;
+	n = cache_evict_locked(m->addr, m->len, out);
+	listed = buffer_is_listed_locked(m) && !m->stale;
 	pthread_mutex_unlock(&cf.lock);
 	for (unsigned int i = 0; i < n; i++)
 		cf_mem_put(out[i], 1);
-	return (registered && renew(m)) || n;
+	return (listed && buffer_reimport(m)) || n;
 }
 
-/* What nobody has registered, kept for the next time where that is safe. */
-static int mem_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+/* What nobody has registered, cached for the next time where that is safe. */
+static int mem_import_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
 {
 	struct strait_context *ctx;
 	size_t len;
@@ -226,11 +227,11 @@ static int mem_unregistered(const void *base, off_t off, size_t size, unsigned i
 	rc = cf_enter_open(&ctx);
 	if (rc)
 		return rc;
-	rc = how & CF_MEM_WHOLE ? mem_whole(ctx, base, ret) : mem_any(ctx, base, len ? len : 1, ret);
+	rc = how & CF_MEM_TO_END ? mem_import_to_end(ctx, base, ret) : mem_import(ctx, base, len ? len : 1, ret);
 	if (!rc) {
-		(*ret)->whole = how & CF_MEM_WHOLE;
+		(*ret)->to_end = how & CF_MEM_TO_END;
 		if ((*ret)->identity)
-			keep(*ret);
+			cache_add(*ret);
 	}
 	cf_leave();
 	return rc;
@@ -245,15 +246,15 @@ int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struc
 		struct cf_mem *m = NULL;
 
 		pthread_mutex_lock(&cf.lock);
-		rc = find(addr, off, size, how, &m);
+		rc = find_locked(addr, off, size, how, &m);
 		if (m) {
 			cf_mem_ref(m, 1);
-			m->used = ++uses;
+			m->last_use = ++use_count;
 		}
 		pthread_mutex_unlock(&cf.lock);
 		if (!rc && !m)
-			rc = mem_unregistered(base, off, size, how, &m);
-		else if (!rc && (how & CF_MEM_FRESH) && m->identity && strait_region_check(m->region) &&
+			rc = mem_import_unregistered(base, off, size, how, &m);
+		else if (!rc && (how & CF_MEM_CHECK) && m->identity && strait_region_check(m->region) &&
 			 tries < CF_MEM_TRIES && cf_mem_stale(m)) {
 			cf_mem_put(m, 1);
 			continue;
@@ -268,20 +269,20 @@ int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struc
 
 void cf_mem_drop_all(void)
 {
-	struct cf_mem **all, *cache[KEPT];
+	struct cf_mem **all, *cached[CACHE_SIZE];
 	size_t n;
 
 	pthread_mutex_lock(&cf.lock);
-	all = bufs;
-	n = nbufs;
-	memcpy(cache, kept, sizeof(cache));
+	all = registered;
+	n = nregistered;
+	memcpy(cached, cache, sizeof(cached));
 	cf_mem_forked();
 	pthread_mutex_unlock(&cf.lock);
 	for (size_t i = 0; i < n; i++)
 		cf_mem_put(all[i], 1);
-	for (int i = 0; i < KEPT; i++)
-		if (cache[i])
-			cf_mem_put(cache[i], 1);
+	for (int i = 0; i < CACHE_SIZE; i++)
+		if (cached[i])
+			cf_mem_put(cached[i], 1);
 	free(all);
 }
 
@@ -290,35 +291,35 @@ uint64_t cf_mem_registered_bytes(int gpu)
 	uint64_t sum = 0;
 
 	pthread_mutex_lock(&cf.lock);
-	for (size_t i = 0; i < nbufs; i++)
-		if (bufs[i]->gpu == gpu)
-			sum += bufs[i]->len;
+	for (size_t i = 0; i < nregistered; i++)
+		if (registered[i]->gpu == gpu)
+			sum += registered[i]->len;
 	pthread_mutex_unlock(&cf.lock);
 	return sum;
 }
 
-static int insert(struct cf_mem *m)
+static int buffer_insert_locked(struct cf_mem *m)
 {
-	size_t at = place(m->addr);
+	size_t at = buffer_index_locked(m->addr);
 
-	if (at < nbufs && bufs[at]->addr == m->addr)
+	if (at < nregistered && registered[at]->addr == m->addr)
 		return CU_FILE_MEMORY_ALREADY_REGISTERED;
-	if (nbufs == room) {
-		size_t more = room ? 2 * room : 64;
-		struct cf_mem **grown = realloc(bufs, more * sizeof(*bufs));
+	if (nregistered == capacity) {
+		size_t more = capacity ? 2 * capacity : 64;
+		struct cf_mem **grown = realloc(registered, more * sizeof(*registered));
 
 		if (!grown)
 			return CU_FILE_NOMEM_ERROR;
-		bufs = grown;
-		room = more;
+		registered = grown;
+		capacity = more;
 	}
-	memmove(bufs + at + 1, bufs + at, (nbufs - at) * sizeof(*bufs));
-	bufs[at] = m;
-	nbufs++;
+	memmove(registered + at + 1, registered + at, (nregistered - at) * sizeof(*registered));
+	registered[at] = m;
+	nregistered++;
 	return CU_FILE_SUCCESS;
 }
 
-static int buf_register(const void *base, size_t len)
+static int buffer_register(const void *base, size_t len)
 {
 	struct strait_context *ctx;
 	struct cf_mem *m;
@@ -329,10 +330,10 @@ static int buf_register(const void *base, size_t len)
 	code = cf_enter(&ctx);
 	if (code)
 		return code;
-	code = cf_code(mem_any(ctx, base, len, &m));
+	code = cf_code_of_errno(mem_import(ctx, base, len, &m));
 	if (!code) {
 		pthread_mutex_lock(&cf.lock);
-		code = insert(m);
+		code = buffer_insert_locked(m);
 		pthread_mutex_unlock(&cf.lock);
 		if (code)
 			cf_mem_put(m, 1);
@@ -345,7 +346,7 @@ static int buf_register(const void *base, size_t len)
 
 CF_API CUfileError_t cuFileBufRegister(const void *base, size_t length, int flags)
 {
-	int code = buf_register(base, length);
+	int code = buffer_register(base, length);
 
 	cf_stat_op(CF_BUF_REG, !code);
 	if (code)
@@ -360,10 +361,10 @@ CF_API CUfileError_t cuFileBufDeregister(const void *base)
 
 	cf_streams_reap();
 	pthread_mutex_lock(&cf.lock);
-	at = place((uintptr_t)base);
-	if (at < nbufs && bufs[at]->addr == (uintptr_t)base) {
-		m = bufs[at];
-		memmove(bufs + at, bufs + at + 1, (--nbufs - at) * sizeof(*bufs));
+	at = buffer_index_locked((uintptr_t)base);
+	if (at < nregistered && registered[at]->addr == (uintptr_t)base) {
+		m = registered[at];
+		memmove(registered + at, registered + at + 1, (--nregistered - at) * sizeof(*registered));
 	}
 	pthread_mutex_unlock(&cf.lock);
 	cf_stat_op(CF_BUF_DEREG, m != NULL);

@@ -70,22 +70,22 @@ static bool take(const struct setting_value *v)
 {
 	for (size_t i = 0; i < COUNT(size_keys); i++)
 		if (v->kind == SETTING_NUMBER && !strcmp(v->path, size_keys[i].path)) {
-			cf_size_configure(size_keys[i].param, v->number < 0 ? SIZE_MAX : (size_t)v->number);
+			cf_param_configure_size(size_keys[i].param, v->number < 0 ? SIZE_MAX : (size_t)v->number);
 			return true;
 		}
 	for (size_t i = 0; i < COUNT(bool_keys); i++)
 		if (v->kind == SETTING_BOOL && !strcmp(v->path, bool_keys[i].path)) {
-			cf_bool_configure(bool_keys[i].param, v->number != 0);
+			cf_param_configure_bool(bool_keys[i].param, v->number != 0);
 			return true;
 		}
 	if (v->kind == SETTING_STRING && !strcmp(v->path, "logging.level"))
-		cf_string_configure(CUFILE_PARAM_LOGGING_LEVEL, v->text);
+		cf_param_configure_string(CUFILE_PARAM_LOGGING_LEVEL, v->text);
 	else if (v->kind == SETTING_STRING && !strcmp(v->path, "logging.dir"))
-		cf_string_configure(CUFILE_PARAM_LOG_DIR, v->text);
+		cf_param_configure_string(CUFILE_PARAM_LOG_DIR, v->text);
 	else if (v->kind == SETTING_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_size_kb"))
-		cf_slab_configure(false, (unsigned int)v->index, (size_t)v->number);
+		cf_param_configure_slab(false, (unsigned int)v->index, (size_t)v->number);
 	else if (v->kind == SETTING_NUMBER && v->index >= 0 && !strcmp(v->path, "properties.posix_pool_slab_count"))
-		cf_slab_configure(true, (unsigned int)v->index, (size_t)v->number);
+		cf_param_configure_slab(true, (unsigned int)v->index, (size_t)v->number);
 	else
 		return false;
 	return true;
@@ -119,14 +119,14 @@ static void read_environment(void)
 	for (size_t i = 0; i < COUNT(bool_env); i++) {
 		v = getenv(bool_env[i].name);
 		if (v && v[0])
-			cf_bool_configure(bool_env[i].param, truth(v));
+			cf_param_configure_bool(bool_env[i].param, truth(v));
 	}
 	v = getenv("CUFILE_LOGGING_LEVEL");
 	if (v && v[0])
-		cf_string_configure(CUFILE_PARAM_LOGGING_LEVEL, v);
+		cf_param_configure_string(CUFILE_PARAM_LOGGING_LEVEL, v);
 	v = getenv("CUFILE_LOGFILE_PATH");
 	if (v && v[0])
-		cf_string_configure(CUFILE_PARAM_ENV_LOGFILE_PATH, v);
+		cf_param_configure_string(CUFILE_PARAM_ENV_LOGFILE_PATH, v);
 }
 
 extern char **environ;
@@ -155,7 +155,7 @@ static void tell_ignored(const struct reading *r, const char *path)
 		return;
 	cf_log(CF_WARN, "%s and the environment: without effect here:%s", path, r->ignored);
 	/* Only what was written counts. */
-	if (cf_logs(CF_WARN))
+	if (cf_log_enabled(CF_WARN))
 		told = *r;
 }
 
@@ -169,7 +169,7 @@ void cf_config_read(void)
 
 	read_environment();
 	read_names(&r);
-	cf_params_log();
+	cf_params_apply_log();
 	if (!text && path == named)
 		cf_log(CF_WARN, "%s: %s; the defaults are taken", path, strerror(err));
 	if (line)

@@ -52,20 +52,20 @@ struct cf_mem {
 	struct strait_region *region;
 	struct strait_device *dev;
 	bool host;
-	bool identity; /* reuse of the address is noticed: the region may be kept */
-	bool whole;    /* goes to the end of its allocation */
-	bool gone;     /* registered, freed, and not all of its range is memory again */
-	int gpu;       /* number of the CUDA device, -1 for other memory */
-	uint64_t used; /* when, counted in uses */
+	bool identity;	   /* reuse of the address is noticed: the region may be kept */
+	bool to_end;	   /* goes to the end of its allocation */
+	bool stale;	   /* registered, freed, and not all of its range is memory again */
+	int gpu;	   /* number of the CUDA device, -1 for other memory */
+	uint64_t last_use; /* when, counted in uses */
 };
 
 /* One thread at a time opens or closes the driver, without a lock: both wait for CUDA, which may fork. */
-enum cf_change { CF_SETTLED, CF_OPENING, CF_CLOSING };
+enum cf_transition { CF_STEADY, CF_OPENING, CF_CLOSING };
 
 struct cf_state {
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* @change is CF_SETTLED again, or the last user left a driver that is CF_CLOSING */
-	enum cf_change change;
+	pthread_cond_t changed; /* @transition is CF_STEADY again, or the last user left a driver that is CF_CLOSING */
+	enum cf_transition transition;
 	long opens; /* 0 while it changes */
 	unsigned int users;
 	struct strait_context *ctx;
@@ -86,7 +86,7 @@ static inline CUfileError_t cf_error(int code)
 #define CF_OK cf_error(CU_FILE_SUCCESS)
 
 /* What an errno of Strait is among cuFile's errors. */
-int cf_code(int rc);
+int cf_code_of_errno(int rc);
 /* Sets errno and gives -1. @err is a positive errno or a CUfileOpError. */
 ssize_t cf_fail(int err);
 uint64_t cf_now_ns(void);
@@ -117,11 +117,11 @@ void cf_files_forked(void);
 
 /*
  * buffer.c. cf_mem_get: memory that holds [base + off, base + off + size) and how far that lies from its
- * start. WHOLE: all of the allocation behind @base, since the range is not known yet (host memory: its
- * first byte). FRESH: look whether the memory is still the same. 0, a CUfileOpError or a negative errno.
+ * start. TO_END: all of the allocation behind @base, since the range is not known yet (host memory: its
+ * first byte). CHECK: look whether the memory is still the same. 0, a CUfileOpError or a negative errno.
  */
-#define CF_MEM_WHOLE 1u
-#define CF_MEM_FRESH 2u
+#define CF_MEM_TO_END 1u
+#define CF_MEM_CHECK 2u
 #define CF_MEM_TRIES 4 /* with memory that another thread frees and allocates meanwhile */
 int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset);
 void cf_mem_ref(struct cf_mem *m, unsigned int n);
@@ -140,7 +140,7 @@ void cf_mem_drop_all(void);
 uint64_t cf_mem_registered_bytes(int gpu);
 
 /* io.c. Bytes, or a negative errno or CUfileOpError. */
-ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
+ssize_t cf_transfer(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
 
 /* stream.c. Nobody is inside then. */
 void cf_streams_close_all(void);
@@ -184,27 +184,27 @@ bool cf_run_stats_wanted(void);
 void cf_params_load(void);
 void cf_params_check(void);
 /* Log from now on as the parameters say. */
-void cf_params_log(void);
-size_t cf_size(CUFileSizeTConfigParameter_t p);
-bool cf_bool(CUFileBoolConfigParameter_t p);
+void cf_params_apply_log(void);
+size_t cf_param_size(CUFileSizeTConfigParameter_t p);
+bool cf_param_bool(CUFileBoolConfigParameter_t p);
 /* Set by somebody to another value than the default. */
-bool cf_size_chosen(CUFileSizeTConfigParameter_t p);
-void cf_size_force(CUFileSizeTConfigParameter_t p, size_t value);
-void cf_bool_force(CUFileBoolConfigParameter_t p, bool value);
+bool cf_param_size_chosen(CUFileSizeTConfigParameter_t p);
+void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value);
+void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value);
 /* Bytes of the staging pool asked for, 0 if nobody did. */
-uint64_t cf_pool_bytes(void);
+uint64_t cf_param_pool_bytes(void);
 /* From cufile.json and the environment. */
-void cf_size_configure(CUFileSizeTConfigParameter_t p, size_t value);
-void cf_bool_configure(CUFileBoolConfigParameter_t p, bool value);
-void cf_string_configure(CUFileStringConfigParameter_t p, const char *value);
-void cf_slab_configure(bool count, unsigned int index, size_t value);
+void cf_param_configure_size(CUFileSizeTConfigParameter_t p, size_t value);
+void cf_param_configure_bool(CUFileBoolConfigParameter_t p, bool value);
+void cf_param_configure_string(CUFileStringConfigParameter_t p, const char *value);
+void cf_param_configure_slab(bool count, unsigned int index, size_t value);
 
 /* config.c: reads cufile.json, then the environment. */
 void cf_config_read(void);
 
 /* log.c */
 void cf_log(enum cf_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-bool cf_logs(enum cf_level level);
+bool cf_log_enabled(enum cf_level level);
 int cf_level_parse(const char *name);
 void cf_log_setup(const char *level, const char *dir, const char *path);
 void cf_log_forked(void);

@@ -24,7 +24,7 @@ uint64_t cf_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int cf_code(int rc)
+int cf_code_of_errno(int rc)
 {
 	switch (-rc) {
 	case 0:
@@ -75,7 +75,7 @@ static void fork_child(void)
 {
 	cf.opens = 0;
 	cf.users = 0;
-	cf.change = CF_SETTLED;
+	cf.transition = CF_STEADY;
 	cf.ctx = NULL;
 	cf_files_forked();
 	cf_mem_forked();
@@ -100,7 +100,7 @@ static void fork_setup(void)
  */
 static uint64_t pinned_budget(void)
 {
-	uint64_t limit = (uint64_t)cf_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB) * 1024;
+	uint64_t limit = (uint64_t)cf_param_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB) * 1024;
 	uint64_t eighth = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 8;
 
 	return limit < eighth ? limit : eighth;
@@ -121,40 +121,42 @@ static int open_context(struct strait_context **ret)
 
 	cf_params_load();
 	cf_params_check();
-	o.log_level = cf_logs(CF_DEBUG) ? STRAIT_LOG_DEBUG : cf_logs(CF_INFO) ? STRAIT_LOG_INFO : STRAIT_LOG_WARN;
-	o.pool_bytes = cf_pool_bytes();
+	o.log_level = cf_log_enabled(CF_DEBUG) ? STRAIT_LOG_DEBUG :
+		      cf_log_enabled(CF_INFO)  ? STRAIT_LOG_INFO :
+						 STRAIT_LOG_WARN;
+	o.pool_bytes = cf_param_pool_bytes();
 	o.pinned_budget = pinned_budget();
-	if (cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
-		o.queue_depth = (uint32_t)cf_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
+	if (cf_param_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH))
+		o.queue_depth = (uint32_t)cf_param_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
 	rc = strait_context_open(&o, ret);
 	if (rc) {
 		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
-		return cf_code(rc);
+		return cf_code_of_errno(rc);
 	}
 	cf_run_stats_open();
-	cf_stats_configure(cf_size(CUFILE_PARAM_PROFILE_STATS));
+	cf_stats_configure(cf_param_size(CUFILE_PARAM_PROFILE_STATS));
 	strait_context_share(*ret);
 	return CU_FILE_SUCCESS;
 }
 
 static uint32_t routes_wanted(void)
 {
-	if (cf_bool(CUFILE_PARAM_FORCE_COMPAT_MODE) || cf_bool(CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE))
+	if (cf_param_bool(CUFILE_PARAM_FORCE_COMPAT_MODE) || cf_param_bool(CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE))
 		return STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) |
 		       STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST);
 	return STRAIT_ROUTE_ANY;
 }
 
 /* With cf.lock held: until no thread opens or closes the driver. */
-static void wait_settled(void)
+static void wait_steady_locked(void)
 {
-	while (cf.change != CF_SETTLED)
+	while (cf.transition != CF_STEADY)
 		pthread_cond_wait(&cf.changed, &cf.lock);
 }
 
-static void settle_locked(void)
+static void set_steady_locked(void)
 {
-	cf.change = CF_SETTLED;
+	cf.transition = CF_STEADY;
 	pthread_cond_broadcast(&cf.changed);
 }
 
@@ -168,13 +170,13 @@ static int driver_open(bool again)
 
 	pthread_once(&once, fork_setup);
 	pthread_mutex_lock(&cf.lock);
-	wait_settled();
+	wait_steady_locked();
 	if (cf.opens) {
 		cf.opens += again;
 		pthread_mutex_unlock(&cf.lock);
 		return CU_FILE_SUCCESS;
 	}
-	cf.change = CF_OPENING;
+	cf.transition = CF_OPENING;
 	pthread_mutex_unlock(&cf.lock);
 	code = open_context(&ctx);
 	routes = routes_wanted();
@@ -186,7 +188,7 @@ static int driver_open(bool again)
 		cf.leases = leases;
 		cf.opens = 1;
 	}
-	settle_locked();
+	set_steady_locked();
 	pthread_mutex_unlock(&cf.lock);
 	return code;
 }
@@ -221,7 +223,7 @@ int cf_enter(struct strait_context **ctx)
 void cf_leave(void)
 {
 	pthread_mutex_lock(&cf.lock);
-	if (!--cf.users && cf.change == CF_CLOSING)
+	if (!--cf.users && cf.transition == CF_CLOSING)
 		pthread_cond_broadcast(&cf.changed);
 	pthread_mutex_unlock(&cf.lock);
 }
@@ -263,11 +265,11 @@ static int driver_close(void)
 	int code = CU_FILE_SUCCESS;
 
 	pthread_mutex_lock(&cf.lock);
-	wait_settled();
+	wait_steady_locked();
 	if (!cf.opens) {
 		code = CU_FILE_DRIVER_NOT_INITIALIZED;
 	} else if (!--cf.opens) {
-		cf.change = CF_CLOSING;
+		cf.transition = CF_CLOSING;
 		while (cf.users)
 			pthread_cond_wait(&cf.changed, &cf.lock);
 		ctx = cf.ctx;
@@ -282,7 +284,7 @@ static int driver_close(void)
 	cf_files_drop_all();
 	strait_context_close(ctx);
 	pthread_mutex_lock(&cf.lock);
-	settle_locked();
+	set_steady_locked();
 	pthread_mutex_unlock(&cf.lock);
 	return code;
 }
@@ -337,18 +339,19 @@ CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
 	if (code)
 		return cf_error(code);
 	memset(p, 0, sizeof(*p));
-	p->nvfs.poll_thresh_size = cf_size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
-	p->nvfs.max_direct_io_size = cf_size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
-	p->nvfs.dcontrolflags = (unsigned int)cf_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE) << CU_FILE_USE_POLL_MODE |
-				(unsigned int)cf_bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE)
-					<< CU_FILE_ALLOW_COMPAT_MODE;
+	p->nvfs.poll_thresh_size = cf_param_size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
+	p->nvfs.max_direct_io_size = cf_param_size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);
+	p->nvfs.dcontrolflags =
+		(unsigned int)cf_param_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE) << CU_FILE_USE_POLL_MODE |
+		(unsigned int)cf_param_bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE) << CU_FILE_ALLOW_COMPAT_MODE;
 	p->fflags = 1u << CU_FILE_DYN_ROUTING_SUPPORTED | 1u << CU_FILE_BATCH_IO_SUPPORTED |
 		    1u << CU_FILE_STREAMS_SUPPORTED | 1u << CU_FILE_PARALLEL_IO_SUPPORTED;
-	p->max_device_cache_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB);
-	p->per_buffer_cache_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB);
-	p->max_device_pinned_mem_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB);
-	p->max_batch_io_size = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE);
-	p->max_batch_io_timeout_msecs = (unsigned int)cf_size(CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS);
+	p->max_device_cache_size = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB);
+	p->per_buffer_cache_size = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB);
+	p->max_device_pinned_mem_size =
+		(unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB);
+	p->max_batch_io_size = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE);
+	p->max_batch_io_timeout_msecs = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS);
 	return CF_OK;
 }
 
@@ -362,7 +365,7 @@ static CUfileError_t set_limit(CUFileSizeTConfigParameter_t p, size_t kb)
 	code = cf_open_implicit();
 	if (code)
 		return cf_error(code);
-	cf_size_force(p, kb);
+	cf_param_override_size(p, kb);
 	return CF_OK;
 }
 
@@ -371,7 +374,7 @@ CF_API CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kb)
 	CUfileError_t e = set_limit(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kb);
 
 	if (!e.err)
-		cf_bool_force(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, poll);
+		cf_param_override_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, poll);
 	return e;
 }
 

@@ -66,7 +66,7 @@ void cf_files_drop_all(void)
 }
 
 /* The descriptor is the program's: it may be another file's by now. */
-static struct strait_endpoint *lease(struct cf_file *f)
+static struct strait_endpoint *file_import_leased(struct cf_file *f)
 {
 	struct strait_endpoint *ep = f->ep;
 	struct strait_context *ctx;
@@ -98,7 +98,7 @@ struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op)
 	pthread_mutex_lock(&f->lease_lock);
 	ep = atomic_load(&f->leased);
 	if (!ep) {
-		ep = lease(f);
+		ep = file_import_leased(f);
 		if (ep == f->ep)
 			f->read_only = false;
 		else
@@ -109,7 +109,7 @@ struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op)
 }
 
 /* The same descriptor, and it still is the file it was: a number closed and given anew is another. */
-static bool registered(int fd, const struct stat *st)
+static bool fd_is_registered_locked(int fd, const struct stat *st)
 {
 	for (struct cf_node *n = cf_hash_find(&cf.files_by_fd, (uintptr_t)fd); n; n = cf_hash_again(n)) {
 		const struct cf_file *f = cf_object(n, struct cf_file, by_fd);
@@ -121,12 +121,13 @@ static bool registered(int fd, const struct stat *st)
 }
 
 /* Says how the file will travel, and for whoever forbids the compatible way, whether it can at all. */
-static int routes(struct strait_context *ctx, struct strait_endpoint *ep, int fd)
+static int check_routes(struct strait_context *ctx, struct strait_endpoint *ep, int fd)
 {
-	bool compat = cf_bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE), direct = false, tell = cf_logs(CF_INFO);
+	bool compat = cf_param_bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE), direct = false,
+	     log = cf_log_enabled(CF_INFO);
 	struct strait_device *dev;
 
-	if (compat && !tell)
+	if (compat && !log)
 		return CU_FILE_SUCCESS;
 	for (unsigned int i = 0; !strait_device_at(ctx, i, &dev); i++) {
 		struct strait_route_report r = { .size = sizeof(r) };
@@ -135,7 +136,7 @@ static int routes(struct strait_context *ctx, struct strait_endpoint *ep, int fd
 		if (strait_device_info(dev, &d) || strait_route_query_device(ep, dev, STRAIT_READ, &r))
 			continue;
 		direct = direct || r.verdict[STRAIT_ROUTE_P2P].usable;
-		if (tell) {
+		if (log) {
 			char why[256];
 
 			strait_route_verdict_text(&r.verdict[STRAIT_ROUTE_P2P], why, sizeof(why));
@@ -148,7 +149,7 @@ static int routes(struct strait_context *ctx, struct strait_endpoint *ep, int fd
 	return CU_FILE_IO_NOT_SUPPORTED;
 }
 
-static int check(const CUfileDescr_t *d, struct stat *st)
+static int check_descr(const CUfileDescr_t *d, struct stat *st)
 {
 	int oflags;
 
@@ -163,9 +164,9 @@ static int check(const CUfileDescr_t *d, struct stat *st)
 }
 
 /* With the lock held. */
-static int file_add(struct cf_file *f, const struct stat *st)
+static int file_add_locked(struct cf_file *f, const struct stat *st)
 {
-	if (registered(f->fd, st))
+	if (fd_is_registered_locked(f->fd, st))
 		return CU_FILE_HANDLE_ALREADY_REGISTERED;
 	if (cf_hash_add(&cf.files, &f->by_handle, (uintptr_t)f))
 		return CU_FILE_NOMEM_ERROR;
@@ -181,7 +182,7 @@ static int file_new(struct strait_context *ctx, const CUfileDescr_t *d, CUfileHa
 	struct stat st;
 	int code, rc;
 
-	code = check(d, &st);
+	code = check_descr(d, &st);
 	if (code)
 		return code;
 	f = calloc(1, sizeof(*f));
@@ -192,13 +193,14 @@ static int file_new(struct strait_context *ctx, const CUfileDescr_t *d, CUfileHa
 	f->dev = st.st_dev;
 	f->ino = st.st_ino;
 	f->read_only = (fcntl(f->fd, F_GETFL) & (O_ACCMODE | O_DIRECT)) == O_RDONLY &&
-		       !cf_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE);
+		       !cf_param_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE);
 	pthread_mutex_init(&f->lease_lock, NULL);
-	rc = strait_file_import(ctx, f->fd, cf_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE) ? STRAIT_FILE_DIRECT : 0, &f->ep);
-	code = rc ? cf_code(rc) : routes(ctx, f->ep, f->fd);
+	rc = strait_file_import(ctx, f->fd, cf_param_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE) ? STRAIT_FILE_DIRECT : 0,
+				&f->ep);
+	code = rc ? cf_code_of_errno(rc) : check_routes(ctx, f->ep, f->fd);
 	if (!code) {
 		pthread_mutex_lock(&cf.lock);
-		code = file_add(f, &st);
+		code = file_add_locked(f, &st);
 		pthread_mutex_unlock(&cf.lock);
 	}
 	if (code) {

@@ -5,7 +5,7 @@
 #include <limits.h>
 #include <sys/uio.h>
 
-ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off)
+ssize_t cf_transfer(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off)
 {
 	uint64_t start = cf_now_ns(), offset;
 	struct strait_result r = { 0 };
@@ -34,7 +34,8 @@ ssize_t cf_run(struct cf_file *f, uint32_t op, const void *base, size_t size, of
 	return rc ? rc : (ssize_t)r.bytes;
 }
 
-static ssize_t move(CUfileHandle_t fh, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off)
+static ssize_t transfer_sync(CUfileHandle_t fh, uint32_t op, const void *base, size_t size, off_t file_off,
+			     off_t buf_off)
 {
 	struct cf_file *f;
 	ssize_t n;
@@ -48,24 +49,24 @@ static ssize_t move(CUfileHandle_t fh, uint32_t op, const void *base, size_t siz
 	f = cf_file_get(fh);
 	if (!f)
 		return cf_fail(CU_FILE_HANDLE_NOT_REGISTERED);
-	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : cf_run(f, op, base, size, file_off, buf_off);
+	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : cf_transfer(f, op, base, size, file_off, buf_off);
 	cf_file_put(f, 1);
 	return n < 0 ? cf_fail((int)-n) : n;
 }
 
 CF_API ssize_t cuFileRead(CUfileHandle_t fh, void *base, size_t size, off_t file_offset, off_t buf_offset)
 {
-	return move(fh, STRAIT_READ, base, size, file_offset, buf_offset);
+	return transfer_sync(fh, STRAIT_READ, base, size, file_offset, buf_offset);
 }
 
 CF_API ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off_t file_offset, off_t buf_offset)
 {
-	return move(fh, STRAIT_WRITE, base, size, file_offset, buf_offset);
+	return transfer_sync(fh, STRAIT_WRITE, base, size, file_offset, buf_offset);
 }
 
 /* One after the other: what a short piece or an error leaves is a prefix. */
-static ssize_t move_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *iov, size_t n, off_t off,
-			   unsigned int flags)
+static ssize_t transfer_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *iov, size_t n, off_t off,
+			       unsigned int flags)
 {
 	uint64_t start = cf_now_ns();
 	ssize_t sum = 0;
@@ -82,7 +83,7 @@ static ssize_t move_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *
 
 		if (!iov[i].len)
 			continue;
-		part = move(fh, op, iov[i].base, iov[i].len, off + sum, 0);
+		part = transfer_sync(fh, op, iov[i].base, iov[i].len, off + sum, 0);
 		if (part < 0) {
 			sum = sum ? sum : -1;
 			break;
@@ -98,11 +99,11 @@ static ssize_t move_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *
 CF_API ssize_t cuFileReadv(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t iovcnt, off_t file_offset,
 			   unsigned int flags)
 {
-	return move_vector(fh, STRAIT_READ, iov, iovcnt, file_offset, flags);
+	return transfer_vector(fh, STRAIT_READ, iov, iovcnt, file_offset, flags);
 }
 
 CF_API ssize_t cuFileWritev(CUfileHandle_t fh, const CUfileIOVec_t *iov, size_t iovcnt, off_t file_offset,
 			    unsigned int flags)
 {
-	return move_vector(fh, STRAIT_WRITE, iov, iovcnt, file_offset, flags);
+	return transfer_vector(fh, STRAIT_WRITE, iov, iovcnt, file_offset, flags);
 }

@@ -14,16 +14,16 @@
 
 #define MAX_BYTES (32 << 20)
 
-static const char *const names[] = { "NOTICE", "ERROR", "WARN", "INFO", "DEBUG", "TRACE" };
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *const level_names[] = { "NOTICE", "ERROR", "WARN", "INFO", "DEBUG", "TRACE" };
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int threshold = CF_ERROR;
-static char file[PATH_MAX];
-static int fd = -1;
+static char log_path[PATH_MAX];
+static int log_fd = -1;
 
 int cf_level_parse(const char *name)
 {
 	for (int i = 0; i <= CF_TRACE; i++)
-		if (name && !strcasecmp(name, names[i]))
+		if (name && !strcasecmp(name, level_names[i]))
 			return i;
 	return -1;
 }
@@ -37,24 +37,24 @@ void cf_log_setup(const char *level, const char *dir, const char *path)
 		n = snprintf(next, sizeof(next), "%s", path);
 	else
 		n = snprintf(next, sizeof(next), "%s%scufile.log", dir, dir[0] ? "/" : "");
-	pthread_mutex_lock(&lock);
-	if (n > 0 && (size_t)n < sizeof(next) && strcmp(next, file)) {
-		if (fd >= 0)
-			close(fd);
-		fd = -1;
-		memcpy(file, next, (size_t)n + 1);
+	pthread_mutex_lock(&log_lock);
+	if (n > 0 && (size_t)n < sizeof(next) && strcmp(next, log_path)) {
+		if (log_fd >= 0)
+			close(log_fd);
+		log_fd = -1;
+		memcpy(log_path, next, (size_t)n + 1);
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&log_lock);
 	n = cf_level_parse(level);
 	atomic_store(&threshold, n < 0 ? CF_ERROR : n);
 }
 
 void cf_log_forked(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_init(&log_lock, NULL);
 }
 
-bool cf_logs(enum cf_level level)
+bool cf_log_enabled(enum cf_level level)
 {
 	return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
@@ -69,27 +69,27 @@ void cf_log(enum cf_level level, const char *fmt, ...)
 	va_list ap;
 	size_t n;
 
-	if (!cf_logs(level))
+	if (!cf_log_enabled(level))
 		return;
 	clock_gettime(CLOCK_REALTIME, &now);
 	localtime_r(&now.tv_sec, &tm);
 	n = strftime(line, sizeof(line), "%d-%m-%Y %H:%M:%S", &tm);
 	n += (size_t)snprintf(line + n, sizeof(line) - n, ":%03ld [pid=%d] %s strait: ", now.tv_nsec / 1000000,
-			      (int)getpid(), names[level]);
+			      (int)getpid(), level_names[level]);
 	va_start(ap, fmt);
 	vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
 	va_end(ap);
 	n = strlen(line);
 	line[n++] = '\n';
-	pthread_mutex_lock(&lock);
-	if (fd < 0 && file[0])
-		fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	pthread_mutex_lock(&log_lock);
+	if (log_fd < 0 && log_path[0])
+		log_fd = open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 	/* A log that cannot be written, or is full, must not stop the I/O. */
-	if (fd >= 0 && !fstat(fd, &st) && st.st_size < MAX_BYTES && write(fd, line, n) < 0) {
-		close(fd);
-		fd = -1;
+	if (log_fd >= 0 && !fstat(log_fd, &st) && st.st_size < MAX_BYTES && write(log_fd, line, n) < 0) {
+		close(log_fd);
+		log_fd = -1;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&log_lock);
 	errno = saved;
 }
 

@@ -47,14 +47,14 @@ static struct {
 	bool posix_by_program;
 } params;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t params_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void cf_params_forked(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_init(&params_lock, NULL);
 }
 
-static void defaults(void)
+static void set_defaults_locked(void)
 {
 	for (int i = 0; i < SIZES; i++)
 		if (!params.size_by_program[i])
@@ -71,21 +71,21 @@ static void defaults(void)
 		params.posix = posix_default;
 }
 
-void cf_params_log(void)
+void cf_params_apply_log(void)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	cf_log_setup(params.text[CUFILE_PARAM_LOGGING_LEVEL], params.text[CUFILE_PARAM_LOG_DIR],
 		     params.text[CUFILE_PARAM_ENV_LOGFILE_PATH]);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
 /* Called again at each open: file and environment may have changed. */
 void cf_params_load(void)
 {
-	pthread_mutex_lock(&lock);
-	defaults();
+	pthread_mutex_lock(&params_lock);
+	set_defaults_locked();
 	params.loaded = true;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	cf_config_read();
 }
 
@@ -93,139 +93,139 @@ static void load_once(void)
 {
 	bool loaded;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	loaded = params.loaded;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	if (!loaded)
 		cf_params_load();
 }
 
 void cf_params_check(void)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	for (int i = 0; i < SIZES; i++)
 		if (params.size[i] < size_defaults[i].min || params.size[i] > size_defaults[i].max) {
 			cf_log(CF_WARN, "parameter %d: %zu is out of range, %zu is taken", i, params.size[i],
 			       size_defaults[i].value);
 			params.size[i] = size_defaults[i].value;
 		}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
-size_t cf_size(CUFileSizeTConfigParameter_t p)
+size_t cf_param_size(CUFileSizeTConfigParameter_t p)
 {
 	size_t v;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	v = params.size[p];
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return v;
 }
 
-bool cf_bool(CUFileBoolConfigParameter_t p)
+bool cf_param_bool(CUFileBoolConfigParameter_t p)
 {
 	bool v;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	v = params.flag[p];
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return v;
 }
 
 /* The file that NVIDIA installs has all of them, with its defaults, which are not meant for us. */
-bool cf_size_chosen(CUFileSizeTConfigParameter_t p)
+bool cf_param_size_chosen(CUFileSizeTConfigParameter_t p)
 {
 	bool v;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	v = params.size[p] != size_defaults[p].value;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return v;
 }
 
-static void size_set(CUFileSizeTConfigParameter_t p, size_t value, bool by_program)
+static void param_set_size(CUFileSizeTConfigParameter_t p, size_t value, bool by_program)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	if (by_program || !params.size_by_program[p]) {
 		params.size[p] = value;
 		params.size_by_program[p] = by_program;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
-static void bool_set(CUFileBoolConfigParameter_t p, bool value, bool by_program)
+static void param_set_bool(CUFileBoolConfigParameter_t p, bool value, bool by_program)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	if (by_program || !params.flag_by_program[p]) {
 		params.flag[p] = value;
 		params.flag_by_program[p] = by_program;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
-static void string_set(CUFileStringConfigParameter_t p, const char *value, bool by_program)
+static void param_set_string(CUFileStringConfigParameter_t p, const char *value, bool by_program)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	if (by_program || !params.text_by_program[p]) {
 		snprintf(params.text[p], sizeof(params.text[p]), "%s", value);
 		params.text_by_program[p] = by_program;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
 /* For as long as the driver is open. */
-void cf_size_force(CUFileSizeTConfigParameter_t p, size_t value)
+void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	params.size[p] = value;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
-void cf_bool_force(CUFileBoolConfigParameter_t p, bool value)
+void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	params.flag[p] = value;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
-void cf_size_configure(CUFileSizeTConfigParameter_t p, size_t value)
+void cf_param_configure_size(CUFileSizeTConfigParameter_t p, size_t value)
 {
-	size_set(p, value, false);
+	param_set_size(p, value, false);
 }
 
-void cf_bool_configure(CUFileBoolConfigParameter_t p, bool value)
+void cf_param_configure_bool(CUFileBoolConfigParameter_t p, bool value)
 {
-	bool_set(p, value, false);
+	param_set_bool(p, value, false);
 }
 
-void cf_string_configure(CUFileStringConfigParameter_t p, const char *value)
+void cf_param_configure_string(CUFileStringConfigParameter_t p, const char *value)
 {
-	string_set(p, value, false);
+	param_set_string(p, value, false);
 }
 
 /* One element after the other, of sizes or of counts: the default's from there on do not count. */
-void cf_slab_configure(bool count, unsigned int index, size_t value)
+void cf_param_configure_slab(bool count, unsigned int index, size_t value)
 {
 	size_t *list = count ? params.posix.count : params.posix.size;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	if (!params.posix_by_program && index < SLABS) {
 		memset(list + index, 0, (SLABS - index) * sizeof(*list));
 		list[index] = value;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 }
 
-uint64_t cf_pool_bytes(void)
+uint64_t cf_param_pool_bytes(void)
 {
 	uint64_t sum = 0, part;
 
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	for (int i = 0; memcmp(&params.posix, &posix_default, sizeof(posix_default)) && i < SLABS; i++)
 		if (!__builtin_mul_overflow(params.posix.size[i], params.posix.count[i], &part) &&
 		    part < (uint64_t)1 << 40)
 			sum += part * 1024;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return sum;
 }
 
@@ -234,7 +234,7 @@ CF_API CUfileError_t cuFileGetParameterSizeT(CUFileSizeTConfigParameter_t p, siz
 	if ((unsigned int)p >= SIZES || !value)
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
-	*value = cf_size(p);
+	*value = cf_param_size(p);
 	return CF_OK;
 }
 
@@ -243,7 +243,7 @@ CF_API CUfileError_t cuFileGetParameterBool(CUFileBoolConfigParameter_t p, bool 
 	if ((unsigned int)p >= BOOLS || !value)
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
-	*value = cf_bool(p);
+	*value = cf_param_bool(p);
 	return CF_OK;
 }
 
@@ -255,15 +255,15 @@ CF_API CUfileError_t cuFileGetParameterString(CUFileStringConfigParameter_t p, c
 	if ((unsigned int)p >= STRINGS || !text || len <= 0)
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	/* A path that neither the program nor the environment has set is not readable. */
 	readable = p != CUFILE_PARAM_ENV_LOGFILE_PATH || params.text[p][0];
 	n = snprintf(text, (size_t)len, "%s", params.text[p]);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return readable && n < len ? CF_OK : cf_error(CU_FILE_INVALID_VALUE);
 }
 
-static int settable(bool sane)
+static int check_settable(bool sane)
 {
 	if (!sane)
 		return CU_FILE_INVALID_VALUE;
@@ -275,29 +275,29 @@ static int settable(bool sane)
 
 CF_API CUfileError_t cuFileSetParameterSizeT(CUFileSizeTConfigParameter_t p, size_t value)
 {
-	int code = settable((unsigned int)p < SIZES);
+	int code = check_settable((unsigned int)p < SIZES);
 
 	if (!code)
-		size_set(p, value, true);
+		param_set_size(p, value, true);
 	return cf_error(code);
 }
 
 CF_API CUfileError_t cuFileSetParameterBool(CUFileBoolConfigParameter_t p, bool value)
 {
-	int code = settable((unsigned int)p < BOOLS);
+	int code = check_settable((unsigned int)p < BOOLS);
 
 	if (!code)
-		bool_set(p, value, true);
+		param_set_bool(p, value, true);
 	return cf_error(code);
 }
 
 CF_API CUfileError_t cuFileSetParameterString(CUFileStringConfigParameter_t p, const char *text)
 {
 	/* A level that does not exist is taken, and logs as the default does. */
-	int code = settable((unsigned int)p < STRINGS && text && text[0] && strlen(text) < PATH_MAX);
+	int code = check_settable((unsigned int)p < STRINGS && text && text[0] && strlen(text) < PATH_MAX);
 
 	if (!code)
-		string_set(p, text, true);
+		param_set_string(p, text, true);
 	return cf_error(code);
 }
 
@@ -312,20 +312,20 @@ CF_API CUfileError_t cuFileGetParameterMinMaxValue(CUFileSizeTConfigParameter_t 
 
 static CUfileError_t slabs_set(struct slabs *s, const size_t *size, const size_t *count, int n, bool *by_program)
 {
-	int code = settable(size && count && n > 0 && n <= SLABS);
+	int code = check_settable(size && count && n > 0 && n <= SLABS);
 
 	if (code)
 		return cf_error(code);
 	for (int i = 0; i < n; i++)
 		if (!size[i] || !count[i])
 			return cf_error(CU_FILE_INVALID_VALUE);
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	memset(s, 0, sizeof(*s));
 	memcpy(s->size, size, (size_t)n * sizeof(*size));
 	memcpy(s->count, count, (size_t)n * sizeof(*count));
 	if (by_program)
 		*by_program = true;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return CF_OK;
 }
 
@@ -334,12 +334,12 @@ static CUfileError_t slabs_get(const struct slabs *s, size_t *size, size_t *coun
 	if (!size || !count || n <= 0)
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&params_lock);
 	for (int i = 0; i < n; i++) {
 		size[i] = i < SLABS ? s->size[i] : 0;
 		count[i] = i < SLABS ? s->count[i] : 0;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&params_lock);
 	return CF_OK;
 }
 

@@ -15,7 +15,7 @@ _Static_assert(RUN_STATS_ROUTES == STRAIT_ROUTE_COUNT, "one counter for each rou
 static struct run_stats *stats;
 static _Atomic(struct run_stats_process *) own_slot;
 
-static struct run_stats *map(const char *path)
+static struct run_stats *run_stats_map(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	struct run_stats *t = MAP_FAILED;
@@ -44,7 +44,7 @@ void cf_run_stats_open(void)
 	if (!path || !path[0] || atomic_load(&own_slot))
 		return;
 	if (!stats)
-		stats = map(path);
+		stats = run_stats_map(path);
 	if (!stats)
 		return;
 	slot = atomic_fetch_add(&stats->used, 1);

@@ -19,17 +19,17 @@ _Static_assert(sizeof(struct vectors) == 112, "layout");
 _Static_assert(sizeof(CUfileStatsLevel1_t) == 512 && sizeof(CUfileStatsLevel2_t) == 1024, "layout");
 _Static_assert(sizeof(CUfilePerGpuStats_t) == 248 && sizeof(CUfileStatsLevel3_t) == 5000, "layout");
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static CUfileStatsLevel3_t s;
-static struct vectors v;
-static CUfilePerGpuStats_t buffers[GPUS]; /* n_mmap* alone */
+static pthread_mutex_t stats_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUfileStatsLevel3_t counters;
+static struct vectors vector_counters;
+static CUfilePerGpuStats_t buffer_counters[GPUS]; /* n_mmap* alone */
 static atomic_int level;
 static atomic_bool running;
 static uint64_t since_ns, run_ns; /* of the current run; of those before it */
 
 void cf_stats_forked(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_init(&stats_lock, NULL);
 }
 
 bool cf_stats_wanted(void)
@@ -38,7 +38,7 @@ bool cf_stats_wanted(void)
 	       atomic_load_explicit(&level, memory_order_relaxed) > 0;
 }
 
-static void count(CUfileOpCounter_t *c, bool ok)
+static void count_op(CUfileOpCounter_t *c, bool ok)
 {
 	if (ok)
 		c->ok++;
@@ -48,7 +48,7 @@ static void count(CUfileOpCounter_t *c, bool ok)
 
 void cf_stat_op(enum cf_op op, bool ok)
 {
-	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	CUfileStatsLevel1_t *b = &counters.detailed.basic;
 	CUfileOpCounter_t *const of[] = {
 		[CF_HANDLE_REG] = &b->hdl_register_ops,	    [CF_HANDLE_DEREG] = &b->hdl_deregister_ops,
 		[CF_BUF_REG] = &b->buf_register_ops,	    [CF_BUF_DEREG] = &b->buf_deregister_ops,
@@ -58,13 +58,13 @@ void cf_stat_op(enum cf_op op, bool ok)
 
 	if (!cf_stats_wanted())
 		return;
-	pthread_mutex_lock(&lock);
-	count(of[op], ok);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&stats_lock);
+	count_op(of[op], ok);
+	pthread_mutex_unlock(&stats_lock);
 }
 
 /* Bucket k is for sizes below 4 KiB << k. */
-static int bucket(uint64_t bytes)
+static int size_bucket(uint64_t bytes)
 {
 	int k = 0;
 
@@ -79,37 +79,37 @@ void cf_stat_buffer(const struct cf_mem *m, bool registered)
 
 	if (!cf_stats_wanted() || gpu < 0 || gpu >= GPUS)
 		return;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&stats_lock);
 	if (registered) {
-		buffers[gpu].n_mmap++;
-		*(m ? &buffers[gpu].n_mmap_ok : &buffers[gpu].n_mmap_err) += 1;
-		if (m && s.num_gpus <= (uint32_t)gpu)
-			s.num_gpus = (uint32_t)gpu + 1;
+		buffer_counters[gpu].n_mmap++;
+		*(m ? &buffer_counters[gpu].n_mmap_ok : &buffer_counters[gpu].n_mmap_err) += 1;
+		if (m && counters.num_gpus <= (uint32_t)gpu)
+			counters.num_gpus = (uint32_t)gpu + 1;
 	} else {
-		buffers[gpu].n_mmap_free++;
+		buffer_counters[gpu].n_mmap_free++;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 }
 
 void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns)
 {
 	if (!cf_stats_wanted())
 		return;
-	pthread_mutex_lock(&lock);
-	count(&v.ops[op], result >= 0);
-	v.bytes[op] += result > 0 ? (uint64_t)result : 0;
-	v.lat_sum_us[op] += ns / 1000;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&stats_lock);
+	count_op(&vector_counters.ops[op], result >= 0);
+	vector_counters.bytes[op] += result > 0 ? (uint64_t)result : 0;
+	vector_counters.lat_sum_us[op] += ns / 1000;
+	pthread_mutex_unlock(&stats_lock);
 }
 
 static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_mem *m, uint32_t routes, bool unaligned)
 {
-	CUfilePerGpuStats_t *g = &s.per_gpu_stats[m->gpu];
+	CUfilePerGpuStats_t *g = &counters.per_gpu_stats[m->gpu];
 	bool p2p = routes & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
 	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
 
-	if (s.num_gpus <= (uint32_t)m->gpu)
-		s.num_gpus = (uint32_t)m->gpu + 1;
+	if (counters.num_gpus <= (uint32_t)m->gpu)
+		counters.num_gpus = (uint32_t)m->gpu + 1;
 	if (op == STRAIT_READ) {
 		g->n_total_reads++;
 		g->n_p2p_reads += p2p;
@@ -131,74 +131,74 @@ static void count_gpu(uint32_t op, int64_t result, uint64_t us, const struct cf_
 
 void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at)
 {
-	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	CUfileStatsLevel1_t *b = &counters.detailed.basic;
 	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
 
 	if (!cf_stats_wanted())
 		return;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&stats_lock);
 	if (op == STRAIT_READ) {
-		count(&b->read_ops, result >= 0);
+		count_op(&b->read_ops, result >= 0);
 		b->read_bytes += bytes;
 		b->read_lat_sum_us += ns / 1000;
-		s.detailed.read_size_kb_hist[bucket(bytes)] += result >= 0;
+		counters.detailed.read_size_kb_hist[size_bucket(bytes)] += result >= 0;
 	} else {
-		count(&b->write_ops, result >= 0);
+		count_op(&b->write_ops, result >= 0);
 		b->write_bytes += bytes;
 		b->write_lat_sum_us += ns / 1000;
-		s.detailed.write_size_kb_hist[bucket(bytes)] += result >= 0;
+		counters.detailed.write_size_kb_hist[size_bucket(bytes)] += result >= 0;
 	}
 	if (m->gpu >= 0 && m->gpu < GPUS)
 		count_gpu(op, result, ns / 1000, m, routes, at % 4096);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 }
 
 void cf_stat_submit(const CUfileIOParams_t *p, unsigned int entries, bool ok, uint64_t ns)
 {
-	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	CUfileStatsLevel1_t *b = &counters.detailed.basic;
 	bool mixed = false;
 
 	if (!cf_stats_wanted())
 		return;
 	for (unsigned int i = 1; ok && i < entries; i++)
 		mixed |= p[i].opcode != p[0].opcode;
-	pthread_mutex_lock(&lock);
-	count(&b->batch_submit_ops, ok);
-	count(&b->batch_total_submit_ops, ok);
+	pthread_mutex_lock(&stats_lock);
+	count_op(&b->batch_submit_ops, ok);
+	count_op(&b->batch_total_submit_ops, ok);
 	if (mixed)
-		count(&b->batch_mixed_io_submit_ops, ok);
+		count_op(&b->batch_mixed_io_submit_ops, ok);
 	if (ok) {
 		b->batch_enqueued_ops.ok += entries;
 		b->batch_posix_enqueued_ops.ok += entries;
 		b->batch_submit_lat_sum_us += ns / 1000;
 		b->last_batch_read_bytes = b->last_batch_write_bytes = 0;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 }
 
 void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns)
 {
-	CUfileStatsLevel1_t *b = &s.detailed.basic;
+	CUfileStatsLevel1_t *b = &counters.detailed.basic;
 	uint64_t bytes = result > 0 ? (uint64_t)result : 0;
 
 	if (!cf_stats_wanted())
 		return;
-	pthread_mutex_lock(&lock);
-	count(&b->batch_complete_ops, result >= 0);
-	count(&b->batch_processed_ops, result >= 0);
-	count(&b->batch_posix_processed_ops, result >= 0);
+	pthread_mutex_lock(&stats_lock);
+	count_op(&b->batch_complete_ops, result >= 0);
+	count_op(&b->batch_processed_ops, result >= 0);
+	count_op(&b->batch_posix_processed_ops, result >= 0);
 	b->batch_completion_lat_sum_us += ns / 1000;
 	*(op == STRAIT_READ ? &b->batch_read_bytes : &b->batch_write_bytes) += bytes;
 	*(op == STRAIT_READ ? &b->last_batch_read_bytes : &b->last_batch_write_bytes) += bytes;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 }
 
-static CUfileError_t start(void)
+static CUfileError_t stats_start(void)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&stats_lock);
 	if (!atomic_exchange(&running, true))
 		since_ns = cf_now_ns();
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 	return CF_OK;
 }
 
@@ -207,7 +207,7 @@ void cf_stats_configure(size_t configured)
 	if (!configured)
 		return;
 	atomic_store(&level, (int)configured);
-	start();
+	stats_start();
 }
 
 CF_API CUfileError_t cuFileSetStatsLevel(int l)
@@ -228,27 +228,27 @@ CF_API CUfileError_t cuFileGetStatsLevel(int *l)
 
 CF_API CUfileError_t cuFileStatsStart(void)
 {
-	return atomic_load(&level) ? start() : cf_error(CU_FILE_INVALID_VALUE);
+	return atomic_load(&level) ? stats_start() : cf_error(CU_FILE_INVALID_VALUE);
 }
 
 CF_API CUfileError_t cuFileStatsStop(void)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&stats_lock);
 	if (atomic_exchange(&running, false))
 		run_ns += cf_now_ns() - since_ns;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 	return CF_OK;
 }
 
 CF_API CUfileError_t cuFileStatsReset(void)
 {
-	pthread_mutex_lock(&lock);
-	memset(&s, 0, sizeof(s));
-	memset(&v, 0, sizeof(v));
-	memset(buffers, 0, sizeof(buffers));
+	pthread_mutex_lock(&stats_lock);
+	memset(&counters, 0, sizeof(counters));
+	memset(&vector_counters, 0, sizeof(vector_counters));
+	memset(buffer_counters, 0, sizeof(buffer_counters));
 	run_ns = 0;
 	since_ns = cf_now_ns();
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 	return CF_OK;
 }
 
@@ -263,7 +263,7 @@ static uint64_t mean(uint64_t sum, uint64_t n)
 }
 
 /* The share of the time in which a transfer was under way, in percent. */
-static uint64_t share(uint64_t us, uint64_t ns)
+static uint64_t busy_percent(uint64_t us, uint64_t ns)
 {
 	uint64_t percent = ns ? us * 100000 / ns : 0;
 
@@ -271,7 +271,7 @@ static uint64_t share(uint64_t us, uint64_t ns)
 }
 
 /* The driver is there if a device was used; nothing else of it is needed here. */
-static void uuid_of(int gpu, char *uuid)
+static void gpu_uuid(int gpu, char *uuid)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 	int (*get)(char *uuid, int device) = NULL;
@@ -287,33 +287,33 @@ static void uuid_of(int gpu, char *uuid)
 	dlclose(lib);
 }
 
-static void finish_gpu(CUfilePerGpuStats_t *g, int gpu, uint64_t ns)
+static void derive_gpu_rates(CUfilePerGpuStats_t *g, int gpu, uint64_t ns)
 {
-	uuid_of(gpu, g->uuid);
+	gpu_uuid(gpu, g->uuid);
 	g->read_bw_bytes_per_sec = rate(g->read_bytes, ns);
 	g->write_bw_bytes_per_sec = rate(g->writes_bytes, ns);
-	g->read_utilization = share(g->read_duration_us, ns);
-	g->write_utilization = share(g->write_duration_us, ns);
+	g->read_utilization = busy_percent(g->read_duration_us, ns);
+	g->write_utilization = busy_percent(g->write_duration_us, ns);
 	g->reg_bytes = cf_mem_registered_bytes(gpu);
-	g->n_mmap = buffers[gpu].n_mmap;
-	g->n_mmap_ok = buffers[gpu].n_mmap_ok;
-	g->n_mmap_err = buffers[gpu].n_mmap_err;
-	g->n_mmap_free = buffers[gpu].n_mmap_free;
+	g->n_mmap = buffer_counters[gpu].n_mmap;
+	g->n_mmap_ok = buffer_counters[gpu].n_mmap_ok;
+	g->n_mmap_err = buffer_counters[gpu].n_mmap_err;
+	g->n_mmap_free = buffer_counters[gpu].n_mmap_free;
 }
 
 /* A copy with what follows from the counters. */
-static int snapshot(int wanted, CUfileStatsLevel3_t *out, struct vectors *vec)
+static int stats_snapshot(int wanted, CUfileStatsLevel3_t *out, struct vectors *vec)
 {
 	CUfileStatsLevel1_t *b = &out->detailed.basic;
 	uint64_t ns;
 
 	if (atomic_load(&level) < wanted)
 		return CU_FILE_INVALID_VALUE;
-	pthread_mutex_lock(&lock);
-	*out = s;
-	*vec = v;
+	pthread_mutex_lock(&stats_lock);
+	*out = counters;
+	*vec = vector_counters;
 	ns = run_ns + (atomic_load(&running) ? cf_now_ns() - since_ns : 0);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&stats_lock);
 	b->read_bw_bytes_per_sec = rate(b->read_bytes, ns);
 	b->write_bw_bytes_per_sec = rate(b->write_bytes, ns);
 	b->read_ops_per_sec = rate(b->read_ops.ok, ns);
@@ -333,17 +333,17 @@ static int snapshot(int wanted, CUfileStatsLevel3_t *out, struct vectors *vec)
 		vec->lat_avg_us[op] = mean(vec->lat_sum_us[op], vec->ops[op].ok + vec->ops[op].err);
 	}
 	for (uint32_t i = 0; i < out->num_gpus; i++)
-		finish_gpu(&out->per_gpu_stats[i], (int)i, ns);
+		derive_gpu_rates(&out->per_gpu_stats[i], (int)i, ns);
 	return CU_FILE_SUCCESS;
 }
 
 /* Programs of 1.19 have the vectors between the first level and the rest. */
-static CUfileError_t get(int wanted, void *out, size_t len)
+static CUfileError_t stats_copy_out(int wanted, void *out, size_t len)
 {
 	size_t first = sizeof(CUfileStatsLevel1_t);
 	CUfileStatsLevel3_t *all = out ? malloc(sizeof(*all)) : NULL;
 	struct vectors vec;
-	int code = all ? snapshot(wanted, all, &vec) : out ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE;
+	int code = all ? stats_snapshot(wanted, all, &vec) : out ? CU_FILE_NOMEM_ERROR : CU_FILE_INVALID_VALUE;
 	char *to = out;
 
 	if (!code && cf_version() < VERSION_WITH_VECTORS) {
@@ -359,15 +359,15 @@ static CUfileError_t get(int wanted, void *out, size_t len)
 
 CF_API CUfileError_t cuFileGetStatsL1(CUfileStatsLevel1_t *stats)
 {
-	return get(1, stats, sizeof(*stats));
+	return stats_copy_out(1, stats, sizeof(*stats));
 }
 
 CF_API CUfileError_t cuFileGetStatsL2(CUfileStatsLevel2_t *stats)
 {
-	return get(2, stats, sizeof(*stats));
+	return stats_copy_out(2, stats, sizeof(*stats));
 }
 
 CF_API CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *stats)
 {
-	return get(3, stats, sizeof(*stats));
+	return stats_copy_out(3, stats, sizeof(*stats));
 }

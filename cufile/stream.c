@@ -21,8 +21,8 @@ struct registration {
 	unsigned int flags;
 };
 
-struct node {
-	struct node *next;
+struct pending_op {
+	struct pending_op *next;
 	struct cf_file *file;
 	struct cf_mem *mem;
 	struct stream *stream;
@@ -33,16 +33,16 @@ struct node {
 };
 
 static struct cf_hash registrations; /* cf.lock */
-static _Atomic(struct node *) over;
+static _Atomic(struct pending_op *) done_list;
 
 void cf_streams_forked(void)
 {
 	registrations = (struct cf_hash){ 0 };
-	atomic_store(&over, NULL);
+	atomic_store(&done_list, NULL);
 	stream_table_forked();
 }
 
-static void node_free(struct node *n)
+static void pending_op_free(struct pending_op *n)
 {
 	cf_file_put(n->file, 1);
 	cf_mem_put(n->mem, 1);
@@ -51,31 +51,31 @@ static void node_free(struct node *n)
 
 void cf_streams_reap(void)
 {
-	struct node *n = atomic_exchange(&over, NULL);
+	struct pending_op *n = atomic_exchange(&done_list, NULL);
 
 	while (n) {
-		struct node *next = n->next;
+		struct pending_op *next = n->next;
 
-		node_free(n);
+		pending_op_free(n);
 		n = next;
 	}
 }
 
-/* The transfer is over; what comes next on the stream waits for this. */
-static void node_end(void *arg, const struct strait_result *r)
+/* The transfer is done_list; what comes next on the stream waits for this. */
+static void pending_op_complete(void *arg, const struct strait_result *r)
 {
 	int64_t result = r->status ? r->status : (int64_t)r->bytes;
-	struct node *n = arg;
+	struct pending_op *n = arg;
 
 	cf_run_stats_add(n->op, result, r->route_bytes);
 	cf_stat_io(n->op, result, cf_now_ns() - n->start, n->mem, r->routes, *n->at[0] | *n->at[1] | *n->at[2]);
-	atomic_fetch_sub_explicit(&n->stream->flying, 1, memory_order_release);
-	n->next = atomic_load(&over);
-	while (!atomic_compare_exchange_weak(&over, &n->next, n))
+	atomic_fetch_sub_explicit(&n->stream->in_flight, 1, memory_order_release);
+	n->next = atomic_load(&done_list);
+	while (!atomic_compare_exchange_weak(&done_list, &n->next, n))
 		;
 }
 
-static struct registration *registration_of(CUstream native)
+static struct registration *registration_find_locked(CUstream native)
 {
 	struct cf_node *n = cf_hash_find(&registrations, (uintptr_t)native);
 
@@ -88,7 +88,7 @@ unsigned int stream_flags(CUstream native, bool *registered)
 	unsigned int flags;
 
 	pthread_mutex_lock(&cf.lock);
-	r = registration_of(native);
+	r = registration_find_locked(native);
 	flags = r ? r->flags : 0;
 	*registered = r != NULL;
 	pthread_mutex_unlock(&cf.lock);
@@ -99,7 +99,7 @@ unsigned int stream_flags(CUstream native, bool *registered)
  * Before its memory: what the library does when it first meets memory of a context could wait for work that is on the
  * stream, and that for the caller.
  */
-static void meet_stream(struct strait_context *ctx, CUstream native)
+static void import_unknown_stream(struct strait_context *ctx, CUstream native)
 {
 	struct stream *s;
 
@@ -108,8 +108,8 @@ static void meet_stream(struct strait_context *ctx, CUstream native)
 }
 
 /* Takes the node over. */
-static int enqueue(struct strait_context *ctx, struct node *n, CUstream native, bool registered,
-		   struct strait_stream_transfer *t)
+static int pending_op_enqueue(struct strait_context *ctx, struct pending_op *n, CUstream native, bool registered,
+			      struct strait_stream_transfer *t)
 {
 	struct stream *s;
 	bool again;
@@ -120,11 +120,11 @@ static int enqueue(struct strait_context *ctx, struct node *n, CUstream native, 
 		if (rc)
 			break;
 		n->stream = s;
-		atomic_fetch_add(&s->flying, 1);
+		atomic_fetch_add(&s->in_flight, 1);
 		/* After success the node may be gone. */
 		rc = strait_stream_transfer(s->stream, t);
 		if (rc)
-			atomic_fetch_sub(&s->flying, 1);
+			atomic_fetch_sub(&s->in_flight, 1);
 		/* The program may have destroyed the stream and made another that has the same handle: once more. */
 		again = !i && !registered && (rc == -EIO || rc == -ENODEV || rc == -EINVAL) && stream_unlist_idle(s);
 		stream_put(s);
@@ -132,17 +132,17 @@ static int enqueue(struct strait_context *ctx, struct node *n, CUstream native, 
 			break;
 	}
 	if (rc)
-		node_free(n);
+		pending_op_free(n);
 	return rc;
 }
 
-static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, void *base, size_t *size,
-		    off_t *file_off, off_t *buf_off, ssize_t *done, CUstream native)
+static int stream_transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, void *base, size_t *size,
+			   off_t *file_off, off_t *buf_off, ssize_t *done, CUstream native)
 {
 	struct strait_stream_transfer t = { .size = sizeof(t), .op = op, .routes = cf.routes };
 	bool registered;
 	unsigned int flags = stream_flags(native, &registered);
-	struct node *n = calloc(1, sizeof(*n));
+	struct pending_op *n = calloc(1, sizeof(*n));
 	int rc;
 
 	if (!n)
@@ -153,12 +153,12 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 		return CU_FILE_HANDLE_NOT_REGISTERED;
 	}
 	if ((uintptr_t)native > DEFAULT_STREAMS)
-		meet_stream(ctx, native);
-	rc = cf_mem_get(base, 0, 0, CF_MEM_WHOLE | CF_MEM_FRESH, &n->mem, &t.region_base);
+		import_unknown_stream(ctx, native);
+	rc = cf_mem_get(base, 0, 0, CF_MEM_TO_END | CF_MEM_CHECK, &n->mem, &t.region_base);
 	if (rc) {
 		cf_file_put(n->file, 1);
 		free(n);
-		return rc > 0 ? rc : cf_code(rc);
+		return rc > 0 ? rc : cf_code_of_errno(rc);
 	}
 	n->op = op;
 	n->start = cf_now_ns();
@@ -168,7 +168,7 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 	t.region_offset = (const uint64_t *)buf_off;
 	t.length = (const uint64_t *)size;
 	t.result = (int64_t *)done;
-	t.done = node_end;
+	t.done = pending_op_complete;
 	t.done_arg = n;
 	if (flags & CU_FILE_STREAM_FIXED_FILE_OFFSET) {
 		n->file_off = (uint64_t)*file_off;
@@ -187,14 +187,14 @@ static int transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32_t op, 
 	n->at[0] = t.endpoint_offset;
 	n->at[1] = t.region_offset;
 	n->at[2] = t.length;
-	rc = enqueue(ctx, n, native, registered, &t);
+	rc = pending_op_enqueue(ctx, n, native, registered, &t);
 	if (rc == -EBADF) /* the file is not open for that */
 		return CU_FILE_INVALID_FILE_OPEN_FLAG;
-	return rc == -EOPNOTSUPP ? CU_FILE_ASYNC_NOT_SUPPORTED : cf_code(rc);
+	return rc == -EOPNOTSUPP ? CU_FILE_ASYNC_NOT_SUPPORTED : cf_code_of_errno(rc);
 }
 
-static CUfileError_t ordered(CUfileHandle_t fh, uint32_t op, void *base, size_t *size, off_t *file_off, off_t *buf_off,
-			     ssize_t *done, CUstream native)
+static CUfileError_t stream_io(CUfileHandle_t fh, uint32_t op, void *base, size_t *size, off_t *file_off,
+			       off_t *buf_off, ssize_t *done, CUstream native)
 {
 	struct strait_context *ctx;
 	int code;
@@ -204,7 +204,7 @@ static CUfileError_t ordered(CUfileHandle_t fh, uint32_t op, void *base, size_t 
 		return cf_error(CU_FILE_INVALID_VALUE);
 	if (cf_enter_open(&ctx))
 		return cf_error(CU_FILE_HANDLE_NOT_REGISTERED);
-	code = transfer(ctx, fh, op, base, size, file_off, buf_off, done, native);
+	code = stream_transfer(ctx, fh, op, base, size, file_off, buf_off, done, native);
 	cf_leave();
 	return cf_error(code);
 }
@@ -212,13 +212,13 @@ static CUfileError_t ordered(CUfileHandle_t fh, uint32_t op, void *base, size_t 
 CF_API CUfileError_t cuFileReadAsync(CUfileHandle_t fh, void *base, size_t *size, off_t *file_off, off_t *buf_off,
 				     ssize_t *done, CUstream stream)
 {
-	return ordered(fh, STRAIT_READ, base, size, file_off, buf_off, done, stream);
+	return stream_io(fh, STRAIT_READ, base, size, file_off, buf_off, done, stream);
 }
 
 CF_API CUfileError_t cuFileWriteAsync(CUfileHandle_t fh, void *base, size_t *size, off_t *file_off, off_t *buf_off,
 				      ssize_t *done, CUstream stream)
 {
-	return ordered(fh, STRAIT_WRITE, base, size, file_off, buf_off, done, stream);
+	return stream_io(fh, STRAIT_WRITE, base, size, file_off, buf_off, done, stream);
 }
 
 static int stream_register(CUstream stream, unsigned int flags)
@@ -230,7 +230,7 @@ static int stream_register(CUstream stream, unsigned int flags)
 		return CU_FILE_NOMEM_ERROR;
 	r->flags = flags;
 	pthread_mutex_lock(&cf.lock);
-	if (registration_of(stream))
+	if (registration_find_locked(stream))
 		code = CU_FILE_INVALID_VALUE;
 	else if (cf_hash_add(&registrations, &r->node, (uintptr_t)stream))
 		code = CU_FILE_NOMEM_ERROR;
@@ -260,7 +260,7 @@ CF_API CUfileError_t cuFileStreamDeregister(CUstream stream)
 	struct registration *r;
 
 	pthread_mutex_lock(&cf.lock);
-	r = registration_of(stream);
+	r = registration_find_locked(stream);
 	if (r)
 		cf_hash_del(&registrations, &r->node);
 	pthread_mutex_unlock(&cf.lock);

@@ -2,7 +2,7 @@
 /*
  * The lock protects the table alone and is never held over a call of Strait: those may wait for the GPU, and the GPU
  * for a transfer that another thread is about to enqueue. A stream is taken out of the table first, and closed or
- * forgotten when the last call that uses it has ended.
+ * forgotten when the last call that use_count it has ended.
  */
 #include "stream_table.h"
 
@@ -13,7 +13,7 @@
 #define MAX_STREAMS 64 /* that were never registered */
 
 static struct cf_hash streams;
-static uint64_t uses;
+static uint64_t use_count;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t streams_unused = PTHREAD_COND_INITIALIZER; /* one that is awaited has no users */
 
@@ -24,7 +24,7 @@ void stream_table_forked(void)
 	pthread_cond_init(&streams_unused, NULL);
 }
 
-static struct stream *find_locked(CUstream native, const struct strait_device *dev)
+static struct stream *stream_find_locked(CUstream native, const struct strait_device *dev)
 {
 	struct cf_node *n = cf_hash_find(&streams, (uintptr_t)native);
 
@@ -33,24 +33,24 @@ static struct stream *find_locked(CUstream native, const struct strait_device *d
 	return n ? cf_object(n, struct stream, node) : NULL;
 }
 
-static void use_locked(struct stream *s)
+static void stream_use_locked(struct stream *s)
 {
 	s->users++;
-	s->used = ++uses;
+	s->last_use = ++use_count;
 }
 
-static void unlist_locked(struct stream *s)
+static void stream_unlist_locked(struct stream *s)
 {
 	cf_hash_del(&streams, &s->node);
 	s->listed = false;
 }
 
-/* It is not in the table, and no call uses it. */
-static void forget(struct stream *s)
+/* It is not in the table, and no call use_count it. */
+static void stream_forget(struct stream *s)
 {
 	strait_stream_forget(s->stream);
 	/* Where that was given up, transfers may still end some day. */
-	if (!atomic_load_explicit(&s->flying, memory_order_acquire))
+	if (!atomic_load_explicit(&s->in_flight, memory_order_acquire))
 		free(s);
 }
 
@@ -65,11 +65,11 @@ void stream_put(struct stream *s)
 		pthread_cond_broadcast(&streams_unused);
 	pthread_mutex_unlock(&table_lock);
 	if (last && !awaited)
-		forget(s);
+		stream_forget(s);
 }
 
 /* The unregistered stream that has not been used for longest and has nothing to do. */
-static struct stream *oldest_locked(void)
+static struct stream *stream_oldest_idle_locked(void)
 {
 	struct stream *oldest = NULL;
 	bool registered;
@@ -79,36 +79,36 @@ static struct stream *oldest_locked(void)
 			struct stream *s = cf_object(n, struct stream, node);
 
 			stream_flags(s->native, &registered);
-			if (!registered && !s->users && !atomic_load_explicit(&s->flying, memory_order_acquire) &&
-			    (!oldest || s->used < oldest->used))
+			if (!registered && !s->users && !atomic_load_explicit(&s->in_flight, memory_order_acquire) &&
+			    (!oldest || s->last_use < oldest->last_use))
 				oldest = s;
 		}
 	return oldest;
 }
 
 /* Makes room for one more, if there are many. */
-static void bound_streams(void)
+static void streams_evict_one(void)
 {
 	struct stream *oldest = NULL;
 
 	pthread_mutex_lock(&table_lock);
 	if (streams.n >= MAX_STREAMS)
-		oldest = oldest_locked();
+		oldest = stream_oldest_idle_locked();
 	if (oldest)
-		unlist_locked(oldest);
+		stream_unlist_locked(oldest);
 	pthread_mutex_unlock(&table_lock);
 	if (oldest)
-		forget(oldest);
+		stream_forget(oldest);
 }
 
 /* Puts @s into the table, if there is none for its handle and device; @ret is the one that is there then, in use. */
-static int list_stream(struct stream *s, struct stream **ret)
+static int stream_list(struct stream *s, struct stream **ret)
 {
 	struct stream *there;
 	int rc = 0;
 
 	pthread_mutex_lock(&table_lock);
-	there = find_locked(s->native, s->dev);
+	there = stream_find_locked(s->native, s->dev);
 	if (!there) {
 		rc = cf_hash_add(&streams, &s->node, (uintptr_t)s->native);
 		if (!rc) {
@@ -117,7 +117,7 @@ static int list_stream(struct stream *s, struct stream **ret)
 		}
 	}
 	if (there)
-		use_locked(there);
+		stream_use_locked(there);
 	pthread_mutex_unlock(&table_lock);
 	*ret = there;
 	return rc ? -ENOMEM : 0;
@@ -137,10 +137,10 @@ static int stream_new(CUstream native, struct strait_device *dev, struct stream 
 		free(s);
 		return rc;
 	}
-	rc = list_stream(s, ret);
+	rc = stream_list(s, ret);
 	/* Another thread may have been faster. */
 	if (rc || *ret != s)
-		forget(s);
+		stream_forget(s);
 	return rc;
 }
 
@@ -149,14 +149,14 @@ int stream_get(CUstream native, struct strait_device *dev, struct stream **ret)
 	struct stream *s;
 
 	pthread_mutex_lock(&table_lock);
-	s = find_locked(native, dev);
+	s = stream_find_locked(native, dev);
 	if (s)
-		use_locked(s);
+		stream_use_locked(s);
 	pthread_mutex_unlock(&table_lock);
 	*ret = s;
 	if (s)
 		return 0;
-	bound_streams();
+	streams_evict_one();
 	return stream_new(native, dev, ret);
 }
 
@@ -210,15 +210,15 @@ bool stream_unlist_idle(struct stream *s)
 	bool idle;
 
 	pthread_mutex_lock(&table_lock);
-	idle = !atomic_load_explicit(&s->flying, memory_order_acquire);
+	idle = !atomic_load_explicit(&s->in_flight, memory_order_acquire);
 	if (idle && s->listed)
-		unlist_locked(s);
+		stream_unlist_locked(s);
 	pthread_mutex_unlock(&table_lock);
 	return idle;
 }
 
 /* Takes a stream with that handle out of the table, and waits for the calls that use it. NULL if there is none. */
-static struct stream *take_native(CUstream native)
+static struct stream *stream_take(CUstream native)
 {
 	struct stream *s = NULL;
 	struct cf_node *n;
@@ -227,7 +227,7 @@ static struct stream *take_native(CUstream native)
 	n = cf_hash_find(&streams, (uintptr_t)native);
 	if (n) {
 		s = cf_object(n, struct stream, node);
-		unlist_locked(s);
+		stream_unlist_locked(s);
 		s->awaited = true;
 		while (s->users)
 			pthread_cond_wait(&streams_unused, &table_lock);
@@ -240,7 +240,7 @@ void streams_close(CUstream native)
 {
 	struct stream *s;
 
-	while ((s = take_native(native))) {
+	while ((s = stream_take(native))) {
 		strait_stream_close(s->stream);
 		free(s);
 	}
@@ -256,6 +256,6 @@ void streams_forget_all(void)
 		pthread_mutex_unlock(&table_lock);
 		if (!n)
 			break;
-		forget(cf_object(n, struct stream, node));
+		stream_forget(cf_object(n, struct stream, node));
 	}
 }

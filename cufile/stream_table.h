@@ -15,12 +15,12 @@ struct stream {
 	CUstream native;
 	struct strait_device *dev;
 	struct strait_stream *stream;
-	atomic_uint flying;
+	atomic_uint in_flight;
 	/* The rest is under the lock of the table. */
 	unsigned int users; /* calls that use it now */
 	bool listed;	    /* in the table */
 	bool awaited;	    /* a thread that closes it waits for the last user; else that one forgets it */
-	uint64_t used;
+	uint64_t last_use;
 };
 
 /*

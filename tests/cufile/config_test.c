@@ -79,14 +79,14 @@ TEST(defaults_are_no_wishes)
 	json("{ \"execution\": { \"max_io_queue_depth\": 128 }, \"properties\": {\n"
 	     "\"posix_pool_slab_size_kb\": [ 4, 1024, 16384 ], \"posix_pool_slab_count\": [ 128, 64, 64 ] } }\n");
 	ASSERT_CU(cuFileDriverOpen());
-	ASSERT_FALSE(cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH));
-	ASSERT_EQ(cf_pool_bytes(), 0);
+	ASSERT_FALSE(cf_param_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH));
+	ASSERT_EQ(cf_param_pool_bytes(), 0);
 	ASSERT_CU(cuFileDriverClose());
 	json("{ \"execution\": { \"max_io_queue_depth\": 32 }, \"properties\": {\n"
 	     "\"posix_pool_slab_size_kb\": [ 1024 ], \"posix_pool_slab_count\": [ 4 ] } }\n");
 	ASSERT_CU(cuFileDriverOpen());
-	ASSERT_TRUE(cf_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH));
-	ASSERT_EQ(cf_pool_bytes(), MIB(4));
+	ASSERT_TRUE(cf_param_size_chosen(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH));
+	ASSERT_EQ(cf_param_pool_bytes(), MIB(4));
 	ASSERT_CU(cuFileDriverClose());
 }
 
