@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <cufile_settings.h>
+
 #define SIZES (CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS + 1)
 #define BOOLS (CUFILE_PARAM_GDS_FALLBACK_IO + 1)
 #define STRINGS (CUFILE_PARAM_RDMA_TRANSPORT + 1)
@@ -105,8 +107,8 @@ void cf_params_check(void)
 	pthread_mutex_lock(&params_lock);
 	for (int i = 0; i < SIZES; i++)
 		if (params.size[i] < size_defaults[i].min || params.size[i] > size_defaults[i].max) {
-			cf_log(CF_WARN, "parameter %d: %zu is out of range, %zu is taken", i, params.size[i],
-			       size_defaults[i].value);
+			cf_log(CF_WARN, "%s: %zu is out of range, using %zu", setting_by_param(SETTING_NUMBER, i)->path,
+			       params.size[i], size_defaults[i].value);
 			params.size[i] = size_defaults[i].value;
 		}
 	pthread_mutex_unlock(&params_lock);

@@ -1,216 +1,120 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings of cuFile: reading the file they stand in, and which of them have an effect here. */
 #include <cufile_settings.h>
 
-#include <errno.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
+#define STRAIT_CUFILE_NO_CUDA_H
+#include <cufile.h>
 
-#define MAX_FILE (1 << 20)
-#define MAX_PATH 1024
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static const char *const in_force[] = {
-	"logging.level",
-	"logging.dir",
-	"profile.cufile_stats",
-	"profile.io_batchsize",
-	"properties.io_batchsize",
-	"properties.max_batch_io_size",
-	"properties.allow_compat_mode",
-	"properties.force_compat_mode",
-	"properties.vanilla_posix_mode",
-	"properties.force_odirect_mode",
-	"properties.max_device_pinned_mem_size_kb",
-	"properties.posix_pool_slab_size_kb",
-	"properties.posix_pool_slab_count",
-	"execution.max_io_queue_depth",
+#define NUMBER(param) SETTING_NUMBER, CUFILE_PARAM_##param
+#define BOOL(param) SETTING_BOOL, CUFILE_PARAM_##param
+#define STRING(param) SETTING_STRING, CUFILE_PARAM_##param
+#define ARRAY(param) SETTING_ARRAY, CUFILE_PARAM_##param
+#define NO_PARAM SETTING_NULL, SETTING_NO_PARAM
+
+/*
+ * The first row that matches a path counts, so exact paths stand before patterns; the first row of a parameter has
+ * the path it is reported under.
+ */
+static const struct setting settings[] = {
+	{ "logging.level", STRING(LOGGING_LEVEL), "CUFILE_LOGGING_LEVEL", SETTING_IN_FORCE },
+	{ "logging.dir", STRING(LOG_DIR), NULL, SETTING_IN_FORCE },
+	{ NULL, STRING(ENV_LOGFILE_PATH), "CUFILE_LOGFILE_PATH", SETTING_IN_FORCE },
+	{ NULL, NO_PARAM, SETTINGS_FILE_ENV, SETTING_IN_FORCE },
+	{ NULL, NO_PARAM, "CUFILE_LIBRARY", SETTING_IN_FORCE },
+
+	{ "profile.cufile_stats", NUMBER(PROFILE_STATS), NULL, SETTING_IN_FORCE },
+	{ "profile.nvtx", BOOL(PROFILE_NVTX), "CUFILE_NVTX", SETTING_REPORTED },
+
+	{ "execution.max_io_queue_depth", NUMBER(EXECUTION_MAX_IO_QUEUE_DEPTH), NULL, SETTING_IN_FORCE },
+	{ "execution.parallel_io", BOOL(EXECUTION_PARALLEL_IO), NULL, SETTING_REPORTED },
+	{ "execution.max_io_threads", NUMBER(EXECUTION_MAX_IO_THREADS), NULL, SETTING_REPORTED },
+	{ "execution.min_io_threshold_size_kb", NUMBER(EXECUTION_MIN_IO_THRESHOLD_SIZE_KB), NULL, SETTING_REPORTED },
+	{ "execution.max_request_parallelism", NUMBER(EXECUTION_MAX_REQUEST_PARALLELISM), NULL, SETTING_REPORTED },
+
+	{ "properties.allow_compat_mode", BOOL(PROPERTIES_ALLOW_COMPAT_MODE), "CUFILE_ALLOW_COMPAT_MODE",
+	  SETTING_IN_FORCE },
+	{ "properties.force_compat_mode", BOOL(FORCE_COMPAT_MODE), "CUFILE_FORCE_COMPAT_MODE", SETTING_IN_FORCE },
+	{ "properties.vanilla_posix_mode", BOOL(PROPERTIES_POSIX_IO_MODE), NULL, SETTING_IN_FORCE },
+	{ "properties.force_odirect_mode", BOOL(FORCE_ODIRECT_MODE), NULL, SETTING_IN_FORCE },
+	{ "properties.io_batchsize", NUMBER(PROPERTIES_IO_BATCHSIZE), NULL, SETTING_IN_FORCE },
+	{ "properties.max_batch_io_size", NUMBER(PROPERTIES_IO_BATCHSIZE), NULL, SETTING_IN_FORCE },
+	{ "profile.io_batchsize", NUMBER(PROPERTIES_IO_BATCHSIZE), NULL, SETTING_IN_FORCE },
+	{ "properties.max_device_pinned_mem_size_kb", NUMBER(PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB), NULL,
+	  SETTING_IN_FORCE },
+	{ "properties.posix_pool_slab_size_kb", ARRAY(POSIX_POOL_SLAB_SIZE_KB), NULL, SETTING_IN_FORCE },
+	{ "properties.posix_pool_slab_count", ARRAY(POSIX_POOL_SLAB_COUNT), NULL, SETTING_IN_FORCE },
+	{ "properties.use_poll_mode", BOOL(PROPERTIES_USE_POLL_MODE), NULL, SETTING_REPORTED },
+	{ "properties.poll_mode_max_size_kb", NUMBER(POLLTHRESHOLD_SIZE_KB), NULL, SETTING_REPORTED },
+	{ "properties.allow_system_memory", BOOL(PROPERTIES_ALLOW_SYSTEM_MEMORY), NULL, SETTING_REPORTED },
+	{ "properties.use_pci_p2pdma", BOOL(USE_PCIP2PDMA), "CUFILE_USE_PCIP2PDMA", SETTING_REPORTED },
+	{ "properties.prefer_iouring", BOOL(PREFER_IO_URING), NULL, SETTING_REPORTED },
+	{ "properties.max_batch_io_timeout_msecs", NUMBER(PROPERTIES_BATCH_IO_TIMEOUT_MS), NULL, SETTING_REPORTED },
+	{ "properties.max_direct_io_size_kb", NUMBER(PROPERTIES_MAX_DIRECT_IO_SIZE_KB), NULL, SETTING_REPORTED },
+	{ "properties.max_device_cache_size_kb", NUMBER(PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB), NULL, SETTING_REPORTED },
+	{ "properties.per_buffer_cache_size_kb", NUMBER(PROPERTIES_PER_BUFFER_CACHE_SIZE_KB), NULL, SETTING_REPORTED },
+
+	{ "miscellaneous.api_check_aggressive", BOOL(FS_MISC_API_CHECK_AGGRESSIVE), NULL, SETTING_REPORTED },
+	{ "miscellaneous.skip_topology_detection", BOOL(SKIP_TOPOLOGY_DETECTION), "CUFILE_SKIP_TOPOLOGY_DETECTION",
+	  SETTING_REPORTED },
+	{ "miscellaneous.stream_memops_bypass", BOOL(STREAM_MEMOPS_BYPASS), NULL, SETTING_REPORTED },
+
+	{ "logging.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "properties.rdma_*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "properties.gds_rdma_*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "properties.gpu_bounce_buffer_*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "properties.compat_odirect_*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "properties.ib_*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "fs.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "block.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "sparse.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "denylist.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "miscellaneous.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "topology.*", NO_PARAM, NULL, SETTING_IGNORED },
+	{ "async.*", NO_PARAM, NULL, SETTING_IGNORED },
 };
 
-static const char *const reported[] = {
-	"profile.nvtx",
-	"execution.parallel_io",
-	"execution.max_io_threads",
-	"execution.min_io_threshold_size_kb",
-	"execution.max_request_parallelism",
-	"properties.use_poll_mode",
-	"properties.poll_mode_max_size_kb",
-	"properties.allow_system_memory",
-	"properties.use_pci_p2pdma",
-	"properties.prefer_iouring",
-	"properties.max_batch_io_timeout_msecs",
-	"properties.max_direct_io_size_kb",
-	"properties.max_device_cache_size_kb",
-	"properties.per_buffer_cache_size_kb",
-	"miscellaneous.api_check_aggressive",
-	"miscellaneous.skip_topology_detection",
-	"miscellaneous.stream_memops_bypass",
-};
-
-/* What these begin with is of no use where Strait chooses the route. */
-static const char *const ignored[] = {
-	"logging.",
-	"properties.rdma_",
-	"properties.gds_rdma_",
-	"properties.gpu_bounce_buffer_",
-	"fs.",
-	"block.",
-	"sparse.",
-	"properties.compat_odirect_",
-	"denylist.",
-	"miscellaneous.",
-	"topology.",
-	"properties.ib_",
-	"async.",
-};
-
-static const char *const env_in_force[] = {
-	"CUFILE_ENV_PATH_JSON",	    "CUFILE_LOGFILE_PATH",	"CUFILE_LOGGING_LEVEL",
-	"CUFILE_ALLOW_COMPAT_MODE", "CUFILE_FORCE_COMPAT_MODE", "CUFILE_LIBRARY",
-};
-
-static const char *const env_reported[] = { "CUFILE_USE_PCIP2PDMA", "CUFILE_SKIP_TOPOLOGY_DETECTION", "CUFILE_NVTX" };
-
-static bool among(const char *const *names, size_t n, const char *name)
+const struct setting *setting_at(size_t i)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(names[i], name))
-			return true;
-	return false;
+	return i < COUNT(settings) ? &settings[i] : NULL;
+}
+
+static bool path_matches(const char *pattern, const char *path)
+{
+	size_t n = strlen(pattern);
+
+	return n && pattern[n - 1] == '*' ? !strncmp(pattern, path, n - 1) : !strcmp(pattern, path);
+}
+
+const struct setting *setting_by_path(const char *path)
+{
+	for (size_t i = 0; i < COUNT(settings); i++)
+		if (settings[i].path && path_matches(settings[i].path, path))
+			return &settings[i];
+	return NULL;
+}
+
+const struct setting *setting_by_param(enum setting_kind kind, int param)
+{
+	for (size_t i = 0; i < COUNT(settings); i++)
+		if (settings[i].kind == kind && settings[i].param == param)
+			return &settings[i];
+	return NULL;
 }
 
 enum setting_effect setting_effect(const char *path)
 {
-	if (among(in_force, COUNT(in_force), path))
-		return SETTING_IN_FORCE;
-	if (among(reported, COUNT(reported), path))
-		return SETTING_REPORTED;
-	for (size_t i = 0; i < COUNT(ignored); i++)
-		if (!strncmp(path, ignored[i], strlen(ignored[i])))
-			return SETTING_IGNORED;
-	return SETTING_UNKNOWN;
+	const struct setting *s = setting_by_path(path);
+
+	return s ? s->effect : SETTING_UNKNOWN;
 }
 
 enum setting_effect setting_env_effect(const char *name)
 {
-	if (among(env_in_force, COUNT(env_in_force), name))
-		return SETTING_IN_FORCE;
-	return among(env_reported, COUNT(env_reported), name) ? SETTING_REPORTED : SETTING_IGNORED;
-}
-
-char *settings_file_load(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	char *text;
-	size_t n;
-
-	if (!f)
-		return NULL;
-	text = malloc(MAX_FILE + 1);
-	n = text ? fread(text, 1, MAX_FILE, f) : 0;
-	fclose(f);
-	if (text)
-		text[n] = 0;
-	return text;
-}
-
-struct walk {
-	struct json j;
-	char path[MAX_PATH];
-	setting_fn *fn;
-	void *arg;
-};
-
-static bool value(struct walk *w, int index);
-
-static bool members(struct walk *w)
-{
-	size_t len = strlen(w->path);
-	bool ok = true;
-
-	if (!json_read_enter(&w->j, '{'))
-		return false;
-	while (ok && json_read_next(&w->j, '}')) {
-		char *name = json_read_key(&w->j);
-
-		ok = name && len + strlen(name) + 2 <= sizeof(w->path);
-		if (ok) {
-			if (len)
-				w->path[len] = '.';
-			memcpy(w->path + len + (len ? 1 : 0), name, strlen(name) + 1);
-			ok = value(w, -1);
-			w->path[len] = 0;
-		}
-		free(name);
-	}
-	return ok && !w->j.error;
-}
-
-static bool elements(struct walk *w)
-{
-	struct setting_value k = { .path = w->path, .index = -1, .kind = SETTING_EMPTY };
-	bool ok = true;
-	int i = 0;
-
-	if (!json_read_enter(&w->j, '['))
-		return false;
-	while (ok && json_read_next(&w->j, ']'))
-		ok = value(w, i++);
-	if (ok && !w->j.error && !i)
-		w->fn(w->arg, &k);
-	return ok && !w->j.error;
-}
-
-static bool scalar(struct walk *w, int index)
-{
-	struct setting_value k = { .path = w->path, .index = index };
-	bool ok, yes = false;
-	char *text = NULL;
-
-	switch (json_read_kind(&w->j)) {
-	case JSON_STRING:
-		k.kind = SETTING_STRING;
-		k.text = text = json_read_string(&w->j);
-		ok = text != NULL;
-		break;
-	case JSON_BOOL:
-		k.kind = SETTING_BOOL;
-		ok = json_read_bool(&w->j, &yes);
-		k.number = yes;
-		break;
-	case JSON_NUMBER:
-		k.kind = SETTING_NUMBER;
-		ok = json_read_number(&w->j, &k.number);
-		break;
-	case JSON_NULL:
-		k.kind = SETTING_NULL;
-		ok = json_read_skip(&w->j);
-		break;
-	default:
-		ok = false;
-	}
-	if (ok)
-		w->fn(w->arg, &k);
-	free(text);
-	return ok;
-}
-
-static bool value(struct walk *w, int index)
-{
-	enum json_kind kind = json_read_kind(&w->j);
-
-	return kind == JSON_OBJECT ? members(w) : kind == JSON_ARRAY ? elements(w) : scalar(w, index);
-}
-
-int settings_file_parse(const char *text, setting_fn *fn, void *arg)
-{
-	struct walk w = { .fn = fn, .arg = arg };
-
-	json_read_init(&w.j, text, strlen(text));
-	w.j.comments = true;
-	return value(&w, -1) && json_read_end(&w.j) ? 0 : (int)json_read_line(&w.j);
+	for (size_t i = 0; i < COUNT(settings); i++)
+		if (settings[i].env && !strcmp(settings[i].env, name))
+			return settings[i].effect;
+	return SETTING_IGNORED;
 }

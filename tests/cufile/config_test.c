@@ -2,6 +2,8 @@
 /* Parameters, cufile.json, the environment, the log. */
 #include "cufile/common.h"
 
+#include <cufile_settings.h>
+
 #include "../../cufile/core.h"
 
 static void json(const char *text)
@@ -224,4 +226,34 @@ TEST(compatible_way_forbidden)
 	setenv("CUFILE_LOGFILE_PATH", test_path("log"), 1);
 	ASSERT_CU_ERR(handle_try(open(make_file("file", 10, 1), O_RDONLY), &fh), CU_FILE_IO_NOT_SUPPORTED);
 	ASSERT_TRUE(log_has("allow_compat_mode is false"));
+}
+
+/* Every parameter has a setting, so that it can be reported by name. */
+TEST(every_parameter_has_a_setting)
+{
+	for (int i = 0; i <= CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS; i++)
+		ASSERT_TRUE(setting_by_param(SETTING_NUMBER, i) != NULL);
+	for (int i = 0; i <= CUFILE_PARAM_PROPERTIES_POSIX_IO_MODE; i++)
+		ASSERT_TRUE(setting_by_param(SETTING_BOOL, i) != NULL);
+	ASSERT_STREQ(setting_by_param(SETTING_NUMBER, CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE)->path,
+		     "properties.io_batchsize");
+}
+
+/* A pattern stands for what no row before it names; nothing is listed twice. */
+TEST(settings_are_found_by_path)
+{
+	const struct setting *s, *t;
+
+	ASSERT_EQ(setting_effect("logging.level"), SETTING_IN_FORCE);
+	ASSERT_EQ(setting_effect("logging.size"), SETTING_IGNORED);
+	ASSERT_EQ(setting_effect("properties.rdma_peer_type"), SETTING_IGNORED);
+	ASSERT_EQ(setting_effect("properties.rdm"), SETTING_UNKNOWN);
+	ASSERT_EQ(setting_effect("fs"), SETTING_UNKNOWN);
+	ASSERT_EQ(setting_env_effect("CUFILE_ENV_PATH_JSON"), SETTING_IN_FORCE);
+	ASSERT_EQ(setting_env_effect("CUFILE_NVTX"), SETTING_REPORTED);
+	for (size_t i = 0; (s = setting_at(i)); i++)
+		for (size_t k = i + 1; (t = setting_at(k)); k++) {
+			ASSERT_FALSE(s->path && t->path && !strcmp(s->path, t->path));
+			ASSERT_FALSE(s->env && t->env && !strcmp(s->env, t->env));
+		}
 }

@@ -16,32 +16,6 @@
 #include "lib/cli.h"
 #include "lib/install_path.h"
 
-static const char *const size_names[] = { "profile.cufile_stats",
-					  "execution.max_io_queue_depth",
-					  "execution.max_io_threads",
-					  "execution.min_io_threshold_size_kb",
-					  "execution.max_request_parallelism",
-					  "properties.max_direct_io_size_kb",
-					  "properties.max_device_cache_size_kb",
-					  "properties.per_buffer_cache_size_kb",
-					  "properties.max_device_pinned_mem_size_kb",
-					  "properties.io_batchsize",
-					  "properties.poll_mode_max_size_kb",
-					  "properties.max_batch_io_timeout_msecs" };
-
-static const char *const bool_names[] = { "properties.use_poll_mode",
-					  "properties.allow_compat_mode",
-					  "properties.force_compat_mode",
-					  "miscellaneous.api_check_aggressive",
-					  "execution.parallel_io",
-					  "profile.nvtx",
-					  "properties.allow_system_memory",
-					  "properties.use_pci_p2pdma",
-					  "properties.prefer_iouring",
-					  "properties.force_odirect_mode",
-					  "miscellaneous.skip_topology_detection",
-					  "miscellaneous.stream_memops_bypass" };
-
 const char *info_cufile_effect(enum setting_effect e)
 {
 	static const char *const names[] = { "in force", "kept, without effect", "ignored", "unknown, ignored" };
@@ -125,6 +99,7 @@ static void read_library(struct info_cufile *c)
 	__typeof__(cuFileGetParameterSizeT) *get_size;
 	__typeof__(cuFileGetParameterBool) *get_bool;
 	__typeof__(cuFileGetParameterMinMaxValue) *get_range;
+	const struct setting *s;
 	size_t size, min, max;
 	bool flag;
 	void *lib;
@@ -143,16 +118,16 @@ static void read_library(struct info_cufile *c)
 		snprintf(c->why, sizeof(c->why), "it has not all of cuFile's calls");
 		return;
 	}
-	for (unsigned int i = 0; i < ARRAY_SIZE(size_names); i++) {
-		struct cufile_param *p = add_param(c, size_names[i]);
+	for (int i = 0; (s = setting_by_param(SETTING_NUMBER, i)); i++) {
+		struct cufile_param *p = add_param(c, s->path);
 
 		if (!get_size((CUFileSizeTConfigParameter_t)i, &size).err)
 			snprintf(p->value, sizeof(p->value), "%zu", size);
 		if (!get_range((CUFileSizeTConfigParameter_t)i, &min, &max).err)
 			snprintf(p->range, sizeof(p->range), "%zu to %zu", min, max);
 	}
-	for (unsigned int i = 0; i < ARRAY_SIZE(bool_names); i++) {
-		struct cufile_param *p = add_param(c, bool_names[i]);
+	for (int i = 0; (s = setting_by_param(SETTING_BOOL, i)); i++) {
+		struct cufile_param *p = add_param(c, s->path);
 
 		if (!get_bool((CUFileBoolConfigParameter_t)i, &flag).err)
 			snprintf(p->value, sizeof(p->value), "%s", flag ? "true" : "false");
