@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What came of a run: results of programs, and what the kernel had to say."""
+"""The report of a run: results of programs, and messages of the kernel that are failures."""
 import json
 import re
 import sys
 import threading
 
-RESULT = re.compile(r'^(not )?ok\b(?:\s+(\d+))?(?:\s*-)?\s*(.*?)\s*(?:#\s*(SKIP)\b\s*(.*))?$', re.IGNORECASE)
-PLAN = re.compile(r'^1\.\.(\d+)(?:\s*#\s*SKIP\b\s*(.*))?', re.IGNORECASE)
+from . import tap
+from .tap import Result
 
 BAD_LOG = re.compile('|'.join((
     # The IOMMU has refused a device something.
@@ -26,18 +26,17 @@ GOOD_LOG = re.compile('|'.join((
     r'RCU lockdep checking is enabled', r'DMA-API: (preallocated|debugging enabled)', r'Command line:')))
 
 
-class Result:
-    PASS, FAIL, SKIP = 'pass', 'fail', 'skip'
-
-    def __init__(self, name, verdict, detail=()):
-        self.name, self.verdict, self.detail = name, verdict, list(detail)
+# Of a program that was killed, as a shell gives it.
+KILLED = 137
 
 
 class Program:
     """The results of one program in a guest, or of the lab itself."""
 
     def __init__(self, name, machine):
-        self.name, self.machine, self.results, self.seconds, self.log = name, machine, [], 0.0, None
+        self.name, self.machine, self.results, self.seconds = name, machine, [], 0.0
+        # For a failure: the console's log, and the command that runs this program alone.
+        self.log, self.again = None, None
 
     def add(self, name, verdict, detail=()):
         self.results.append(Result(name, verdict, detail))
@@ -45,45 +44,13 @@ class Program:
     def count(self, verdict):
         return sum(result.verdict == verdict for result in self.results)
 
+    def pointers(self):
+        """For a reader of a failure: what to look at, and what to type."""
+        return ([f'console log: {self.log}'] if self.log else []) + ([f'run it alone: {self.again}'] if self.again else [])
+
     def parse(self, lines, status, limit):
-        """Read TAP. Anything that is not as it should be counts as a failed test."""
-        plan, seen, failing = None, 0, None
-        for line in lines:
-            match = PLAN.match(line)
-            if match:
-                plan = int(match.group(1))
-                if plan == 0 and match.group(2):
-                    self.add('the whole program', Result.SKIP, [match.group(2)])
-                continue
-            if line.startswith('Bail out!'):
-                self.add('bail out', Result.FAIL, [line])
-                continue
-            match = RESULT.match(line)
-            if match:
-                seen += 1
-                failing = None
-                bad, number, name, skip, reason = match.groups()
-                name = name or f'test {number or seen}'
-                if bad:
-                    self.add(name, Result.FAIL)
-                    failing = self.results[-1].detail
-                elif skip:
-                    self.add(name, Result.SKIP, [reason or 'no reason given'])
-                else:
-                    self.add(name, Result.PASS)
-            elif failing is not None:
-                failing.append(line)
-        wrong = None
-        if status == 137:
-            wrong = f'did not end within {limit} s'
-        elif plan is None:
-            wrong = f'no plan; exit status {status}'
-        elif plan != seen:
-            wrong = f'{seen} results for a plan of {plan}; exit status {status}'
-        elif status != 0 and not self.count(Result.FAIL):
-            wrong = f'exit status {status}'
-        if wrong:
-            self.add('the program itself', Result.FAIL, list(lines[-40:]) + [wrong])
+        """The results that its output says. The guest kills a program that takes longer than @limit seconds."""
+        self.results += tap.parse(lines, status, limit if status == KILLED else 0)
 
 
 def bad_lines(lines, allowed):
@@ -105,9 +72,7 @@ class Report:
         self.style, self.programs, self.number, self.lock = style, [], 0, threading.Lock()
 
     def say(self, text):
-        """A line for those who watch. Not for those who parse."""
-        if self.style == 'tap':
-            text = '# ' + text
+        """A line for a reader at a terminal; programs read the report itself."""
         print(text, file=sys.stderr if self.style == 'json' else sys.stdout, flush=True)
 
     def add(self, program):
@@ -124,13 +89,18 @@ class Report:
         word = 'FAIL' if failed else 'ok'
         self.say(f'{word:4} {program.machine:24} {program.name:28} {passed:4} passed {failed:3} failed {skipped:3} skipped '
                  f'{program.seconds:7.1f} s')
+        for line in self.failures(program):
+            self.say(line)
+
+    @staticmethod
+    def failures(program):
+        """The failed tests of a program in full, with the log to read and the command to repeat them."""
+        lines = []
         for result in program.results:
             if result.verdict == Result.FAIL:
-                self.say(f'     not ok: {result.name}')
-                for line in result.detail:
-                    self.say(f'       {line}')
-        if failed and program.log:
-            self.say(f'     kernel log: {program.log}')
+                lines.append(f'     not ok: {result.name}')
+                lines += [f'       {line}' for line in result.detail]
+        return lines + [f'     {line}' for line in program.pointers()] if lines else []
 
     def add_tap(self, program):
         for result in program.results:
@@ -140,10 +110,8 @@ class Report:
             name = f'{program.machine}: {program.name}: {result.name}'.replace('#', '')
             print(f'{word} {self.number} - {name}{tail}')
             if result.verdict == Result.FAIL:
-                for line in result.detail:
+                for line in result.detail + program.pointers():
                     print(f'# {line}')
-                if program.log:
-                    print(f'# kernel log: {program.log}')
         sys.stdout.flush()
 
     def total(self, verdict):
@@ -157,7 +125,7 @@ class Report:
             print(json.dumps({
                 'passed': passed, 'failed': failed, 'skipped': skipped,
                 'programs': [{'name': program.name, 'machine': program.machine, 'seconds': round(program.seconds, 3),
-                              'log': program.log,
+                              'log': program.log, 'again': program.again,
                               'results': [vars(result) for result in program.results]} for program in self.programs],
             }, indent=2), flush=True)
         else:
@@ -166,6 +134,7 @@ class Report:
             return 1
         return 0 if passed or skipped else 1
 
+    # Failures come again as the last thing: a log of which only the end is kept has them.
     def end_text(self, passed, failed, skipped):
         reasons = {}
         for program in self.programs:
@@ -178,4 +147,11 @@ class Report:
             for reason, names in sorted(reasons.items()):
                 more = f' and {len(names) - 1} more' if len(names) > 1 else ''
                 print(f'  {reason}: {names[0]}{more}')
+        if failed:
+            print('\nFailed:')
+            for program in self.programs:
+                if program.count(Result.FAIL):
+                    print(f'  {program.machine} {program.name}')
+                    for line in self.failures(program):
+                        print(line)
         print(f'\n{passed} passed, {failed} failed, {skipped} skipped', flush=True)

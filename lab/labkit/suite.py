@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The suite in the guest: what is in it, putting it there, and following it to its end."""
-import fnmatch
 import glob
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -65,12 +65,7 @@ class Test:
             return False
         if options.tag and options.tag not in self.tags and not (options.long and options.tag + '-long' in self.tags):
             return False
-        if not self.modules <= {module.name for module in options.module}:
-            return False
-        pattern = options.pattern
-        if not pattern:
-            return True
-        return fnmatch.fnmatch(self.name, pattern) or (not re.search(r'[*?\[]', pattern) and pattern in self.name)
+        return self.modules <= {module.name for module in options.module}
 
 
 def read_list(build):
@@ -203,6 +198,19 @@ class Run:
                                              shell=role == 'shell' and index == 0,
                                              hub=self.hub.path if self.hub else None))
 
+    def again(self, test):
+        """The command that runs one test on a machine as this one."""
+        options, words = self.options, []
+        for name, value, default in (('kernel', self.kernel.name, 'stock'), ('topology', options.topology, 'root-ports'),
+                                     ('iommu', options.iommu, 'strict')):
+            words += [f'--{name}', value] if value != default else []
+        for name, given in (('noremap', options.noremap and 'noremap' not in test.tags), ('parallel', options.parallel),
+                            ('plain', options.plain), ('long', 'long' in test.tags)):
+            words += [f'--{name}'] if given else []
+        words += [word for module in options.module for word in ('--module', module.path)]
+        command = f'make lab T={shlex.quote(test.name)}'
+        return f'{command} LAB="{shlex.join(words)}"' if words else command
+
     def start(self):
         for guest in reversed(self.guests):
             if self.stopped:
@@ -325,14 +333,17 @@ class Run:
         tap = [line for line in lines if not line.startswith(('# expect-', '# allow-log '))]
         program.parse(tap, status, test.limit() * self.slow)
         program.lines = lines
+        program.again = self.again(test)
         self.finished.append(program)
 
     def hang(self, current, lines, pending):
+        self.lab.again = self.again(current) if current else None
         name = f'{current.name} ends' if current else 'the guest goes on'
         self.lab.add(name, Result.FAIL, [*lines[-20:], 'no sign of life until the deadline', *tail(self.guests[0])])
         self.missed(pending)
 
     def died(self, current, lines, pending):
+        self.lab.again = self.again(current) if current else None
         name = f'the guest survives {current.name}' if current else 'the guest ends when it is told to'
         self.lab.add(name, Result.FAIL, [*lines[-20:], *tail(self.guests[0])])
         self.missed(pending)

@@ -129,7 +129,7 @@ def help_of_a_verb_and_the_manual_agree():
 @test
 def lab_is_found_and_told_what_to_run():
     out, _ = strait('lab', 'run', '--iommu', 'lazy', '--guests', '2', 'no-such-program', code=1)
-    expect('no program of the suite is called "no-such-program"' in out, out)
+    expect('no program of the suite matches "no-such-program"' in out, out)
     expect(out.endswith('\n0 passed, 1 failed, 0 skipped\n'), out)
     out, _ = strait('lab', 'run', '--module', '/no/such.ko', 'no-such-program', code=1)
     expect('no-such-program' in out, out)
