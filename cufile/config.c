@@ -25,9 +25,8 @@ static void ignored_add(struct ignored *ig, const char *name)
 static bool apply_value(const struct setting *s, const struct setting_value *v)
 {
 	if (s->kind == SETTING_NUMBER && v->kind == SETTING_NUMBER)
-		cf_param_configure_size((CUFileSizeTConfigParameter_t)s->param, v->number < 0 ? SIZE_MAX :
-										v->number < 0 ? 0 :
-												(size_t)v->number);
+		cf_param_configure_size((CUFileSizeTConfigParameter_t)s->param,
+					v->number < 0 ? SIZE_MAX : (size_t)v->number);
 	else if (s->kind == SETTING_BOOL && v->kind == SETTING_BOOL)
 		cf_param_configure_bool((CUFileBoolConfigParameter_t)s->param, v->number != 0);
 	else if (s->kind == SETTING_STRING && v->kind == SETTING_STRING)
