@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Batches: each a queue of its own, with a slot for every transfer it may hold. */
-#include "core.h"
+#include "mem.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,92 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Memory: what was registered, in the order of its addresses, and a few ranges that were used without.
- * Only ranges whose provider notices that memory was freed and given out again are cached by themselves.
- */
-#include "core.h"
+/* Registered buffers, in the order of their addresses. */
+#include "mem.h"
 
 #include <stdlib.h>
 
-#define CACHE_SIZE 32
-
-static struct cf_mem **registered; /* by address */
+static struct cf_mem **registered;
 static size_t nregistered, capacity;
-static struct cf_mem *cache[CACHE_SIZE];
-static uint64_t use_count;
 
-void cf_mem_forked(void)
+void cf_buffers_forked(void)
 {
 	registered = NULL;
 	nregistered = capacity = 0;
-	memset(cache, 0, sizeof(cache));
 }
 
-void cf_mem_ref(struct cf_mem *m, unsigned int n)
+void cf_buffers_drop_all(void)
 {
-	atomic_fetch_add_explicit(&m->refs, n, memory_order_relaxed);
-}
+	struct cf_mem **all;
+	size_t n;
 
-void cf_mem_put(struct cf_mem *m, unsigned int n)
-{
-	if (atomic_fetch_sub_explicit(&m->refs, n, memory_order_acq_rel) != n)
-		return;
-	strait_region_close(m->region);
-	free(m);
-}
-
-/* These and what calls them are for those who have entered. @on: where it is known to be, or NULL. */
-static int mem_import_on(struct strait_context *ctx, struct strait_device *on, const void *base, size_t len,
-			 struct cf_mem **ret)
-{
-	struct strait_region_info info = { .size = sizeof(info) };
-	struct strait_device_info dev = { .size = sizeof(dev) };
-	struct cf_mem *m;
-	int rc;
-
-	m = calloc(1, sizeof(*m));
-	if (!m)
-		return -ENOMEM;
-	rc = strait_region_import(ctx, on, (void *)(uintptr_t)base, len, &m->region);
-	if (rc) {
-		free(m);
-		return rc;
-	}
-	strait_region_info(m->region, &info);
-	strait_device_info(info.device, &dev);
-	m->refs = 1;
-	m->addr = (uintptr_t)base;
-	m->len = len;
-	m->dev = info.device;
-	m->host = dev.caps & STRAIT_DEVICE_HOST;
-	m->identity = info.caps & STRAIT_REGION_IDENTITY;
-	m->gpu = strcmp(dev.provider, "cuda") ? -1 : (int)dev.index;
-	*ret = m;
-	return 0;
-}
-
-/* Memory that no provider knows is the host's. */
-static int mem_import(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
-{
-	struct strait_device *host;
-	int rc = mem_import_on(ctx, NULL, base, len, ret);
-
-	if (rc != -ENOENT)
-		return rc;
-	rc = strait_device_find(ctx, "host", &host);
-	return rc ? rc : mem_import_on(ctx, host, base, len, ret);
-}
-
-/* All that can be imported from @base on. */
-static int mem_import_to_end(struct strait_context *ctx, const void *base, struct cf_mem **ret)
-{
-	struct strait_device *dev;
-	uint64_t len;
-	int rc = strait_region_extent(ctx, base, &dev, &len);
-
-	if (!rc)
-		return mem_import_on(ctx, dev, base, len, ret);
-	/* Of host memory the kernel knows how far it goes, and says so to a read into it. */
-	return rc == -ENOENT ? mem_import(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
+	pthread_mutex_lock(&cf.lock);
+	all = registered;
+	n = nregistered;
+	cf_buffers_forked();
+	pthread_mutex_unlock(&cf.lock);
+	for (size_t i = 0; i < n; i++)
+		cf_mem_put(all[i], 1);
+	free(all);
 }
 
 /* The index of the buffer at @addr, or where it would be inserted. */
@@ -105,63 +44,22 @@ static size_t buffer_index_locked(uintptr_t addr)
 	return lo;
 }
 
-static int find_locked(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+struct cf_mem *cf_buffer_at_locked(uintptr_t addr)
 {
-	size_t at = buffer_index_locked(base), end;
+	size_t at = buffer_index_locked(addr);
 
-	if (at < nregistered && registered[at]->addr == base && !registered[at]->stale) {
-		if (!(how & CF_MEM_TO_END) &&
-		    (__builtin_add_overflow((size_t)off, size, &end) || end > registered[at]->len))
-			return CU_FILE_INVALID_MAPPING_RANGE;
-		*ret = registered[at];
-		return 0;
-	}
-	if (how & CF_MEM_TO_END) {
-		for (int i = 0; i < CACHE_SIZE; i++)
-			if (cache[i] && cache[i]->addr == base && cache[i]->to_end)
-				*ret = cache[i];
-		return 0;
-	}
-	if (at && !registered[at - 1]->stale && cf_mem_holds(registered[at - 1], base + (uintptr_t)off, size))
-		*ret = registered[at - 1];
-	for (int i = 0; !*ret && i < CACHE_SIZE; i++)
-		if (cache[i] && cf_mem_holds(cache[i], base + (uintptr_t)off, size))
-			*ret = cache[i];
-	return 0;
+	return at < nregistered && registered[at]->addr == addr && !registered[at]->stale ? registered[at] : NULL;
 }
 
-static void cache_add(struct cf_mem *m)
+struct cf_mem *cf_buffer_holding_locked(uintptr_t base, uintptr_t addr, size_t len)
 {
-	struct cf_mem *old;
-	int at = 0;
+	size_t at = buffer_index_locked(base);
 
-	pthread_mutex_lock(&cf.lock);
-	for (int i = 0; i < CACHE_SIZE && cache[at]; i++)
-		if (!cache[i] || cache[i]->last_use < cache[at]->last_use)
-			at = i;
-	old = cache[at];
-	cache[at] = m;
-	cf_mem_ref(m, 1);
-	m->last_use = ++use_count;
-	pthread_mutex_unlock(&cf.lock);
-	if (old)
-		cf_mem_put(old, 1);
+	return at && !registered[at - 1]->stale && cf_mem_holds(registered[at - 1], addr, len) ? registered[at - 1] :
+												 NULL;
 }
 
-/* Takes every cached range that overlaps [addr, addr + len) out of the cache, with its reference. cf.lock is held. */
-static unsigned int cache_evict_locked(uintptr_t addr, size_t len, struct cf_mem **out)
-{
-	unsigned int n = 0;
-
-	for (int i = 0; i < CACHE_SIZE; i++)
-		if (cache[i] && cache[i]->addr < addr + len && addr < cache[i]->addr + cache[i]->len) {
-			out[n++] = cache[i];
-			cache[i] = NULL;
-		}
-	return n;
-}
-
-static bool buffer_is_listed_locked(const struct cf_mem *m)
+bool cf_buffer_is_listed_locked(const struct cf_mem *m)
 {
 	size_t at = buffer_index_locked(m->addr);
 
@@ -172,7 +70,7 @@ static bool buffer_is_listed_locked(const struct cf_mem *m)
  * The registered memory of @m was freed. Where all of its range is memory again, the registration is of that from now
  * on; otherwise it stands for nothing until it is deregistered. False if it is no registration (any more).
  */
-static bool buffer_reimport(struct cf_mem *m)
+bool cf_buffer_reimport(struct cf_mem *m)
 {
 	struct strait_context *ctx;
 	struct cf_mem *fresh = NULL;
@@ -180,11 +78,11 @@ static bool buffer_reimport(struct cf_mem *m)
 
 	if (cf_enter_open(&ctx))
 		return false;
-	if (mem_import_on(ctx, m->dev, (void *)m->addr, m->len, &fresh))
+	if (cf_mem_import_on(ctx, m->dev, (void *)m->addr, m->len, &fresh))
 		fresh = NULL;
 	cf_leave();
 	pthread_mutex_lock(&cf.lock);
-	found = buffer_is_listed_locked(m);
+	found = cf_buffer_is_listed_locked(m);
 	if (found && fresh) {
 		registered[buffer_index_locked(m->addr)] = fresh;
 		fresh = m; /* whose reference the table had */
@@ -197,96 +95,7 @@ static bool buffer_reimport(struct cf_mem *m)
 	return found;
 }
 
-bool cf_mem_stale(struct cf_mem *m)
-{
-	struct cf_mem *out[CACHE_SIZE];
-	bool listed;
-	unsigned int n;
-
-	if (!m->identity)
-		return false;
-	pthread_mutex_lock(&cf.lock);
-	/* Memory that is allocated and freed over and over leaves many ranges behind that cover one address. */
-	n = cache_evict_locked(m->addr, m->len, out);
-	listed = buffer_is_listed_locked(m) && !m->stale;
-	pthread_mutex_unlock(&cf.lock);
-	for (unsigned int i = 0; i < n; i++)
-		cf_mem_put(out[i], 1);
-	return (listed && buffer_reimport(m)) || n;
-}
-
-/* What nobody has registered, cached for the next time where that is safe. */
-static int mem_import_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
-{
-	struct strait_context *ctx;
-	size_t len;
-	int rc;
-
-	if (__builtin_add_overflow((size_t)off, size, &len))
-		return -EINVAL;
-	rc = cf_enter_open(&ctx);
-	if (rc)
-		return rc;
-	rc = how & CF_MEM_TO_END ? mem_import_to_end(ctx, base, ret) : mem_import(ctx, base, len ? len : 1, ret);
-	if (!rc) {
-		(*ret)->to_end = how & CF_MEM_TO_END;
-		if ((*ret)->identity)
-			cache_add(*ret);
-	}
-	cf_leave();
-	return rc;
-}
-
-int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset)
-{
-	uintptr_t addr = (uintptr_t)base;
-	int rc;
-
-	for (int tries = 0;; tries++) {
-		struct cf_mem *m = NULL;
-
-		pthread_mutex_lock(&cf.lock);
-		rc = find_locked(addr, off, size, how, &m);
-		if (m) {
-			cf_mem_ref(m, 1);
-			m->last_use = ++use_count;
-		}
-		pthread_mutex_unlock(&cf.lock);
-		if (!rc && !m)
-			rc = mem_import_unregistered(base, off, size, how, &m);
-		else if (!rc && (how & CF_MEM_CHECK) && m->identity && strait_region_check(m->region) &&
-			 tries < CF_MEM_TRIES && cf_mem_stale(m)) {
-			cf_mem_put(m, 1);
-			continue;
-		}
-		if (rc)
-			return rc;
-		*offset = addr - m->addr;
-		*ret = m;
-		return 0;
-	}
-}
-
-void cf_mem_drop_all(void)
-{
-	struct cf_mem **all, *cached[CACHE_SIZE];
-	size_t n;
-
-	pthread_mutex_lock(&cf.lock);
-	all = registered;
-	n = nregistered;
-	memcpy(cached, cache, sizeof(cached));
-	cf_mem_forked();
-	pthread_mutex_unlock(&cf.lock);
-	for (size_t i = 0; i < n; i++)
-		cf_mem_put(all[i], 1);
-	for (int i = 0; i < CACHE_SIZE; i++)
-		if (cached[i])
-			cf_mem_put(cached[i], 1);
-	free(all);
-}
-
-uint64_t cf_mem_registered_bytes(int gpu)
+uint64_t cf_buffers_registered_bytes(int gpu)
 {
 	uint64_t sum = 0;
 
@@ -330,7 +139,7 @@ static int buffer_register(const void *base, size_t len)
 	code = cf_enter(&ctx);
 	if (code)
 		return code;
-	code = cf_code_of_errno(mem_import(ctx, base, len, &m));
+	code = cf_code_of_errno(cf_mem_import(ctx, base, len, &m));
 	if (!code) {
 		pthread_mutex_lock(&cf.lock);
 		code = buffer_insert_locked(m);

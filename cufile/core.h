@@ -26,6 +26,8 @@
 
 #include "hash.h"
 
+struct cf_mem;
+
 #define CF_API __attribute__((visibility("default")))
 
 enum cf_level { CF_NOTICE, CF_ERROR, CF_WARN, CF_INFO, CF_DEBUG, CF_TRACE };
@@ -42,21 +44,6 @@ struct cf_file {
 	/* The same with a read lease, for batches and streams; made when first asked for, NULL before. */
 	_Atomic(struct strait_endpoint *) leased;
 	pthread_mutex_t lease_lock;
-};
-
-/* A range of memory that Strait knows as a region. */
-struct cf_mem {
-	atomic_uint refs;
-	uintptr_t addr;
-	size_t len;
-	struct strait_region *region;
-	struct strait_device *dev;
-	bool host;
-	bool identity;	   /* reuse of the address is noticed: the region may be kept */
-	bool to_end;	   /* goes to the end of its allocation */
-	bool stale;	   /* registered, freed, and not all of its range is memory again */
-	int gpu;	   /* number of the CUDA device, -1 for other memory */
-	uint64_t last_use; /* when, counted in uses */
 };
 
 /* One thread at a time opens or closes the driver, without a lock: both wait for CUDA, which may fork. */
@@ -115,30 +102,6 @@ struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op);
 void cf_files_drop_all(void);
 void cf_files_forked(void);
 
-/*
- * buffer.c. cf_mem_get: memory that holds [base + off, base + off + size) and how far that lies from its
- * start. TO_END: all of the allocation behind @base, since the range is not known yet (host memory: its
- * first byte). CHECK: look whether the memory is still the same. 0, a CUfileOpError or a negative errno.
- */
-#define CF_MEM_TO_END 1u
-#define CF_MEM_CHECK 2u
-#define CF_MEM_TRIES 4 /* with memory that another thread frees and allocates meanwhile */
-int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset);
-void cf_mem_ref(struct cf_mem *m, unsigned int n);
-void cf_mem_put(struct cf_mem *m, unsigned int n);
-/* Is [addr, addr + len) in it? */
-static inline bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t len)
-{
-	return addr >= m->addr && addr - m->addr <= m->len && len <= m->len - (addr - m->addr);
-}
-/*
- * The memory behind @m was freed: neither @m nor any cached range that overlaps it is found again. True if another try
- * makes sense.
- */
-bool cf_mem_stale(struct cf_mem *m);
-void cf_mem_drop_all(void);
-uint64_t cf_mem_registered_bytes(int gpu);
-
 /* io.c. Bytes, or a negative errno or CUfileOpError. */
 ssize_t cf_transfer(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
 
@@ -149,7 +112,6 @@ void cf_streams_forked(void);
 
 /* In a forked child. */
 void cf_batches_forked(void);
-void cf_mem_forked(void);
 void cf_params_forked(void);
 void cf_stats_forked(void);
 void cf_run_stats_forked(void);

@@ -2,7 +2,7 @@
 /* Opening and closing, and what is known of the driver. */
 #include <strait/interpose.h>
 
-#include "core.h"
+#include "mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading and writing, waited for. */
-#include "core.h"
+#include "mem.h"
 
 #include <limits.h>
 #include <sys/uio.h>

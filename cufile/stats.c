@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Counters of what passes through this library. They count between start and stop, from level 1 on. */
-#include "core.h"
+#include "mem.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -294,7 +294,7 @@ static void derive_gpu_rates(CUfilePerGpuStats_t *g, int gpu, uint64_t ns)
 	g->write_bw_bytes_per_sec = rate(g->writes_bytes, ns);
 	g->read_utilization = busy_percent(g->read_duration_us, ns);
 	g->write_utilization = busy_percent(g->write_duration_us, ns);
-	g->reg_bytes = cf_mem_registered_bytes(gpu);
+	g->reg_bytes = cf_buffers_registered_bytes(gpu);
 	g->n_mmap = buffer_counters[gpu].n_mmap;
 	g->n_mmap_ok = buffer_counters[gpu].n_mmap_ok;
 	g->n_mmap_err = buffer_counters[gpu].n_mmap_err;

@@ -7,7 +7,7 @@
  * word: what Strait has of them is forgotten, never closed.
  */
 
-#include "core.h"
+#include "mem.h"
 
 /* One stream of the program on one device. */
 struct stream {

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of the application as regions. Ranges that were used without being registered are cached, if their provider
+ * notices that memory was freed and its address reused.
+ */
+#include "mem.h"
+
+#include <stdlib.h>
+
+#define CACHE_SIZE 32
+
+static struct cf_mem *cache[CACHE_SIZE];
+static uint64_t use_count;
+
+void cf_mem_forked(void)
+{
+	memset(cache, 0, sizeof(cache));
+	cf_buffers_forked();
+}
+
+void cf_mem_ref(struct cf_mem *m, unsigned int n)
+{
+	atomic_fetch_add_explicit(&m->refs, n, memory_order_relaxed);
+}
+
+void cf_mem_put(struct cf_mem *m, unsigned int n)
+{
+	if (atomic_fetch_sub_explicit(&m->refs, n, memory_order_acq_rel) != n)
+		return;
+	strait_region_close(m->region);
+	free(m);
+}
+
+int cf_mem_import_on(struct strait_context *ctx, struct strait_device *on, const void *base, size_t len,
+		     struct cf_mem **ret)
+{
+	struct strait_region_info info = { .size = sizeof(info) };
+	struct strait_device_info dev = { .size = sizeof(dev) };
+	struct cf_mem *m;
+	int rc;
+
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	rc = strait_region_import(ctx, on, (void *)(uintptr_t)base, len, &m->region);
+	if (rc) {
+		free(m);
+		return rc;
+	}
+	strait_region_info(m->region, &info);
+	strait_device_info(info.device, &dev);
+	m->refs = 1;
+	m->addr = (uintptr_t)base;
+	m->len = len;
+	m->dev = info.device;
+	m->host = dev.caps & STRAIT_DEVICE_HOST;
+	m->identity = info.caps & STRAIT_REGION_IDENTITY;
+	m->gpu = strcmp(dev.provider, "cuda") ? -1 : (int)dev.index;
+	*ret = m;
+	return 0;
+}
+
+/* Memory that no provider knows is the host's. */
+int cf_mem_import(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
+{
+	struct strait_device *host;
+	int rc = cf_mem_import_on(ctx, NULL, base, len, ret);
+
+	if (rc != -ENOENT)
+		return rc;
+	rc = strait_device_find(ctx, "host", &host);
+	return rc ? rc : cf_mem_import_on(ctx, host, base, len, ret);
+}
+
+/* All that can be imported from @base on. */
+static int mem_import_to_end(struct strait_context *ctx, const void *base, struct cf_mem **ret)
+{
+	struct strait_device *dev;
+	uint64_t len;
+	int rc = strait_region_extent(ctx, base, &dev, &len);
+
+	if (!rc)
+		return cf_mem_import_on(ctx, dev, base, len, ret);
+	/* Of host memory the kernel knows how far it goes, and says so to a read into it. */
+	return rc == -ENOENT ? cf_mem_import(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
+}
+
+static int find_locked(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+{
+	struct cf_mem *m = cf_buffer_at_locked(base);
+	size_t end;
+
+	if (m) {
+		if (!(how & CF_MEM_TO_END) && (__builtin_add_overflow((size_t)off, size, &end) || end > m->len))
+			return CU_FILE_INVALID_MAPPING_RANGE;
+		*ret = m;
+		return 0;
+	}
+	if (how & CF_MEM_TO_END) {
+		for (int i = 0; i < CACHE_SIZE; i++)
+			if (cache[i] && cache[i]->addr == base && cache[i]->to_end)
+				*ret = cache[i];
+		return 0;
+	}
+	*ret = cf_buffer_holding_locked(base, base + (uintptr_t)off, size);
+	for (int i = 0; !*ret && i < CACHE_SIZE; i++)
+		if (cache[i] && cf_mem_holds(cache[i], base + (uintptr_t)off, size))
+			*ret = cache[i];
+	return 0;
+}
+
+static void cache_add(struct cf_mem *m)
+{
+	struct cf_mem *old;
+	int at = 0;
+
+	pthread_mutex_lock(&cf.lock);
+	for (int i = 0; i < CACHE_SIZE && cache[at]; i++)
+		if (!cache[i] || cache[i]->last_use < cache[at]->last_use)
+			at = i;
+	old = cache[at];
+	cache[at] = m;
+	cf_mem_ref(m, 1);
+	m->last_use = ++use_count;
+	pthread_mutex_unlock(&cf.lock);
+	if (old)
+		cf_mem_put(old, 1);
+}
+
+/* Takes every cached range that overlaps [addr, addr + len) out of the cache, with its reference. cf.lock is held. */
+static unsigned int cache_evict_locked(uintptr_t addr, size_t len, struct cf_mem **out)
+{
+	unsigned int n = 0;
+
+	for (int i = 0; i < CACHE_SIZE; i++)
+		if (cache[i] && cache[i]->addr < addr + len && addr < cache[i]->addr + cache[i]->len) {
+			out[n++] = cache[i];
+			cache[i] = NULL;
+		}
+	return n;
+}
+
+bool cf_mem_stale(struct cf_mem *m)
+{
+	struct cf_mem *out[CACHE_SIZE];
+	bool listed;
+	unsigned int n;
+
+	if (!m->identity)
+		return false;
+	pthread_mutex_lock(&cf.lock);
+	/* Memory that is allocated and freed over and over leaves many ranges behind that cover one address. */
+	n = cache_evict_locked(m->addr, m->len, out);
+	listed = cf_buffer_is_listed_locked(m) && !m->stale;
+	pthread_mutex_unlock(&cf.lock);
+	for (unsigned int i = 0; i < n; i++)
+		cf_mem_put(out[i], 1);
+	return (listed && cf_buffer_reimport(m)) || n;
+}
+
+/* What nobody has registered, cached for the next time where that is safe. */
+static int mem_import_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+{
+	struct strait_context *ctx;
+	size_t len;
+	int rc;
+
+	if (__builtin_add_overflow((size_t)off, size, &len))
+		return -EINVAL;
+	rc = cf_enter_open(&ctx);
+	if (rc)
+		return rc;
+	rc = how & CF_MEM_TO_END ? mem_import_to_end(ctx, base, ret) : cf_mem_import(ctx, base, len ? len : 1, ret);
+	if (!rc) {
+		(*ret)->to_end = how & CF_MEM_TO_END;
+		if ((*ret)->identity)
+			cache_add(*ret);
+	}
+	cf_leave();
+	return rc;
+}
+
+int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset)
+{
+	uintptr_t addr = (uintptr_t)base;
+	int rc;
+
+	for (int tries = 0;; tries++) {
+		struct cf_mem *m = NULL;
+
+		pthread_mutex_lock(&cf.lock);
+		rc = find_locked(addr, off, size, how, &m);
+		if (m) {
+			cf_mem_ref(m, 1);
+			m->last_use = ++use_count;
+		}
+		pthread_mutex_unlock(&cf.lock);
+		if (!rc && !m)
+			rc = mem_import_unregistered(base, off, size, how, &m);
+		else if (!rc && (how & CF_MEM_CHECK) && m->identity && strait_region_check(m->region) &&
+			 tries < CF_MEM_TRIES && cf_mem_stale(m)) {
+			cf_mem_put(m, 1);
+			continue;
+		}
+		if (rc)
+			return rc;
+		*offset = addr - m->addr;
+		*ret = m;
+		return 0;
+	}
+}
+
+void cf_mem_drop_all(void)
+{
+	struct cf_mem *cached[CACHE_SIZE];
+
+	cf_buffers_drop_all();
+	pthread_mutex_lock(&cf.lock);
+	memcpy(cached, cache, sizeof(cached));
+	memset(cache, 0, sizeof(cache));
+	pthread_mutex_unlock(&cf.lock);
+	for (int i = 0; i < CACHE_SIZE; i++)
+		if (cached[i])
+			cf_mem_put(cached[i], 1);
+}
