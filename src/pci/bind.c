@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which driver a PCI device has: changed, remembered, given back. */
+/* The driver of a PCI device: change it, remember the previous one, give the device back to it. */
 #include "pci/bind.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static bool is_ours(const char *driver)
 	return false;
 }
 
-/* The last word of a link in the device's folder, empty if there is none. */
+/* The last component of a symbolic link of the device, empty if it has none. */
 static void link_name(const struct bind_roots *at, const char *name, const char *what, char *buf, size_t len)
 {
 	char path[BIND_PATH], link[BIND_PATH];
@@ -40,18 +40,18 @@ static int find_device(const struct bind_roots *at, const char *pci, char name[P
 	char path[BIND_PATH];
 
 	if (pci_full_name(pci, name)) {
-		str_format(why, len, "\"%s\" is no PCI address such as 0000:01:00.0", pci);
+		str_format(why, len, "\"%s\" is not a PCI address such as 0000:01:00.0", pci);
 		return -ENODEV;
 	}
 	str_format(path, sizeof(path), "%s/bus/pci/devices/%s", at->sys, name);
 	if (os_access(path)) {
-		str_format(why, len, "there is no PCI device %s: see lspci -D", name);
+		str_format(why, len, "there is no PCI device %s: lspci -D lists those of this machine", name);
 		return -ENODEV;
 	}
 	return 0;
 }
 
-/* What is remembered: the driver's name on a line, "-" for none. */
+/* The file of a device in the run directory: the name of its previous driver, "-" for none. */
 static bool read_saved(const struct bind_roots *at, const char *name, char *driver, size_t len)
 {
 	char path[BIND_PATH];
@@ -83,7 +83,7 @@ static void forget(const struct bind_roots *at, const char *name)
 	os_remove(path);
 }
 
-static int tell(const struct bind_roots *at, const char *file, const char *text)
+static int write_sysfs(const struct bind_roots *at, const char *file, const char *text)
 {
 	char path[BIND_PATH];
 
@@ -91,24 +91,24 @@ static int tell(const struct bind_roots *at, const char *file, const char *text)
 	return at->write(path, text);
 }
 
-/* Off the driver it has, and onto the one that is named, or whichever takes it when that is empty. */
+/* Unbind from the current driver and probe for @to; an empty @to lets the kernel choose. */
 static int change(const struct bind_roots *at, const char *name, const char *to)
 {
 	char file[BIND_PATH], now[64];
 	int rc;
 
 	str_format(file, sizeof(file), "devices/%s/driver_override", name);
-	rc = tell(at, file, to[0] ? to : "\n");
+	rc = write_sysfs(at, file, to[0] ? to : "\n");
 	if (rc)
 		return rc;
 	link_name(at, name, "driver", now, sizeof(now));
 	if (now[0]) {
 		str_format(file, sizeof(file), "devices/%s/driver/unbind", name);
-		rc = tell(at, file, name);
+		rc = write_sysfs(at, file, name);
 		if (rc)
 			return rc;
 	}
-	return tell(at, "drivers_probe", name);
+	return write_sysfs(at, "drivers_probe", name);
 }
 
 static uint32_t base_class(const struct bind_roots *at, const char *name)
@@ -124,7 +124,8 @@ static int check_driver(const struct bind_roots *at, const char *driver, char *w
 	char path[BIND_PATH];
 
 	if (!is_ours(driver)) {
-		str_format(why, len, "\"%s\" gives no access from user space: strait and vfio-pci do", driver);
+		str_format(why, len, "the driver \"%s\" gives no access from user space: use strait or vfio-pci",
+			   driver);
 		return -EINVAL;
 	}
 	str_format(path, sizeof(path), "%s/bus/pci/drivers/%s", at->sys, driver);
@@ -135,7 +136,7 @@ static int check_driver(const struct bind_roots *at, const char *driver, char *w
 	return 0;
 }
 
-/* Another driver did not take it, or not that one: as it was, as far as that goes. */
+/* Binding failed: let the kernel choose the driver again, usually the previous one. */
 static int go_back(const struct bind_roots *at, const char *name, const char *driver, const char *before, int rc,
 		   char *why, size_t len)
 {
@@ -143,8 +144,8 @@ static int go_back(const struct bind_roots *at, const char *name, const char *dr
 
 	change(at, name, "");
 	link_name(at, name, "driver", now, sizeof(now));
-	str_format(why, len, "%s is not taken by %s (%s): it is bound to %s%s; see dmesg", name, driver,
-		   rc ? strerror(-rc) : "the driver refused it", now[0] ? now : "none",
+	str_format(why, len, "%s did not bind to %s (%s): it is bound to %s%s; dmesg may say more", name, driver,
+		   rc ? strerror(-rc) : "the driver refused it", now[0] ? now : "no driver",
 		   !strcmp(now, before) ? ", as before" : "");
 	if (!strcmp(now, before))
 		forget(at, name);
@@ -156,6 +157,8 @@ int bind_at(const struct bind_roots *at, const char *pci, const char *driver, ui
 	char name[PCI_NAME], now[64], saved[64];
 	int rc;
 
+	if (len)
+		why[0] = '\0';
 	rc = find_device(at, pci, name, why, len);
 	if (rc)
 		return rc;
@@ -166,7 +169,7 @@ int bind_at(const struct bind_roots *at, const char *pci, const char *driver, ui
 	if (rc)
 		return rc;
 	if (base_class(at, name) == CLASS_BRIDGE) {
-		str_format(why, len, "%s is a bridge: what is behind it would be lost", name);
+		str_format(why, len, "%s is a bridge: the devices behind it would be lost", name);
 		return -EINVAL;
 	}
 	if (!(flags & STRAIT_PCI_FORCE)) {
@@ -177,7 +180,7 @@ int bind_at(const struct bind_roots *at, const char *pci, const char *driver, ui
 	if (!read_saved(at, name, saved, sizeof(saved))) {
 		rc = save(at, name, now);
 		if (rc) {
-			str_format(why, len, "%s cannot be written: %s%s", at->run, strerror(-rc),
+			str_format(why, len, "cannot write to %s: %s%s", at->run, strerror(-rc),
 				   rc == -EACCES ? "; run as root" : "");
 			return rc;
 		}
@@ -187,7 +190,7 @@ int bind_at(const struct bind_roots *at, const char *pci, const char *driver, ui
 	return !rc && !strcmp(saved, driver) ? 0 : go_back(at, name, driver, now, rc, why, len);
 }
 
-/* Taking it from a process that has it open would end what that does; VFIO's driver would even wait for it. */
+/* A process that has the device open would lose it; unbinding from vfio-pci would even wait for that process. */
 static int check_open(const struct bind_roots *at, const char *name, const char *driver, char *why, size_t len)
 {
 	static const struct log_sink no_log;
@@ -224,14 +227,16 @@ int unbind_at(const struct bind_roots *at, const char *pci, uint32_t flags, char
 		return rc;
 	rc = change(at, name, "");
 	if (rc) {
-		str_format(why, len, "%s cannot be given back: %s%s", name, strerror(-rc),
+		str_format(why, len, "cannot unbind %s: %s%s", name, strerror(-rc),
 			   rc == -EACCES ? "; run as root" : "");
 		return rc;
 	}
 	link_name(at, name, "driver", now, sizeof(now));
 	if (saved && strcmp(now, before) != 0 && before[0]) {
-		str_format(why, len, "%s did not take %s back: modprobe %s; echo %s > /sys/bus/pci/drivers_probe",
-			   before, name, before, name);
+		str_format(
+			why, len,
+			"the previous driver %s did not bind to %s: modprobe %s; echo %s > /sys/bus/pci/drivers_probe",
+			before, name, before, name);
 		return -EIO;
 	}
 	forget(at, name);

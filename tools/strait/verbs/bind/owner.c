@@ -36,7 +36,7 @@ void owner_text(const char *node, char *buf, size_t len)
 	snprintf(buf, len, "%s%s", name, more);
 }
 
-/* All of @text as a number that can be an ID. */
+/* @text as a user or group ID, if it is a number. */
 static int id_number(const char *text, unsigned int *id)
 {
 	char *end;
@@ -63,7 +63,8 @@ static int parse(char *text, uid_t *uid, gid_t *gid)
 	if (group)
 		*group++ = '\0';
 	if (!text[0] && (!group || !group[0]))
-		return fail(CLI_USAGE, "--owner USER, USER:GROUP or :GROUP", "no owner is named");
+		return fail(CLI_USAGE, "give --owner USER, USER:GROUP or :GROUP",
+			    "--owner names neither a user nor a group");
 	if (text[0] && id_number(text, uid)) {
 		pw = getpwnam(text);
 		if (!pw)
@@ -90,9 +91,9 @@ int owner_set(const char *node, const char *text)
 	code = parse(copy, &uid, &gid);
 	if (code)
 		return code;
-	/* First the mode: at no time may more users open it than before or after. */
+	/* The mode first: at no time may more users open the node than before or after. */
 	if (chmod(node, 0600) || chown(node, uid, gid) || (gid != (gid_t)-1 && chmod(node, 0660)))
-		return fail(CLI_FAILED, errno == EPERM ? "run as root" : NULL, "%s cannot be given to %s: %s", node,
-			    text, strerror(errno));
+		return fail(CLI_FAILED, errno == EPERM ? "run as root" : NULL, "cannot set the owner of %s to %s: %s",
+			    node, text, strerror(errno));
 	return CLI_OK;
 }
