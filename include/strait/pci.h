@@ -45,12 +45,13 @@ struct strait_pci_info {
  * @pci: "0000:17:00.0", or "17:00.0"
  * @driver: "strait" or "vfio-pci"
  * @flags: STRAIT_PCI_FORCE or 0
- * @why: what was wrong and what to do, when it fails; may be NULL
+ * @why: on failure, what was wrong and what to do; on success empty, or what could not be checked; may be NULL
  * @why_len: its size
  *
- * The driver it has is remembered in /run/strait/bind. A drive is left where it is when something on it is
- * mounted, held by another driver (dm, md), used for swapping or open for itself alone (ZFS), or when it has
- * partitions or the signature of a file system or volume; a network card when an interface is up.
+ * The driver it has is remembered in /run/strait/bind. A drive is refused when it or a partition of it is mounted,
+ * used as swap space, held by another driver (dm, md) or opened exclusively (ZFS), or when it has partitions or
+ * the signature of a file system, volume or partition table. libblkid looks for signatures where libblkid.so.1 can
+ * be loaded, and a built-in list of signatures in any case. A network card is refused while an interface is up.
  * Needs root.
  *
  * Return: 0, also when it was so before; -ENODEV for no such device; -EBUSY when it is in use; -ENOTEMPTY

@@ -24,11 +24,9 @@ int unbind_at(const struct bind_roots *at, const char *pci, uint32_t flags, char
 int bind_info_at(const struct bind_roots *at, const char *pci, struct strait_pci_info *info);
 
 /*
- * in_use.c. May the device be taken from its driver? 0, or -EBUSY or -ENOTEMPTY with @why. @name is whole.
+ * in_use.c. May the device @name, a full address, be taken from its driver? 0, or -EBUSY or -ENOTEMPTY with @why. With 0,
+ * @why may hold a caution: what could not be checked.
  */
 int bind_check_use(const struct bind_roots *at, const char *name, char *why, size_t len);
-
-/* What the first bytes, and some at the end, say that a drive is: NULL if nothing. -errno in @err if it cannot be read. */
-const char *bind_signature(const char *path, int *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Is a device in use in a way that its driver does not tell? */
+/* Is a device in use? Its driver would let it be taken all the same. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "os/dir.h"
 #include "os/os.h"
 #include "pci/bind.h"
+#include "pci/signature.h"
 #include "topo/topo.h"
 
 #define TEXT MIB(1) /* of /proc/self/mountinfo */
@@ -28,7 +29,7 @@ static char *read_all(const char *root, const char *name)
 	return text;
 }
 
-/* Is one of the words of a line of a file in /proc this? Words number from 0. */
+/* Is word number @field, from 0, of any line of @text @want? */
 static bool has_field(const char *text, unsigned int field, const char *want)
 {
 	for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -46,7 +47,7 @@ static bool has_field(const char *text, unsigned int field, const char *want)
 	return false;
 }
 
-/* Where in mountinfo the source stands depends on the line: it follows " - " and the type. */
+/* The source of a mount follows " - " and the type: optional fields before it make its position vary. */
 static bool is_source(const char *text, const char *want)
 {
 	for (const char *at = strstr(text, " - "); at; at = strstr(at + 3, " - ")) {
@@ -66,7 +67,7 @@ struct look {
 	size_t len;
 };
 
-/* One disk or partition; @dir is its folder in sysfs. */
+/* Is a disk or partition in use? @dir is its folder in sysfs. */
 static int check_block(const struct look *l, const char *dir, const char *name)
 {
 	char path[BIND_PATH], text[64];
@@ -84,27 +85,30 @@ static int check_block(const struct look *l, const char *dir, const char *name)
 		return rc;
 	}
 	if (l->swaps && has_field(l->swaps, 0, path)) {
-		str_format(l->why, l->len, "/dev/%s is used for swapping: swapoff /dev/%s", name, name);
+		str_format(l->why, l->len, "/dev/%s is swap space in use: swapoff /dev/%s", name, name);
 		return -EBUSY;
 	}
 	str_format(path, sizeof(path), "%s/holders", dir);
 	if (!os_names_read(path, &holders)) {
 		if (holders.n) {
-			str_format(l->why, l->len, "/dev/%s is held by %s: stop that first", name, holders.name[0]);
+			str_format(l->why, l->len, "/dev/%s is held by /dev/%s: stop that array or volume first", name,
+				   holders.name[0]);
 			rc = -EBUSY;
 		}
 		os_names_free(&holders);
 	}
 	if (rc)
 		return rc;
-	/* File systems, volumes and ZFS open it for themselves alone. */
+	/* File systems, volume managers and ZFS open a block device exclusively. */
 	str_format(path, sizeof(path), "%s/%s", l->at->dev, name);
 	fd = os_open(path, O_RDONLY | O_EXCL | O_CLOEXEC, 0);
 	if (fd >= 0)
 		os_close(fd);
 	if (fd == -EBUSY)
-		str_format(l->why, l->len, "/dev/%s is used by something that wants it for itself alone, such as ZFS",
-			   name);
+		str_format(
+			l->why, l->len,
+			"/dev/%s is opened exclusively by a file system or volume manager such as ZFS: stop that first",
+			name);
 	return fd == -EBUSY ? fd : 0;
 }
 
@@ -130,15 +134,43 @@ static int check_partitions(const struct look *l, const char *dir, const char *d
 	return rc;
 }
 
+/* Refuse a disk with anything on it, and say how that is known. */
+static int check_contents(const struct look *l, const char *disk)
+{
+	char path[BIND_PATH];
+	struct drive_contents c;
+	int rc;
+
+	str_format(path, sizeof(path), "%s/%s", l->at->dev, disk);
+	rc = drive_contents_read(path, &c);
+	if (rc) {
+		str_format(l->why, l->len, "/dev/%s cannot be read, so what is on it is not known: %s", disk,
+			   strerror(-rc));
+		return -EBUSY;
+	}
+	if (c.what[0]) {
+		str_format(l->why, l->len, "/dev/%s is not empty: %s, found by %s", disk, c.what,
+			   c.from_blkid ? "libblkid" :
+			   c.no_blkid	? "the built-in list of signatures (libblkid.so.1 cannot be loaded)" :
+					  "the built-in list of signatures");
+		return -ENOTEMPTY;
+	}
+	if (c.no_blkid)
+		str_format(l->why, l->len,
+			   "libblkid.so.1 cannot be loaded: /dev/%s was compared with the built-in list of signatures "
+			   "only, which does not know every format",
+			   disk);
+	return 0;
+}
+
 static int check_disk(const struct look *l, const char *disk)
 {
-	char dir[BIND_PATH], path[BIND_PATH];
+	char dir[BIND_PATH];
 	unsigned int partitions = 0;
-	const char *what;
-	int rc, err;
+	int rc;
 
 	str_format(dir, sizeof(dir), "%s/block/%s", l->at->sys, disk);
-	/* Partitions first: who has one has the disk, too, and is known there by name. */
+	/* Partitions first: a disk is in use when one of its partitions is, and the message names the partition. */
 	rc = check_partitions(l, dir, disk, &partitions);
 	if (!rc)
 		rc = check_block(l, dir, disk);
@@ -148,13 +180,7 @@ static int check_disk(const struct look *l, const char *disk)
 		str_format(l->why, l->len, "/dev/%s has partitions", disk);
 		return -ENOTEMPTY;
 	}
-	str_format(path, sizeof(path), "%s/%s", l->at->dev, disk);
-	what = bind_signature(path, &err);
-	if (what)
-		str_format(l->why, l->len, "/dev/%s has %s on it", disk, what);
-	else if (err)
-		str_format(l->why, l->len, "what is on /dev/%s cannot be read: %s", disk, strerror(-err));
-	return what ? -ENOTEMPTY : err ? -EBUSY : 0;
+	return check_contents(l, disk);
 }
 
 /* Is a disk behind this device? Its link in /sys/block leads through it. */

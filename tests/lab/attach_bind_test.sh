@@ -6,7 +6,7 @@
 drive=/dev/nvme0n1
 
 [ -e /dev/strait ] || skip_all "there is no /dev/strait"
-plan 33
+plan 39
 bdf=$(basename "$(readlink -f /sys/block/nvme0n1/device/device)")
 driver() { basename "$(readlink "/sys/bus/pci/devices/$bdf/driver")"; }
 wait_drive() {
@@ -26,7 +26,7 @@ check "a mounted drive is refused" refused bind "$bdf"
 check "with what to do" grep -q "umount $drive" /tmp/out
 umount /mnt
 check "one with a file system is refused" refused bind "$bdf"
-check "which is named" grep -q "ext4 file system on it" /tmp/out
+check "which libblkid names" grep -q "$drive is not empty: file system ext4, found by libblkid" /tmp/out
 check "and how to insist" grep -q -- "--force $bdf" /tmp/out
 check "force must name the device again" refused bind "$bdf" --force 0000:00:00.0
 equal "nothing was done" "$(driver)" nvme
@@ -62,6 +62,26 @@ check "which is said" grep -q "$drive has .*partition" /tmp/out
 check "also when another device is named as well" refused bind "$bdf" --force "${bdf%?}7"
 dd if=/dev/zero of=$drive bs=1M count=4 conv=fsync 2>/dev/null
 blockdev --rereadpt $drive
+# A format that only libblkid knows: the label of an Oracle ASM disk.
+printf ORCLDISKVOL1 | dd of=$drive bs=1 seek=32 conv=fsync 2>/dev/null
+blkid=$(find / -xdev -name libblkid.so.1 | head -n 1)
+if [ -n "$blkid" ]; then
+	check "an Oracle ASM disk is refused" refused bind "$bdf"
+	check "by what libblkid says" grep -q "$drive is not empty: file system oracleasm, found by libblkid" /tmp/out
+	mv "$blkid" /tmp/hidden
+	check "without libblkid it is taken" sh -c "strait bind $bdf >/tmp/out 2>&1"
+	check "with a note that fewer formats were compared" grep -q "note: libblkid.so.1 cannot be loaded" /tmp/out
+	strait unbind "$bdf" >/dev/null
+	wait_drive
+	dd if=/dev/zero of=$drive bs=4096 count=1 conv=fsync 2>/dev/null
+	printf XFSB | dd of=$drive conv=fsync 2>/dev/null
+	check "one with XFS is still refused" refused bind "$bdf"
+	check "by the built-in list" grep -q "XFS file system, found by the built-in list of signatures (libblkid" /tmp/out
+	mv /tmp/hidden "$blkid"
+else
+	for i in 1 2 3 4 5 6; do skip "libblkid" "it is not in the guest"; done
+fi
+dd if=/dev/zero of=$drive bs=4096 count=1 conv=fsync 2>/dev/null
 check "an empty one is taken without force" strait bind "${bdf#0000:}"
 # Where it is part of the kernel itself there is nothing to load.
 modprobe -a vfio_iommu_type1 vfio_pci 2>/dev/null

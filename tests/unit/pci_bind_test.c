@@ -273,17 +273,67 @@ static const struct sign {
 	{ "zfs_other_order", KIB(128), "\0\0\0\0\0\xba\xb1\x0c", 8 },
 };
 
+static bool hide_library(enum os_call call, int64_t *result)
+{
+	*result = -ENOENT;
+	return call == OS_DLOPEN;
+}
+
 TEST_VARIANTS(signatures, struct sign, signs)
 {
 	struct bind_roots at = machine();
 	int fd = open(path("%s/nvme0n1", dev), O_WRONLY);
 
 	ASSERT_EQ(pwrite(fd, v->bytes, v->len, (off_t)v->at), v->len);
-	expect_use(&at, -ENOTEMPTY, " on it");
+	expect_use(&at, -ENOTEMPTY, "/dev/nvme0n1 is not empty: ");
+	os_inject = hide_library;
+	expect_use(&at, -ENOTEMPTY, "found by the built-in list of signatures (libblkid.so.1 cannot be loaded)");
+	os_inject = NULL;
 	/* Not a byte of it fewer. */
 	ASSERT_EQ(pwrite(fd, "x", 1, (off_t)v->at + (v->bytes[0] ? 0 : 6)), 1);
 	close(fd);
 	ASSERT_OK(bind_it(&at, 0));
+	ASSERT_STREQ(why, "");
+}
+
+/* Superblocks, as far as libblkid checks them, of formats that the built-in list does not have. */
+static const struct blkid_sign {
+	const char *name, *what;
+	uint64_t at;
+	const char *bytes;
+	size_t len;
+} blkid_signs[] = {
+	{ "oracle_asm", "file system oracleasm", 32, "ORCLDISKVOL1", 12 },
+	{ "vmfs_volume", "array or volume member VMFS_volume_member", MIB(1), "\x0d\xd0\x01\xc0", 4 },
+	{ "vmfs", "file system VMFS", MIB(2), "\x5e\xf1\xab\x2f", 4 },
+	/* version 1, 100 blocks of 4096 bytes, 2^3 sectors of 512 bytes each */
+	{ "jfs", "file system jfs", KIB(32), "JFS1\1\0\0\0\x64\0\0\0\0\0\0\0\0\x10\0\0\x0c\0\x03\0\0\x02\0\0\x09\0",
+	  30 },
+	/* version 9, big endian: magic, metadata of 8 sectors, the activity log's offset, its extents, the bitmap's offset */
+	{ "drbd", "array or volume member drbd", MIB(64) - 4096 + 60,
+	  "\x83\x74\x02\x6d\0\0\0\x08\0\0\0\x08\0\0\0\x07\xff\xff\xff\xf8\0\0\x10", 23 },
+};
+
+TEST_VARIANTS(signatures_of_libblkid, struct blkid_sign, blkid_signs)
+{
+	struct bind_roots at = machine();
+	void *lib = os_dl_open("libblkid.so.1", why, sizeof(why));
+	int fd = open(path("%s/nvme0n1", dev), O_WRONLY);
+	char text[128];
+
+	if (!lib)
+		SKIP("libblkid.so.1 is not installed");
+	os_dl_close(lib);
+	ASSERT_EQ(ftruncate(fd, MIB(64)), 0);
+	ASSERT_EQ(pwrite(fd, v->bytes, v->len, (off_t)v->at), v->len);
+	close(fd);
+	snprintf(text, sizeof(text), "/dev/nvme0n1 is not empty: %s, found by libblkid", v->what);
+	expect_use(&at, -ENOTEMPTY, text);
+	/* Without the library it is taken for empty, and the caller hears that fewer formats were compared. */
+	os_inject = hide_library;
+	ASSERT_OK(bind_it(&at, 0));
+	os_inject = NULL;
+	ASSERT_TRUE(strstr(why, "libblkid.so.1 cannot be loaded: /dev/nvme0n1 was compared with the built-in list"));
 }
 
 TEST(a_drive_that_cannot_be_read)

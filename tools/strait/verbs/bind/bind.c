@@ -12,8 +12,8 @@
 #include "lib/table.h"
 #include "verbs/bind/owner.h"
 
-/* A device taken by mistake is somebody's data: who insists names it a second time. */
-static int forced(const char *pci, const char *force, uint32_t *flags)
+/* --force takes the address a second time: one mistyped digit must not cost the data of another drive. */
+static int force_flags(const char *pci, const char *force, uint32_t *flags)
 {
 	struct strait_pci_info a = { .size = sizeof(a) }, b = { .size = sizeof(b) };
 
@@ -21,8 +21,8 @@ static int forced(const char *pci, const char *force, uint32_t *flags)
 	if (!force)
 		return CLI_OK;
 	if (strait_pci_info(pci, &a) || strait_pci_info(force, &b) || strcmp(a.pci, b.pci) != 0)
-		return fail(CLI_USAGE, "to insist, name the device twice: strait bind BDF --force BDF",
-			    "--force %s is not the device %s", force, pci);
+		return fail(CLI_USAGE, "give the same address twice: strait bind BDF --force BDF",
+			    "--force names %s, which is not the device %s", force, pci);
 	*flags = STRAIT_PCI_FORCE;
 	return CLI_OK;
 }
@@ -39,7 +39,7 @@ static void print_row(struct table *t, const struct strait_topo_node *node, cons
 	table_cell(t, "%s", info->pci);
 	table_cell(t, "%04x:%04x", node->vendor, node->device);
 	table_cell(t, "%s", info->driver[0] ? info->driver : "none");
-	table_cell(t, "%s", !info->saved ? "not known" : info->previous[0] ? info->previous : "none");
+	table_cell(t, "%s", !info->saved ? "unknown" : info->previous[0] ? info->previous : "none");
 	if (info->iommu_group < 0)
 		table_cell(t, "none");
 	else
@@ -78,8 +78,8 @@ static int status(void)
 	int err = strait_topo_open(&topo);
 
 	if (err)
-		return fail(CLI_FAILED, NULL, "cannot read the PCI bus: %s", error_text(err));
-	table_begin(&t, "device", "id", "driver", "before", "IOMMU group", "owner", NULL);
+		return fail(CLI_FAILED, NULL, "cannot read the PCI devices in /sys: %s", error_text(err));
+	table_begin(&t, "device", "id", "driver", "previous driver", "IOMMU group", "owner", NULL);
 	if (cli.json) {
 		json_begin(&j, stdout);
 		json_array(&j, "devices");
@@ -110,11 +110,12 @@ static const char *hint(int err, const char *pci, const char *verb, char *buf, s
 {
 	if (err != -EBUSY && err != -ENOTEMPTY)
 		return err == -EACCES || err == -EPERM ? "run as root" : NULL;
-	snprintf(buf, len, "to take it all the same: strait %s %s --force %s", verb, pci, pci);
+	snprintf(buf, len, "%s: strait %s %s --force %s",
+		 err == -EBUSY ? "to take it although it is in use" : "if its contents are not needed", verb, pci, pci);
 	return buf;
 }
 
-/* What would be refused when it is used is better said now. */
+/* strait.ko attaches no device whose addresses are untranslated: say so now, not when it is first opened. */
 static void warn_iommu(const struct strait_pci_info *info)
 {
 	struct strait_topo_node node = { .size = sizeof(node) };
@@ -126,12 +127,14 @@ static void warn_iommu(const struct strait_pci_info *info)
 		if (strcmp(node.pci, info->pci) != 0)
 			continue;
 		if (info->iommu_group < 0)
-			note("no IOMMU translates its addresses: strait.ko will refuse it; boot with intel_iommu=on");
+			note("%s is behind no active IOMMU: strait.ko will refuse to attach it; boot with intel_iommu=on "
+			     "or amd_iommu=on",
+			     info->pci);
 		else if (!strcmp(node.iommu_type, "identity"))
-			note("its IOMMU group lets addresses pass untranslated: strait.ko will refuse it; "
-			     "echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > /sys/kernel/iommu_groups/%d/type; "
+			note("IOMMU group %d of %s does not translate (type identity): strait.ko will refuse to attach it; "
+			     "change the type: echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > /sys/kernel/iommu_groups/%d/type; "
 			     "echo %s > /sys/bus/pci/drivers/strait/bind",
-			     info->pci, info->iommu_group, info->pci);
+			     info->iommu_group, info->pci, info->pci, info->iommu_group, info->pci);
 	}
 	strait_topo_close(topo);
 }
@@ -155,12 +158,12 @@ static void report(const char *pci)
 	json_finish(&j);
 }
 
-static int give_away(const char *pci, const char *owner)
+static int set_owner(const char *pci, const char *owner)
 {
 	struct strait_pci_info info = { .size = sizeof(info) };
 
 	if (strait_pci_info(pci, &info) || !info.node[0])
-		return fail(CLI_FAILED, NULL, "%s has no device node that could be given away", pci);
+		return fail(CLI_FAILED, NULL, "%s has no device node whose owner could be set", pci);
 	return owner_set(info.node, owner);
 }
 
@@ -170,11 +173,11 @@ int cmd_bind(int argc, char **argv)
 	char why[512] = "", text[128];
 	bool show = false;
 	const struct opt opts[] = {
-		{ "driver", "NAME", OPT_TEXT, &driver, "strait or vfio-pci; strait by default" },
-		{ "force", "BDF", OPT_TEXT, &force, "the device once more: take it though it is in use, or not empty" },
-		{ "owner", "USER[:GROUP]", OPT_TEXT, &owner,
-		  "the user that may drive it, beside root: owns its device node" },
-		{ "status", NULL, OPT_FLAG, &show, "which devices are taken, and from which driver" },
+		{ "driver", "NAME", OPT_TEXT, &driver, "the driver to bind it to: strait (default) or vfio-pci" },
+		{ "force", "BDF", OPT_TEXT, &force,
+		  "the address again: take the device although it is in use or not empty" },
+		{ "owner", "USER[:GROUP]", OPT_TEXT, &owner, "user and group that may open the device, beside root" },
+		{ "status", NULL, OPT_FLAG, &show, "list the devices bound to strait or vfio-pci" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
 	};
 	int code, err, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 0, 1, pos);
@@ -186,16 +189,18 @@ int cmd_bind(int argc, char **argv)
 		return status();
 	if (show || !n)
 		return fail(CLI_USAGE, "see: strait help bind", "%s",
-			    show ? "--status takes no device" : "which device?");
-	code = forced(pos[0], force, &flags);
+			    show ? "--status takes no device" : "no device is given");
+	code = force_flags(pos[0], force, &flags);
 	if (code)
 		return code;
 	err = strait_pci_bind(pos[0], driver, flags, why, sizeof(why));
 	if (err)
 		return fail(err == -EINVAL ? CLI_USAGE : CLI_FAILED, hint(err, pos[0], "bind", text, sizeof(text)),
 			    "%s", why[0] ? why : error_text(err));
+	if (why[0])
+		note("%s", why);
 	if (owner) {
-		code = give_away(pos[0], owner);
+		code = set_owner(pos[0], owner);
 		if (code)
 			return code;
 	}
@@ -208,7 +213,8 @@ int cmd_unbind(int argc, char **argv)
 	const char *force = NULL, *pos[1] = { NULL };
 	char why[512] = "", text[128];
 	const struct opt opts[] = {
-		{ "force", "BDF", OPT_TEXT, &force, "the device once more: take it from a process that has it open" },
+		{ "force", "BDF", OPT_TEXT, &force,
+		  "the address again: unbind the device although a process has it open" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
 	};
 	int code, err, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, pos);
@@ -216,7 +222,7 @@ int cmd_unbind(int argc, char **argv)
 
 	if (n < 0)
 		return args_exit(n);
-	code = forced(pos[0], force, &flags);
+	code = force_flags(pos[0], force, &flags);
 	if (code)
 		return code;
 	err = strait_pci_unbind(pos[0], flags, why, sizeof(why));
