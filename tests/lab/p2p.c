@@ -87,6 +87,35 @@ int64_t ko_io(int fd, uint32_t op, uint32_t handle, int file, uint64_t off, uint
 	return rc ? rc : (int64_t)io.done;
 }
 
+struct io_uring_sqe *ko_sqe(struct io_uring *ring, int ko, uint32_t cmd_op, uint32_t handle, int file, uint64_t off,
+			    uint64_t at, uint32_t len)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct strait_uring args = { .file_offset = off, .region_offset = at };
+
+	ASSERT_TRUE(sqe);
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = ko;
+	sqe->cmd_op = cmd_op;
+	sqe->addr = handle;
+	sqe->len = len;
+	sqe->file_index = (uint32_t)file;
+	memcpy(&sqe->addr3, &args, sizeof(args));
+	return sqe;
+}
+
+void *ko_read_until_error(void *reader)
+{
+	const struct ko_reader *r = reader;
+	int64_t n;
+
+	do
+		n = ko_io(r->ko, STRAIT_OP_READ, r->handle, r->file, 0, 0, r->len, NULL);
+	while (n >= 0);
+	return (void *)(intptr_t)n;
+}
+
 struct strait_ioc_check ko_check(int fd, uint32_t op, uint32_t handle, int file)
 {
 	struct strait_ioc_check check = { .size = sizeof(check), .handle = handle, .fd = file, .op = op };

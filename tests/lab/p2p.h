@@ -9,18 +9,29 @@
 #include "uapi/strait.h"
 #include "vgpu.h"
 
+#include <liburing.h>
+
 /* Where a test keeps a file: the name comes first, for variants. */
 struct place {
 	const char *name;
 	const char *mkfs; /* NULL: the namespace itself */
 };
 
+#define PLACE_RAW                                                                                                      \
+	{                                                                                                              \
+		"raw", NULL                                                                                            \
+	}
+#define PLACE_EXT4                                                                                                     \
+	{                                                                                                              \
+		"ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1"                                                    \
+	}
+#define PLACE_XFS                                                                                                      \
+	{                                                                                                              \
+		"xfs", "mkfs.xfs -q -f -K /dev/nvme0n1"                                                                \
+	}
 #define PLACES                                                                                                         \
 	{                                                                                                              \
-		{ "raw", NULL }, { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" },                              \
-		{                                                                                                      \
-			"xfs", "mkfs.xfs -q -f -K /dev/nvme0n1"                                                        \
-		}                                                                                                      \
+		PLACE_RAW, PLACE_EXT4, PLACE_XFS                                                                       \
 	}
 
 /* Skips the test where there is none. */
@@ -36,6 +47,17 @@ int ko_release(int fd, uint32_t handle);
 /* Bytes or -errno; the reason if that is wanted. */
 int64_t ko_io(int fd, uint32_t op, uint32_t handle, int file, uint64_t off, uint64_t at, uint64_t len,
 	      uint32_t *reason);
+/* Takes a submission queue entry of the ring for a command of @ko: cmd_op is STRAIT_URING_READ or _WRITE. */
+struct io_uring_sqe *ko_sqe(struct io_uring *ring, int ko, uint32_t cmd_op, uint32_t handle, int file, uint64_t off,
+			    uint64_t at, uint32_t len);
+
+/* A thread that reads into memory by ioctl until a read fails, and returns that error as its result. */
+struct ko_reader {
+	int ko, file;
+	uint32_t handle;
+	uint64_t len;
+};
+void *ko_read_until_error(void *reader);
 struct strait_ioc_check ko_check(int fd, uint32_t op, uint32_t handle, int file);
 uint64_t ko_counter(const char *name);
 /* Waits until a counter has that value. */

@@ -63,26 +63,10 @@ TEST(refuses)
 	ASSERT_EQ(gpu_counters(gpu).callbacks, calls);
 }
 
-struct reader {
-	int ko, file;
-	uint32_t handle;
-};
-
-static void *read_on(void *arg)
-{
-	struct reader *s = arg;
-	int64_t n;
-
-	do
-		n = ko_io(s->ko, STRAIT_OP_READ, s->handle, s->file, 0, 0, LEN, NULL);
-	while (n >= 0);
-	return (void *)(intptr_t)n;
-}
-
 /* The driver's callback waits for what is in flight; when it has returned the memory is another's. */
 TEST(freed_in_the_middle_of_io)
 {
-	struct reader s = { .ko = open_bridge() };
+	struct ko_reader s = { .ko = open_bridge(), .len = LEN };
 	unsigned int met = 0;
 	int gpu = gpu_open();
 	uint64_t before[2];
@@ -97,7 +81,7 @@ TEST(freed_in_the_middle_of_io)
 
 		s.handle = ko_import(s.ko, STRAIT_IMPORT_NVP2P, m.p, m.len);
 		for (int t = 0; t < 2; t++)
-			ASSERT_EQ(pthread_create(&thread[t], NULL, read_on, &s), 0);
+			ASSERT_EQ(pthread_create(&thread[t], NULL, ko_read_until_error, &s), 0);
 		ASSERT_EQ(syscall(SYS_delete_module, "strait_nvp2p", O_NONBLOCK), -1);
 		window_open("strait:kill", 50);
 		while (!ko_counter("in_flight"))

@@ -44,20 +44,8 @@ static int open_bridge(void)
 
 static void submit(struct scene *s, unsigned int n)
 {
-	for (unsigned int i = 0; i < n; i++) {
-		struct io_uring_sqe *sqe = io_uring_get_sqe(&s->ring);
-		struct strait_uring args = { .file_offset = i * PIECE, .region_offset = i * PIECE };
-
-		ASSERT_TRUE(sqe);
-		memset(sqe, 0, sizeof(*sqe));
-		sqe->opcode = IORING_OP_URING_CMD;
-		sqe->fd = s->ko;
-		sqe->cmd_op = STRAIT_URING_READ;
-		sqe->addr = s->handle;
-		sqe->len = PIECE;
-		sqe->file_index = (uint32_t)s->file;
-		memcpy(&sqe->addr3, &args, sizeof(args));
-	}
+	for (unsigned int i = 0; i < n; i++)
+		ko_sqe(&s->ring, s->ko, STRAIT_URING_READ, s->handle, s->file, i * PIECE, i * PIECE, PIECE);
 	ASSERT_EQ(io_uring_submit(&s->ring), n);
 }
 

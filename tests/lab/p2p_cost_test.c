@@ -55,7 +55,7 @@ static void cost(struct strait_endpoint *ep, struct strait_region *r, uint32_t o
 
 TEST_TIMEOUT(moved_by_the_drive, 300)
 {
-	const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+	const struct place ext4 = PLACE_EXT4;
 	struct strait_transfer t = { .op = STRAIT_READ,
 				     .routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P),
 				     .length = BYTES };

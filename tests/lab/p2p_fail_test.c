@@ -13,7 +13,7 @@
 #define MOST 2000
 
 static const struct place raw = { "raw", NULL };
-static const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+static const struct place ext4 = PLACE_EXT4;
 
 struct scene {
 	int ko, gpu, file, dmabuf;
@@ -129,18 +129,10 @@ static int write_call(struct scene *s)
 
 static int command(struct scene *s, uint32_t op)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&s->ring);
 	struct io_uring_cqe *cqe;
 	int rc;
 
-	ASSERT_TRUE(sqe);
-	memset(sqe, 0, sizeof(*sqe));
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = s->ko;
-	sqe->cmd_op = op;
-	sqe->addr = s->handle;
-	sqe->len = LEN;
-	sqe->file_index = (uint32_t)s->file;
+	ko_sqe(&s->ring, s->ko, op, s->handle, s->file, 0, 0, LEN);
 	rc = io_uring_submit(&s->ring);
 	/* The ring itself may have failed: then the command is still in it. */
 	while (rc < 1)

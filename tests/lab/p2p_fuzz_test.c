@@ -97,20 +97,13 @@ static void one_call(struct fuzz *f)
 
 static void one_command(struct fuzz *f, struct io_uring *ring)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	struct io_uring_sqe *sqe;
 	struct io_uring_cqe *cqe;
 	struct strait_ioc_io io;
 
-	ASSERT_TRUE(sqe);
 	good_io(f, &io);
-	memset(sqe, 0, sizeof(*sqe));
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = f->fd;
-	sqe->cmd_op = io.op ? STRAIT_URING_WRITE : STRAIT_URING_READ;
-	sqe->addr = io.handle;
-	sqe->len = (uint32_t)io.length;
-	sqe->file_index = (uint32_t)io.fd;
-	memcpy(&sqe->addr3, &(struct strait_uring){ io.file_offset, io.region_offset }, sizeof(struct strait_uring));
+	sqe = ko_sqe(ring, f->fd, io.op ? STRAIT_URING_WRITE : STRAIT_URING_READ, io.handle, io.fd, io.file_offset,
+		     io.region_offset, (uint32_t)io.length);
 	switch (below(f, 12)) {
 	case 0:
 		sqe->addr = odd(f);
@@ -156,7 +149,7 @@ static void *worker(void *arg)
 
 TEST_TIMEOUT(calls_nobody_would_make, 3000)
 {
-	const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+	const struct place ext4 = PLACE_EXT4;
 	uint64_t calls = fuzz_env("P2P_FUZZ_CALLS", CALLS), seed = fuzz_env("P2P_FUZZ_SEED", 1), before[2], good = 0;
 	int gpu = gpu_open(), file, other, pipes[2];
 	unsigned char *have = malloc(LEN), *want = malloc(LEN);

@@ -84,8 +84,7 @@ TEST_VARIANTS_TIMEOUT(writes_what_is_in_the_memory, struct place, places, 120)
 	place_unmount();
 }
 
-static const struct place systems[] = { { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" },
-					{ "xfs", "mkfs.xfs -q -f -K /dev/nvme0n1" } };
+static const struct place systems[] = { PLACE_EXT4, PLACE_XFS };
 
 /* Ends of files, holes, blocks never written, growing, and a page cache that knows better than the drive. */
 TEST_VARIANTS_TIMEOUT(files_are_read_as_they_are, struct place, systems, 120)

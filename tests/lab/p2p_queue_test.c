@@ -15,7 +15,7 @@
 #define SLOTS 64
 
 static const struct place places[] = PLACES;
-static const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+static const struct place ext4 = PLACE_EXT4;
 
 struct rig {
 	struct strait_context *ctx;

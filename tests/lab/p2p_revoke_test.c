@@ -14,9 +14,8 @@
 #define LEN MIB(1)
 
 static const struct place raw = { "raw", NULL };
-static const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
-static const struct place systems[] = { { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" },
-					{ "xfs", "mkfs.xfs -q -f -K /dev/nvme0n1" } };
+static const struct place ext4 = PLACE_EXT4;
+static const struct place systems[] = { PLACE_EXT4, PLACE_XFS };
 
 static int64_t read_some(int ko, uint32_t handle, int file)
 {
@@ -136,21 +135,10 @@ TEST(the_owner_is_killed)
 	ko_expect_counter("in_flight", 0);
 }
 
-static void *read_on(void *arg)
-{
-	struct shared *s = arg;
-	int64_t n;
-
-	do
-		n = ko_io(s->ko, STRAIT_OP_READ, s->handle, s->file, 0, 0, LEN, NULL);
-	while (n >= 0);
-	return (void *)(intptr_t)n;
-}
-
 /* Freed, or the device unbound, with I/O in flight all the time; the module stays as long as it is in use. */
 static void take_away(bool unbind)
 {
-	struct shared s = { .ko = ko_open_p2p() };
+	struct ko_reader s = { .ko = ko_open_p2p(), .len = LEN };
 	int gpu = gpu_open();
 	struct gpu_mem m = gpu_alloc(gpu, PLAIN, LEN);
 	pthread_t thread;
@@ -161,7 +149,7 @@ static void take_away(bool unbind)
 	s.file = place_file(&raw, LEN, SEED, 0);
 	s.handle = ko_import(s.ko, STRAIT_IMPORT_P2P, m.p, m.len);
 	reads = ko_counter("reads");
-	ASSERT_EQ(pthread_create(&thread, NULL, read_on, &s), 0);
+	ASSERT_EQ(pthread_create(&thread, NULL, ko_read_until_error, &s), 0);
 	ASSERT_EQ(syscall(SYS_delete_module, "strait", O_NONBLOCK), -1);
 	ASSERT_EQ(errno, EAGAIN);
 	gpu_sysfs(path, sizeof(path));

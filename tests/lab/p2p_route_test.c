@@ -210,7 +210,7 @@ TEST_VARIANTS_TIMEOUT(the_ends_go_another_way, struct place, places, 300)
 	place_unmount();
 }
 
-static const struct place ext4[] = { { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" } };
+static const struct place ext4[] = { PLACE_EXT4 };
 
 /* Where a file ends, and how it grows. */
 TEST(ends_of_files)

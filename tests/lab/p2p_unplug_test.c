@@ -58,18 +58,9 @@ static void *by_ioctl(void *arg)
 
 static void prepare(struct io_uring *ring, const struct user *u, uint64_t off)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
-	struct strait_uring args = { .file_offset = off, .region_offset = off };
+	uint32_t cmd_op = u->op == STRAIT_OP_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE;
 
-	ASSERT_TRUE(sqe);
-	memset(sqe, 0, sizeof(*sqe));
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = u->ko;
-	sqe->cmd_op = u->op == STRAIT_OP_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE;
-	sqe->addr = u->handle;
-	sqe->len = KIB(128);
-	sqe->file_index = (uint32_t)u->file;
-	memcpy(&sqe->addr3, &args, sizeof(args));
+	ko_sqe(ring, u->ko, cmd_op, u->handle, u->file, off, off, KIB(128));
 }
 
 /* By commands, as many as go into a ring, until one of them fails. */

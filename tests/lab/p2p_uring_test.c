@@ -19,19 +19,9 @@ static const struct place places[] = PLACES;
 static struct io_uring_sqe *prepare(struct io_uring *ring, int ko, uint32_t op, uint32_t handle, int file, uint64_t off,
 				    uint64_t at, uint32_t len, uint64_t tag)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
-	struct strait_uring args = { .file_offset = off, .region_offset = at };
+	struct io_uring_sqe *sqe = ko_sqe(ring, ko, op, handle, file, off, at, len);
 
-	ASSERT_TRUE(sqe);
-	memset(sqe, 0, sizeof(*sqe));
-	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = ko;
-	sqe->cmd_op = op;
-	sqe->addr = handle;
-	sqe->len = len;
-	sqe->file_index = (uint32_t)file;
 	sqe->user_data = tag;
-	memcpy(&sqe->addr3, &args, sizeof(args));
 	return sqe;
 }
 
@@ -164,7 +154,7 @@ TEST(wrong_commands)
 	io_uring_queue_exit(&ring);
 }
 
-static const struct place ext4 = { "ext4", "mkfs.ext4 -q -F -E nodiscard /dev/nvme0n1" };
+static const struct place ext4 = PLACE_EXT4;
 
 struct user {
 	int ko, file, gpu;
