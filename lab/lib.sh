@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=sh disable=SC2034
 #
-# What the lab's scripts share. Read with ".", from a script that has set $lab to the folder of this file.
+# Functions that the lab's scripts share. Read with ".", from a script that has set $lab to the folder of this file.
 
 cache=${STRAIT_LAB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/strait/lab}
 self=${0##*/}
 
 say() { echo "$self: $*" >&2; }
 
-# Something the lab cannot do without is not to be had here: a reason to skip, not a failure of the tree.
+# The lab needs something that is not available here: a reason to skip, not a failure of the tree.
 absent() {
 	say "$*"
 	exit 77
@@ -19,14 +19,14 @@ die() {
 	exit 1
 }
 
-# One at a time per cache and thing: two "make test" may share a cache.
+# Only one process at a time changes a part of the cache: two "make test" may share it.
 lock() {
 	mkdir -p "$cache" || absent "cannot make $cache"
 	exec 9>"$cache/$1.lock"
 	flock -w 3600 9 || die "another process has held $cache/$1.lock for an hour"
 }
 
-# The Debian archive that this machine itself installs from: only the name of the suite is ours.
+# The Debian archive that this machine installs from; the suite is chosen by the lab.
 mirror() {
 	if [ -n "${STRAIT_LAB_MIRROR:-}" ]; then
 		echo "$STRAIT_LAB_MIRROR"
@@ -37,7 +37,7 @@ mirror() {
 		grep . || absent "no Debian mirror in this machine's apt sources: name one in STRAIT_LAB_MIRROR"
 }
 
-# apt_setup SUITE...: an apt of the lab's own, which neither reads nor changes the machine's. Sets APT_CONFIG.
+# apt_setup SUITE...: configure apt for the lab alone; the machine's apt is not changed. Sets APT_CONFIG.
 apt_setup() {
 	apt=$cache/apt/$1
 	uri=$(mirror)
@@ -73,7 +73,7 @@ apt_setup() {
 	EOF
 	APT_CONFIG=$apt/apt.conf
 	export APT_CONFIG
-	# A failed update leaves apt's status 0 and the lists empty.
+	# apt-get update may fail with status 0 and leave no lists.
 	apt-get update -qq >"$apt/update.log" 2>&1 && ls "$apt"/lists/*_Packages* >/dev/null 2>&1 || {
 		cat "$apt/update.log" >&2
 		absent "the Debian mirror $uri does not answer"
@@ -94,25 +94,25 @@ chroot_dir=$cache/chroot
 # The headers of $kernel in the chroot, where make looks for them there. Sets $headers.
 chroot_headers() {
 	headers=/usr/src/linux-headers-$release
-	# A debug kernel of another configuration is called the same.
+	# Debug kernels with different configurations have the same release.
 	[ "$(cat "$chroot_dir$headers.from" 2>/dev/null)" != "$kernel" ] || return 0
 	lock headers
 	if [ "$(cat "$chroot_dir$headers.from" 2>/dev/null)" != "$kernel" ]; then
 		rm -rf "$chroot_dir$headers" "$chroot_dir$headers.from"
 		cp -a "$kernel/root/usr" "$chroot_dir"
-		# Where it includes the files that several kernels share it does so by the place they have outside.
+		# Its Makefile includes the files that several kernels share by their path outside of the chroot.
 		[ ! -f "$chroot_dir$headers/Makefile" ] || sed -i "s|$kernel/root||" "$chroot_dir$headers/Makefile"
 		echo "$kernel" >"$chroot_dir$headers.from"
 	fi
 	exec 9>&-
 }
 
-# in_chroot COMMAND...: as root of the chroot; nothing is left mounted, whatever ends the command.
+# in_chroot COMMAND...: run in the chroot as its root. Nothing stays mounted, however the command ends.
 in_chroot() {
 	if [ "$(id -u)" -eq 0 ] && chroot "$chroot_dir" /bin/sh -c 'test -c /dev/null && : >/dev/null' 2>/dev/null; then
 		chroot "$chroot_dir" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C "$@"
 	else
-		# Device nodes need more than this user may do: a namespace of its own has the machine's.
+		# This user cannot make device nodes: in a mount namespace the machine's /dev is bound into the chroot.
 		# shellcheck disable=SC2016
 		unshare --user --map-root-user --mount sh -c '
 			root=$1

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The QEMU lab: kernels, the guest's root, the machine, and what came of a run."""
+"""The QEMU lab: kernels, the initramfs of guests, machines, and the report of a run."""

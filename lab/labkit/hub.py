@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The network between guests: every frame that one sends goes to all others."""
+"""The network between guests: every frame is sent to all other guests."""
 import os
 import selectors
 import socket
 import struct
 import threading
 
-# A guest that does not read loses frames, as on a wire: it never makes the others wait.
+# A guest that does not read loses frames, as on a wire: it does not delay other guests.
 BACKLOG = 4 << 20
 
 

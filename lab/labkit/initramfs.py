@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The root of the guest, as the cpio archive that the kernel unpacks."""
+"""The root file system of the guest, as the cpio archive that the kernel unpacks."""
 import functools
 import os
 import re
@@ -12,7 +12,7 @@ LIBRARIES = '/lib/x86_64-linux-gnu'
 
 @functools.lru_cache(None)
 def libraries(path):
-    """What the dynamic loader would load for a program: (where it is, what it is called)."""
+    """The libraries that the dynamic loader would load for a program: (path, name)."""
     with open(path, 'rb') as file:
         if file.read(4) != b'\x7fELF':
             return []
@@ -28,7 +28,7 @@ def libraries(path):
 
 
 def tool(name):
-    """A program of this machine, wherever it is, or None."""
+    """The path of a program of this machine, or None. Folders that only root has in PATH are searched too."""
     return shutil.which(name, path='/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin')
 
 
@@ -65,7 +65,7 @@ class Initramfs:
         self.put(path, stat.S_IFREG | (mode or stat.S_IMODE(os.stat(source).st_mode)), data)
 
     def program(self, source, path):
-        """A program and the libraries it needs. Libraries go to where the loader looks anyway."""
+        """Copy a program and the libraries it needs. Libraries go to the loader's default folders."""
         self.file(source, path, 0o755)
         for where, name in libraries(source):
             to = '/lib64/' + name if name.startswith('ld-linux') else f'{LIBRARIES}/{name}'
@@ -73,7 +73,7 @@ class Initramfs:
                 self.file(where, to, 0o755)
 
     def tool(self, name):
-        """A program of this machine into the guest, if this machine has it."""
+        """Copy a program of this machine into the guest, if this machine has it."""
         path = tool(name)
         if path:
             self.program(path, '/usr/bin/' + name)
@@ -88,7 +88,7 @@ class Initramfs:
         self.link('/sbin', 'bin')
 
     def modules(self, release, modules):
-        """Kernel modules, with the tables that modprobe reads, by hand or called by the kernel."""
+        """Kernel modules, with the tables that modprobe reads."""
         folder = f'/lib/modules/{release}'
         lines, aliases = [], []
         names = {module.name for module in modules}
@@ -103,7 +103,7 @@ class Initramfs:
                     needs.append(need)
                     todo += known[need].needs
             lines.append(f'{module.name}.ko:' + ''.join(f' {need}.ko' for need in needs))
-            # Devices are bound by who asks for it: what the kernel would load for one by itself stays out.
+            # Tests bind drivers themselves: without these aliases the kernel does not load one when a device appears.
             aliases += [f'alias {alias} {module.name}' for alias in module.info('alias')
                         if not alias.startswith(('pci:', 'virtio:'))]
         self.text(f'{folder}/modules.alias', '\n'.join(aliases) + '\n')

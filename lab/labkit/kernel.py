@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Kernels of the cache, and which of their modules need which others."""
+"""Kernels of the cache, and the dependencies of their modules."""
 import functools
 import glob
 import lzma
@@ -14,11 +14,11 @@ NAMES = ('stock', 'debug', '6.12', '6.1')
 
 
 class Unavailable(Exception):
-    """The lab cannot be had here, or not in this combination: a reason to skip."""
+    """The lab cannot run here, or not with these options: a reason to skip."""
 
 
 class Failed(Exception):
-    """Something of the tree does not work: a failure."""
+    """Something in the tree is wrong: a failure."""
 
 
 def cache_dir():
@@ -27,7 +27,7 @@ def cache_dir():
 
 
 def script(name, *args):
-    """Run one of the lab's scripts. What it says on stderr is passed on, and is the reason if it cannot."""
+    """Run one of the lab's scripts. Its stderr is printed; the last line is the reason where it ends with status 77."""
     process = subprocess.Popen([os.path.join(LAB, name), *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True, errors='replace')
     said = []
@@ -36,7 +36,7 @@ def script(name, *args):
         print(f'# {said[-1]}', file=sys.stderr, flush=True)
     status = process.wait()
     if status == 77:
-        raise Unavailable(re.sub(r'^[\w-]+: ', '', said[-1]) if said else f'{name} says that it cannot')
+        raise Unavailable(re.sub(r'^[\w-]+: ', '', said[-1]) if said else f'{name} cannot run here')
     if status:
         raise Failed('\n'.join(said[-40:] or [f'{name} ended with status {status}']))
 
@@ -90,7 +90,7 @@ class Kernel:
         return found
 
     def build(self, folder):
-        """The modules of the tree for this kernel, in @folder."""
+        """Build the modules of the tree for this kernel, in @folder."""
         with self.lock:
             if folder not in self.built:
                 script('build-modules', self.name, folder)
@@ -98,7 +98,7 @@ class Kernel:
             return self.built[folder]
 
     def check(self, modules):
-        """Modules from elsewhere: are they there, and for this kernel?"""
+        """Raise Failed unless every module exists and is built for this kernel."""
         for module in modules:
             if not os.path.isfile(module.path):
                 raise Failed(f'there is no module {module.path}')
@@ -107,7 +107,7 @@ class Kernel:
                 raise Failed(f'{module.path} is for kernel {release or "unknown"}: this is {self.release}')
 
     def closure(self, names, own=()):
-        """The modules @names and all that they need, those first that others need; what is built in is left out."""
+        """The modules @names with their dependencies, each after those it depends on. Built-in ones are left out."""
         known = {**self.modules, **{module.name: module for module in own}}
         order = []
 

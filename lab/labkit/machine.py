@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The emulated machines: what they consist of, how they start and how they end."""
+"""The emulated machines: their devices, their start and their end."""
 import ctypes
 import os
 import signal
@@ -13,11 +13,11 @@ IOMMUS = ('strict', 'lazy', 'pt', 'off')
 BAR_SIZE = 256 << 20
 DRIVE_SIZE = 1 << 30
 VIRTIO_SIZE = 64 << 20
-# What a drive has written is seen from outside at once, and gone when the machine is: a disk of the host that is busy
-# with something else does not make a drive late.
+# The image of a drive is read from outside at once and deleted after the run: it need not reach the host's disk, which
+# would make the drive slow while that disk is busy.
 NO_FLUSH = 'cache.no-flush=on'
 PR_SET_PDEATHSIG = 1
-# Looked up before there are threads: between fork and exec nothing may wait for one.
+# Looked up before there are threads: between fork and exec no lock may be taken.
 PRCTL = ctypes.CDLL(None).prctl
 
 IOMMU_ARGS = {
@@ -50,14 +50,14 @@ def not_remapping(options):
 
 
 def die_with_parent():
-    """Whatever ends this program, no emulator is left behind."""
+    """The kernel kills the emulator when this program ends in any way."""
     PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def emulator(options):
     """
-    This machine's QEMU; for processors that run at the same time a newer one. Where one processor changes code that another is
-    about to run, as the kernel does, QEMU 7.2 may leave the other at a breakpoint long gone.
+    The path of QEMU: this machine's, or for processors that run at the same time a newer one. There QEMU 7.2 may run a breakpoint
+    that another processor has already removed, as the kernel does when it patches its own code.
     """
     if os.environ.get('STRAIT_LAB_QEMU'):
         return os.environ['STRAIT_LAB_QEMU']
@@ -111,14 +111,14 @@ class Guest:
     def arguments(self, initrd, hub):
         qemu, options, debug = emulator(self.options), self.options, self.kernel.name == 'debug'
         threads = 'multi' if options.parallel else 'single'
-        # EPYC: on the kernel's list of processors whose host bridge passes peer-to-peer traffic on.
+        # EPYC: on the kernel's list of processors whose host bridge forwards peer-to-peer transfers.
         args = [qemu, '-machine', 'q35,kernel-irqchip=split', '-accel', f'tcg,thread={threads}', '-cpu', 'EPYC',
                 '-smp', '2', '-m', '2048' if debug else '1024', '-nodefaults', '-no-user-config', '-nographic', '-no-reboot',
                 '-kernel', self.kernel.image, '-initrd', initrd]
         args += ['-serial', 'mon:stdio' if self.shell else f'file:{self.console}', '-serial', f'file:{self.report}',
                  '-chardev', f'socket,id=agent,path={self.agent},server=on,wait=off', '-serial', 'chardev:agent',
                  '-qmp', f'unix:{self.monitor},server=on,wait=off',
-                 # Slots with a button, as real ones have: not by ACPI.
+                 # Native PCIe hotplug with an attention button, as on servers, and not ACPI's.
                  '-global', 'ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off']
         if options.iommu != 'off':
             args += ['-device', f'intel-iommu,intremap={"off" if options.noremap else "on"}']
@@ -145,16 +145,16 @@ class Guest:
     def boot_line(self):
         words = ['console=ttyS0', 'panic=-1', 'oops=panic' if not self.shell else '', 'random.trust_cpu=on',
                  'nokaslr', 'mitigations=off', 'edd=off',
-                 # An emulated processor on a busy machine may stand still for a while.
+                 # An emulated processor on a busy machine may not run for seconds.
                  'no_timer_check', 'nmi_watchdog=0', 'watchdog_thresh=60', 'rcupdate.rcu_cpu_stall_timeout=120',
-                 # The kernel patches itself most while it starts: the first process switches the other processors on.
+                 # The kernel patches its code mostly while it starts: /init brings the other processors online.
                  'maxcpus=1' if self.options.parallel else '',
                  IOMMU_ARGS[self.options.iommu],
                  'loglevel=4' if self.shell else 'loglevel=7']
         return ' '.join(word for word in words if word)
 
     def memory(self, another=False):
-        """What the GPU's memory is called at the monitor."""
+        """The name of the GPU's memory object at the monitor."""
         self.memories += another
         return f'gpu{self.memories}'
 
@@ -189,7 +189,7 @@ class Guest:
                 '-device', 'xio3130-downstream,id=down2,bus=up,chassis=3,slot=3', *devices]
 
     def more_drives(self):
-        """Drives of other kinds, known by their serial numbers, each below a root port."""
+        """Drives with other properties, named by their serial numbers, each below a root port."""
         args = []
 
         def image(name):
@@ -214,9 +214,9 @@ class Guest:
         drive('few', ',max_ioqpairs=1,msix_qsize=2')
         drive('cmb', ',cmb_size_mb=16')
         drive('slow', how=',throttling.iops-total=4')
-        # What the host has in memory comes without a thread of the emulator being woken for it.
+        # Reads of cached data complete without waking a thread of the emulator.
         drive('fast', how=',aio=io_uring' if has_io_uring(emulator(self.options), image('fast')) else '')
-        # One block cannot be read, another not be written.
+        # Reads of one block and writes of another fail.
         args.extend(['-blockdev', f'driver=file,filename={image("errors")},node-name=file-errors,{NO_FLUSH}',
                      '-blockdev', f'driver=raw,file=file-errors,node-name=raw-errors,{NO_FLUSH}',
                      '-blockdev', 'driver=blkdebug,image=raw-errors,node-name=image-errors,'
@@ -238,7 +238,7 @@ class Guest:
                 preexec_fn=die_with_parent)
 
     def stop(self):
-        """Returns only when the emulator is gone."""
+        """End the emulator and wait for its end."""
         if self.process and self.process.poll() is None:
             self.process.terminate()
             try:

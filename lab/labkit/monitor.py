@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A guest's devices, taken out of it and put back while it runs: by QEMU's monitor."""
+"""Hotplug of a guest's devices while it runs, by QEMU's monitor."""
 import json
 import os
 import socket
@@ -9,7 +9,7 @@ LIMIT = 120
 
 
 class Monitor:
-    """One conversation in QMP. Everything in it has a deadline."""
+    """A connection to QEMU's monitor (QMP). Every call has a deadline."""
 
     def __init__(self, path):
         self.socket, self.data, self.events = socket.socket(socket.AF_UNIX), b'', []
@@ -43,7 +43,7 @@ class Monitor:
         return json.loads(line)
 
     def call(self, command, **arguments):
-        """ValueError with the emulator's words if it refuses."""
+        """The answer to a command. Raises ValueError with the emulator's message if it refuses."""
         self.socket.sendall(json.dumps({'execute': command, 'arguments': arguments}).encode() + b'\n')
         while True:
             answer = self.message()
@@ -54,7 +54,7 @@ class Monitor:
             self.events.append(answer)
 
     def wait(self, event, device):
-        """Until @event has happened to @device."""
+        """Wait until the emulator reports @event for @device."""
         while True:
             for seen in self.events:
                 if seen.get('event') == event and seen.get('data', {}).get('device') == device:
@@ -63,7 +63,7 @@ class Monitor:
 
 
 def unplug(guest, what):
-    """Ask the guest to let go of a device, as somebody who presses the slot's button. Returns when it has."""
+    """Ask the guest to release a device, as the slot's button does. Returns when the device is removed."""
     device = guest.slot(what)['id']
     with Monitor(guest.monitor) as monitor:
         monitor.call('device_del', id=device)
@@ -74,7 +74,7 @@ def unplug(guest, what):
 def put_back(guest, monitor, what):
     device = dict(guest.slot(what))
     if 'memdev' in device:
-        # QEMU cannot use a memory object again whose device is gone: another one, of the same file.
+        # QEMU does not attach a memory object a second time: the new one maps the same file.
         old, device['memdev'] = guest.memory(), guest.memory(another=True)
         monitor.call('object-del', id=old)
         monitor.call('object-add', **{'qom-type': 'memory-backend-file', 'id': device['memdev'], 'mem-path': guest.bar,
@@ -94,7 +94,7 @@ def error(guest, what):
         said = monitor.call('human-monitor-command',
                             **{'command-line': f'pcie_aer_inject_error {guest.slot(what)["bus"]} DLP'})
     if not said.startswith('OK'):
-        raise ValueError(said.strip() or 'the emulator says nothing')
+        raise ValueError(said.strip() or 'the emulator gave no answer')
     return 'reported'
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A guest's device memory and drive, looked at from outside, and what else a guest may ask of its host."""
+"""The host's view of a guest's device memory and drive, and the requests that a guest sends to its host."""
 import hashlib
 import os
 import re
@@ -40,10 +40,10 @@ SUMS = {
 
 
 def checksum(guest, what, offset, length, kind='crc32c'):
-    """Of a range of the GPU's memory ("bar") or the drive ("drive"). ValueError if that cannot be."""
+    """The checksum of a range of the GPU's memory ("bar") or the drive ("drive"). Raises ValueError for a bad argument."""
     path = {'bar': guest.bar, 'drive': guest.drive}.get(what)
     if path is None or kind not in SUMS:
-        raise ValueError(f'neither "bar" nor "drive", or no checksum that is known: {what} {kind}')
+        raise ValueError(f'"{what} {kind}": take bar or drive, and crc32c, crc32 or sha256')
     offset, length = int(offset, 0), int(length, 0)
     if offset < 0 or not 0 <= length <= LARGEST or offset + length > os.path.getsize(path):
         raise ValueError(f'{what} has no {length} bytes at {offset}')
@@ -56,11 +56,11 @@ EXPECT = re.compile(r'^\s*# expect-(bar|drive) (\S+) (\S+) (?:(\w+):)?([0-9a-fA-
 
 
 def expectation(guest, line):
-    """(what the line expects, None or what is wrong), or None if the line expects nothing."""
+    """(what the line expects, an error or None), or None if the line is no expectation."""
     match = EXPECT.match(line)
     if not match:
         if re.match(r'^\s*# expect-', line):
-            return line.strip(' #'), 'not to be understood'
+            return line.strip(' #'), 'cannot be parsed'
         return None
     what, offset, length, kind, want = match.groups()
     name = f'{what} at {offset}, {length} bytes, seen from outside'
@@ -72,7 +72,7 @@ def expectation(guest, line):
 
 
 class Agent:
-    """Answers what a guest asks by /lab/bin/host, as long as it runs."""
+    """Answers the requests of /lab/bin/host while the guest runs."""
 
     def __init__(self, guest):
         self.guest, self.stopped = guest, False

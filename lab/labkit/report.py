@@ -12,21 +12,21 @@ BAD_LOG = re.compile('|'.join((
     # The IOMMU has refused a device something.
     r'DMAR: \[', r'DMAR: .*[Ff]ault',
     r'WARNING', r'\bBUG\b', r'\bOops\b', r'Kernel panic', r'general protection', r'unable to handle', r'nobody cared',
-    # Memory and locks, on kernels that watch them.
+    # Reports of memory and lock checkers.
     r'KASAN', r'UBSAN', r'kmemleak', r'DMA-API: ', r'ODEBUG', r'refcount_t: ', r'list_(add|del) corruption',
     r'lockdep', r'possible (recursive|circular|irq)', r'inconsistent lock state', r'bad unlock balance',
     r'held lock freed', r'suspicious RCU', r'scheduling while atomic', r'sleeping function called',
-    # What does not go on.
+    # Tasks and processors that are stuck.
     r'INFO: task', r'INFO: rcu', r'INFO: trying to register', r'soft lockup', r'hung task',
-    # Modules that do not fit, programs that crash.
+    # Modules that do not load, programs that crash.
     r'Unknown symbol', r'disagrees about version', r'segfault at', r'trap invalid opcode')))
-# What kernels that look for mistakes say of themselves while they start.
+# Messages of the checkers themselves while the kernel starts.
 GOOD_LOG = re.compile('|'.join((
     r'kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning thread started)',
     r'RCU lockdep checking is enabled', r'DMA-API: (preallocated|debugging enabled)', r'Command line:')))
 
 
-# Of a program that was killed, as a shell gives it.
+# The exit status of a program that was killed by SIGKILL, as a shell gives it.
 KILLED = 137
 
 
@@ -54,7 +54,7 @@ class Program:
 
 
 def bad_lines(lines, allowed):
-    """Lines of a kernel log that must not be there, each with what follows it."""
+    """The lines of a kernel log that report an error, each with the 29 lines after it."""
     found = []
     patterns = [re.compile(pattern) for pattern in allowed]
     skip = 0
@@ -76,7 +76,7 @@ class Report:
         print(text, file=sys.stderr if self.style == 'json' else sys.stdout, flush=True)
 
     def add(self, program):
-        """From any thread."""
+        """Add the results of a program and print them. May be called from any thread."""
         with self.lock:
             self.programs.append(program)
             if self.style == 'tap':
@@ -134,7 +134,7 @@ class Report:
             return 1
         return 0 if passed or skipped else 1
 
-    # Failures come again as the last thing: a log of which only the end is kept has them.
+    # Failures are repeated at the end: where only the end of a log is kept, it has all of them.
     def end_text(self, passed, failed, skipped):
         reasons = {}
         for program in self.programs:

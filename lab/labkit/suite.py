@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The suite in the guest: what is in it, putting it there, and following it to its end."""
+"""The suite in the guest: its programs, the initramfs that holds them, and a run from boot to power-off."""
 import glob
 import os
 import re
@@ -18,14 +18,14 @@ from .report import Program, Result, bad_lines
 
 BOOT_LIMIT = 180
 PROGRAM_LIMIT = 120
-# How much longer all may take on a kernel that watches itself.
+# How much longer everything may take on a kernel with checkers.
 SLOW = {'debug': 5}
-# So few programs are not worth a second machine.
+# The boot of a second machine takes longer than so few programs.
 LEAST = 8
 
-# What the guest loads at once, where the kernel has it as a module. Each takes its time on an emulated processor.
+# Modules that the guest loads while it starts, unless they are built in. Few, as each takes long on an emulated processor.
 MODULES = ('virtio_pci', 'virtio_net', 'nvme')
-# What it loads when it is asked to, by modprobe or by what needs it: mount, "rdma link add".
+# Modules that are in the guest, for modprobe and for what loads them on demand: mount, "rdma link add".
 MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
                 'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
                 'null_blk', 'virtio_blk', 'uio_pci_generic', 'test_hmm', 'dm_mod', 'raid1')
@@ -52,12 +52,12 @@ class Test:
         return default if word is None else int(word)
 
     def limit(self):
-        """Seconds that it may take, on a kernel that does not watch itself."""
+        """Seconds that it may take on a kernel without checkers."""
         return self.number('limit', PROGRAM_LIMIT)
 
     @property
     def modules(self):
-        """Modules from elsewhere that it is about."""
+        """The modules from outside the tree that it tests."""
         return {tag.split('=', 1)[1] for tag in self.tags if tag.startswith('module=')}
 
     def wanted(self, options):
@@ -77,7 +77,7 @@ def read_list(build):
 
 
 def divide(tests, jobs):
-    """Programs for several machines, so that each has about as much to do, as far as their limits tell. In order."""
+    """Divide programs among machines so that each has about the same sum of time limits. They stay in order."""
     parts = [[] for _ in range(min(jobs, len(tests)) if len(tests) > LEAST else 1)]
     work = [0] * len(parts)
     for test in sorted(tests, key=Test.limit, reverse=True):
@@ -88,14 +88,14 @@ def divide(tests, jobs):
 
 
 def work_dir(build):
-    """Where modules are put and logs are kept: with what was built, or in the cache for an installed lab."""
+    """The folder of modules and logs: in the build folder, or in the cache for an installed lab."""
     if os.path.isdir(os.path.join(build, 'tests')):
         return os.path.join(build, 'lab')
     return os.path.join(cache_dir(), 'work')
 
 
 def guest_root(kernel, build, tests, own):
-    """All that every guest of a run has in common."""
+    """The initramfs of every guest of a run, apart from /lab/env and /lab/list."""
     root = Initramfs()
     root.busybox()
     for name in ('init', 'serve', 'peer', 'host', 'pull'):
@@ -103,13 +103,13 @@ def guest_root(kernel, build, tests, own):
     root.modules(kernel.release, kernel.closure(MODULES + MORE_MODULES + tuple(m.name for m in own), own))
     for name in TOOLS:
         root.tool(name)
-    # The library of verbs loads the part for software RDMA by itself.
+    # libibverbs loads the provider of software RDMA with dlopen.
     for path in glob.glob('/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so'):
         root.program(path, path)
         root.file('/etc/libibverbs.d/rxe.driver', '/etc/libibverbs.d/rxe.driver')
     root.text('/etc/passwd', 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n')
     root.text('/etc/group', 'root:x:0:\nnogroup:x:65534:\n')
-    # The emulated machine passes on what devices send each other; a kernel without P2PDMA does not know.
+    # The emulated machine forwards peer-to-peer transfers; a kernel without P2PDMA cannot find that out.
     root.text('/etc/modprobe.d/strait.conf', 'options strait assume_peers=1\n')
     root.text('/etc/profile', 'export PATH=/lab/bin:/usr/bin:/bin\nPS1="\\h# "\n')
     cli = os.path.join(build, 'strait')
@@ -136,7 +136,7 @@ FOLDER = 'strait-lab.'
 
 
 def sweep():
-    """What runs have left that were killed."""
+    """Remove the folders of runs that were killed."""
     for name in os.listdir(tempfile.gettempdir()):
         match = re.match(re.escape(FOLDER) + r'(\d+)\.', name)
         path = os.path.join(tempfile.gettempdir(), name)
@@ -170,7 +170,7 @@ class Run:
             'LAB_NO_REMAPPING': machine.not_remapping(self.options),
             'LAB_BAR_SIZE': machine.BAR_SIZE, 'LAB_DRIVE_SIZE': machine.DRIVE_SIZE,
             'LAB_MODULES': ' '.join(name for name in MODULES if name in self.kernel.modules),
-            # Modules that exist to test others are loaded by the tests that use them.
+            # Modules named *_test are loaded by the tests that use them.
             'LAB_OWN_MODULES': ' '.join(m.name for m in ours if not m.name.endswith('_test') or m in self.options.module),
             'LAB_TEST_MODULES': ' '.join(m.name for m in ours if m.name.endswith('_test') and m not in self.options.module),
             'HARNESS_SLOW': 4 * self.slow,
@@ -178,8 +178,8 @@ class Run:
         return ''.join(f"{key}='{value}'\n" for key, value in text.items())
 
     def prepare(self, build, role):
-        # Sockets have short names only.
         sweep()
+        # Not in the build folder: the path of a socket may have 107 characters.
         self.folder = tempfile.mkdtemp(prefix=f'{FOLDER}{os.getpid()}.')
         modules = os.path.join(work_dir(build), 'modules-' + self.kernel.name)
         own = ([] if self.options.plain else self.kernel.build(modules)) + self.options.module
@@ -248,7 +248,7 @@ class Run:
         self.report.add(self.lab)
 
     def stop(self):
-        """From another thread: it comes to its end soon."""
+        """End the run soon. May be called from another thread."""
         self.stopped = True
         for guest in self.guests:
             guest.stop()
@@ -264,7 +264,7 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def keep(self, build):
-        """The logs of the last run of each kind, for who wants to read them."""
+        """Save the logs of this run in the build folder; those of the last run on such a machine are replaced."""
         folder = os.path.join(work_dir(build), self.machine.replace('/', '-'))
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
@@ -274,13 +274,13 @@ class Run:
         self.lab.log = os.path.join(folder, 'guest0-console.log')
 
     def show(self, what):
-        """What is going on, for who sits at a terminal."""
+        """Show the progress in one line on a terminal."""
         if sys.stderr.isatty() and self.options.jobs == 1:
             sys.stderr.write(f'\r\033[K{what}')
             sys.stderr.flush()
 
     def follow(self):
-        """Read the report as it comes, until the guest ends or a deadline passes."""
+        """Read the guest's report until it ends or a deadline passes."""
         guest = self.guests[0]
         limit = time.monotonic() + BOOT_LIMIT * self.slow
         current, lines, pending = None, [], list(self.tests)
@@ -297,7 +297,7 @@ class Run:
                         (leaks if leaks is not None else lines).append(line)
                         continue
                     word, _, rest = line[5:].partition(' ')
-                    # Each is a sign of life. Unloading, looking for leaks and powering off may each take a while.
+                    # Each of these lines starts a new deadline: for unloading, for the search for leaks, for powering off.
                     limit = time.monotonic() + 60 * self.slow
                     if word == 'ready':
                         self.lab.add('the guest starts', Result.PASS)
@@ -339,21 +339,21 @@ class Run:
     def hang(self, current, lines, pending):
         self.lab.again = self.again(current) if current else None
         name = f'{current.name} ends' if current else 'the guest goes on'
-        self.lab.add(name, Result.FAIL, [*lines[-20:], 'no sign of life until the deadline', *tail(self.guests[0])])
+        self.lab.add(name, Result.FAIL, [*lines[-20:], 'no output until the deadline', *tail(self.guests[0])])
         self.missed(pending)
 
     def died(self, current, lines, pending):
         self.lab.again = self.again(current) if current else None
-        name = f'the guest survives {current.name}' if current else 'the guest ends when it is told to'
+        name = f'the guest survives {current.name}' if current else 'the guest powers off at the end'
         self.lab.add(name, Result.FAIL, [*lines[-20:], *tail(self.guests[0])])
         self.missed(pending)
 
     def missed(self, pending):
         for test in pending:
-            self.lab.add(f'{test.name} is run', Result.FAIL, ['the guest was gone before'])
+            self.lab.add(f'{test.name} is run', Result.FAIL, ['the guest had ended before'])
 
     def scan(self):
-        """What the programs expect of memory and drive, and what the kernels said meanwhile."""
+        """Compare memory and drive with what the programs expect, and search the kernel logs for errors."""
         guest = self.guests[0]
         for program in self.finished:
             program.log = self.lab.log
@@ -373,7 +373,7 @@ class Run:
                 if not match:
                     lines.append(line.rstrip('\r'))
                     continue
-                # On another guest it cannot be told which program made the kernel say something.
+                # The log of another guest does not show which program caused a message.
                 bad = bad_lines(lines, allowed.get(part, []) if guest.index == 0 else every)
                 if bad:
                     clean = False

@@ -34,7 +34,7 @@ struct test {
 static struct test *tests;
 static size_t n_tests;
 
-/* Tests that exist in some places only. */
+/* Conditions of TEST_WHERE. */
 static struct where {
 	const char *name;
 	test_cond *cond;
@@ -100,7 +100,7 @@ uint64_t prng_below(uint64_t *state, uint64_t n)
 	return prng_next(state) % n;
 }
 
-/* Not looked at by the instrumentation for threads: a buffer of the caller's own. */
+/* Not instrumented for ThreadSanitizer, for speed: the buffer belongs to the caller. */
 __attribute__((no_sanitize("thread"))) static void prng_words(uint64_t *words, size_t n, uint64_t *state)
 {
 	for (size_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ void test_fail(const char *file, int line, const char *fmt, ...)
 	va_end(ap);
 	fputc('\n', stderr);
 	fflush(stderr);
-	/* Other threads may be anywhere: no exit handlers, no search for leaks. */
+	/* Other threads may still run: no exit handlers, no search for leaks. */
 	_exit(EXIT_FAILED);
 }
 
@@ -169,7 +169,7 @@ const char *test_path(const char *name)
 	return path;
 }
 
-/* A disk rather than memory, so that direct I/O is tested where it can be. */
+/* On a disk rather than tmpfs, so that direct I/O is tested. */
 static int make_root(void)
 {
 	const char *places[] = { getenv("TMPDIR"), "/var/tmp", "/tmp" };
@@ -208,7 +208,7 @@ static int64_t now_ms(void)
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* SIGKILL to every process whose parent is now this one: what a test left behind, in any group. */
+/* SIGKILL to every child of this process: processes that a test left behind, in any process group. */
 static void kill_orphans(void)
 {
 	DIR *proc = opendir("/proc");
@@ -235,8 +235,8 @@ static void kill_orphans(void)
 }
 
 /*
- * After the test's own process is gone: its orphans are this process's children. Give them a moment,
- * then end them. True if one had to be ended.
+ * After the test's own process is gone: its orphans are this process's children. They have
+ * STRAGGLER_MS to end. True if one had to be killed.
  */
 static bool reap_orphans(pid_t group)
 {
@@ -311,7 +311,7 @@ static void show_output(int fd)
 		putchar('\n');
 }
 
-/* End the program for a signal it was sent, leaving nothing behind. */
+/* End the program for a signal: kill the tests and remove their directories. */
 static void interrupted(pid_t child, int sig)
 {
 	kill(-child, SIGKILL);
@@ -413,7 +413,7 @@ static bool matches(const char *pattern, const char *name)
 	return !fnmatch(pattern, name, 0) || (!strncmp(pattern, name, n) && name[n] == '/');
 }
 
-/* Does the test, or variant, make sense here? */
+/* Is the test, or variant, not left out by TEST_WHERE? */
 static bool exists(const struct test *t)
 {
 	for (size_t i = 0; i < n_wheres; i++) {
@@ -443,7 +443,7 @@ static void select_tests(char **patterns, int n)
 	n_tests = kept;
 }
 
-/* Asks in a child, because the answer may take a driver that does not survive a fork. */
+/* In a child, because the check may open a driver that cannot be used after fork(). */
 static const char *program_misses(void)
 {
 	int status;
@@ -460,7 +460,7 @@ static const char *program_misses(void)
 	}
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;
-	/* A child that died leaves it to the tests to find out why. */
+	/* If the child died, the tests run and show why. */
 	return WIFEXITED(status) && !WEXITSTATUS(status) && shared->skip[0] ? shared->skip : NULL;
 }
 
@@ -490,7 +490,7 @@ int main(int argc, char **argv)
 		remove_tree(root);
 		return 0;
 	}
-	/* Orphans of tests come to this process, which can then end them. */
+	/* Orphans of tests become children of this process, which kills them. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	sigemptyset(&waited);
 	sigaddset(&waited, SIGCHLD);
@@ -498,7 +498,7 @@ int main(int argc, char **argv)
 	sigaddset(&waited, SIGTERM);
 	sigaddset(&waited, SIGHUP);
 	sigprocmask(SIG_BLOCK, &waited, NULL);
-	/* A reader that goes away ends the run after the test it is at, cleanly. */
+	/* When the reader of the output is gone, the run ends after the current test. */
 	signal(SIGPIPE, SIG_IGN);
 
 	printf("1..%zu\n", n_tests);

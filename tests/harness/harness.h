@@ -23,7 +23,7 @@
  *
  * Arguments of the program: --list, and patterns as fnmatch(3) has them; a pattern that names a
  * test means its variants too. HARNESS_SLOW=n in the environment makes every deadline n times as
- * long. What a test prints is shown when it fails. A test fails when it leaves a process behind.
+ * long. The output of a test is shown when it fails. A test fails when it leaves a process behind.
  */
 
 #include <stdbool.h>
@@ -66,8 +66,8 @@
 	static void fn(__attribute__((unused)) const type *v)
 
 /*
- * A test, or those of its variants, that say nothing where @cond is false do not count as tests there: neither listed
- * nor skipped. @cond gets the variant, NULL for a test without, and is asked before any test runs.
+ * Leaves out a test, or variants of it, where @cond is false: they are neither listed nor skipped. @cond gets the variant,
+ * NULL for a test without, and is called before any test runs.
  */
 #define TEST_WHERE(fn, cond)                                                                                           \
 	__attribute__((constructor)) static void fn##_where(void)                                                      \
@@ -76,8 +76,8 @@
 	}
 
 /*
- * What all tests of the program need: @why fills in what is missing, or leaves its buffer as it is. Then the whole
- * program is skipped, in one line. It is called in a process of its own.
+ * Skips the whole program, in one line, if @why writes a reason into its buffer: what all its tests need is missing. @why
+ * is called in a process of its own.
  */
 #define TEST_PROGRAM_NEEDS(why)                                                                                        \
 	__attribute__((constructor)) static void why##_register(void)                                                  \
@@ -100,29 +100,29 @@
 #define ASSERT_OK(rc) test_ok(__FILE__, __LINE__, #rc, rc)
 
 #define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
-/* End the test here: what it needs is not there. printf-like. */
+/* End the test here, as skipped. The reason is printf-like. */
 #define SKIP(...) test_skip(__VA_ARGS__)
 
-/* A directory of the test's own, removed after it, however it ends. On a disk where there is one. */
+/* A directory of the test's own, on a disk if there is one, removed however the test ends. */
 const char *test_dir(void);
-/* test_dir() with a file name: good until the fourth next call. */
+/* test_dir() with a file name. Valid until the fourth call after this one. */
 const char *test_path(const char *name);
-/* How much slower than usual things may be: HARNESS_SLOW, at least 1. */
+/* The factor by which deadlines are longer: HARNESS_SLOW, at least 1. */
 unsigned int test_slow(void);
 
-/* On an emulated kernel that watches itself: as many kinds of things, fewer of each. */
+/* True on an emulated kernel with checkers: a test does all it does, but fewer times. */
 static inline bool very_slow(void)
 {
 	return test_slow() > 8;
 }
 
-/* Numbers that look random and are the same in every run. */
+/* Pseudorandom numbers, the same in every run. */
 uint64_t prng_next(uint64_t *state);
 uint64_t prng_below(uint64_t *state, uint64_t n);
-/* @len bytes of them, by a seed of their own. Fast under any instrumentation. */
+/* Fills @buf with pseudorandom bytes. Fast in instrumented builds too. */
 void prng_fill(void *buf, size_t len, uint64_t seed);
 
-/* Behind the macros. */
+/* Used by the macros. */
 typedef void test_fn(const void *variant);
 
 struct test_value {

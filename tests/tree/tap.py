@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the tests of the tree share: where things are, and how results are told."""
+"""Shared by the tests of the tree: the folders, the project's files, and TAP output."""
 import os
 import subprocess
 import sys
@@ -12,11 +12,11 @@ sys.path.insert(0, os.path.join(SOURCE, 'scripts'))
 
 
 class Skip(Exception):
-    """Raised by a check that cannot be made here; its text is the reason."""
+    """Raised by a check that cannot run here; its text is the reason."""
 
 
 def files(*suffixes, under=()):
-    """The project's files, as paths from its root: what git has or would take."""
+    """The project's files, as paths from its root: those that git tracks or would add."""
     command = ['git', '-C', SOURCE, 'ls-files', '-z', '--cached', '--others', '--exclude-standard', '--', *under]
     try:
         names = subprocess.run(command, check=True, capture_output=True).stdout.decode().split('\0')
@@ -42,7 +42,7 @@ def run(*command, **options):
 
 
 def main(checks):
-    """Each check is (name, function); the function gives a list of what is wrong, or raises Skip."""
+    """Each check is (name, function); the function returns a list of errors, or raises Skip."""
     print(f'1..{len(checks)}', flush=True)
     failed = 0
     for number, (name, check) in enumerate(checks, 1):
@@ -51,7 +51,7 @@ def main(checks):
         except Skip as reason:
             print(f'ok {number} - {name} # SKIP {reason}', flush=True)
             continue
-        except Exception:  # a check that breaks has failed; the others still run
+        except Exception:  # the other checks still run
             problems = [traceback.format_exc()]
         print(f'{"not " if problems else ""}ok {number} - {name}')
         for problem in problems:
