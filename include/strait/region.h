@@ -16,6 +16,8 @@ extern "C" {
 #define STRAIT_REGION_IDENTITY (1u << 4) /* memory freed and reused under the region is noticed */
 #define STRAIT_REGION_PINNABLE (1u << 5) /* its pages, mapped for the CPU, can be pinned for long: ibv_reg_mr() */
 #define STRAIT_REGION_DMA_ONLY (1u << 6) /* only devices reach it, neither the CPU nor a copy engine */
+/* The application mapped it into an address range of its own, and may map more there: cuMemMap(). */
+#define STRAIT_REGION_REMAPPABLE (1u << 7)
 
 /**
  * struct strait_region_info - What is known about a region

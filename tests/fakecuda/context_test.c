@@ -187,6 +187,7 @@ static const struct driver_kind {
 TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 {
 	enum { N = 5 };
+	struct strait_region_info info = { .size = sizeof(info) };
 	cu_mem_handle handle[N];
 	struct strait_transfer t[2];
 	struct strait_result res[2];
@@ -216,6 +217,8 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 		  -EFAULT);
 	/* One of the mappings goes: not all of the range is there any more. */
 	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, N * MIB(2), &r));
+	ASSERT_OK(strait_region_info(r, &info));
+	ASSERT_TRUE(info.caps & STRAIT_REGION_REMAPPABLE);
 	CU(cuMemUnmap(ptr + MIB(4), MIB(2)));
 	ASSERT_EQ(strait_region_check(r), -ESTALE);
 	/* And comes back as another. */

@@ -249,6 +249,8 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	m->pieces = im && im->n > 1;
 	if (im && im->host)
 		m->caps = (m->caps | STRAIT_REGION_CPU_MAP) & ~STRAIT_REGION_DMABUF;
+	else if (im)
+		m->caps |= STRAIT_REGION_REMAPPABLE;
 	else if (p.managed)
 		m->caps &= ~STRAIT_REGION_DMABUF;
 	if (p.type == CU_MEMORY_DEVICE && !p.managed)
