@@ -66,33 +66,58 @@ bool cf_buffer_is_listed_locked(const struct cf_mem *m)
 	return at < nregistered && registered[at] == m;
 }
 
-/*
- * The registered memory of @m was freed. Where all of its range is memory again, the registration is of that from now
- * on; otherwise it stands for nothing until it is deregistered. False if it is no registration (any more).
- */
-bool cf_buffer_reimport(struct cf_mem *m)
+/* @fresh, NULL if there is none, takes the place of @m in the table. False if @m is no longer there. */
+static bool buffer_replace(struct cf_mem *m, struct cf_mem *fresh)
 {
-	struct strait_context *ctx;
-	struct cf_mem *fresh = NULL;
+	struct cf_mem *unused = fresh;
 	bool found;
 
-	if (cf_enter_open(&ctx))
-		return false;
-	if (cf_mem_import_on(ctx, m->dev, (void *)m->addr, m->len, &fresh))
-		fresh = NULL;
-	cf_leave();
 	pthread_mutex_lock(&cf.lock);
 	found = cf_buffer_is_listed_locked(m);
 	if (found && fresh) {
+		fresh->registered_len = m->registered_len;
 		registered[buffer_index_locked(m->addr)] = fresh;
-		fresh = m; /* whose reference the table had */
-	} else if (found) {
-		m->stale = true;
+		unused = m; /* the table's reference */
 	}
 	pthread_mutex_unlock(&cf.lock);
-	if (fresh)
-		cf_mem_put(fresh, 1);
+	if (unused)
+		cf_mem_put(unused, 1);
 	return found;
+}
+
+bool cf_buffer_reimport(struct cf_mem *m)
+{
+	void *base = (void *)m->addr;
+	struct strait_context *ctx;
+	struct cf_mem *fresh = NULL;
+	int rc;
+
+	if (cf_enter_open(&ctx))
+		return false;
+	rc = cf_mem_import_on(ctx, m->dev, base, m->registered_len, &fresh);
+	if (rc == -EFAULT && m->remappable)
+		rc = cf_mem_import_mapped(ctx, base, m->registered_len, &fresh);
+	cf_leave();
+	if (!rc)
+		return buffer_replace(m, fresh);
+	pthread_mutex_lock(&cf.lock);
+	m->stale = true;
+	rc = !cf_buffer_is_listed_locked(m);
+	pthread_mutex_unlock(&cf.lock);
+	return !rc;
+}
+
+bool cf_buffer_grow(struct cf_mem *m)
+{
+	struct strait_context *ctx;
+	struct cf_mem *fresh;
+	int rc;
+
+	if (!cf_mem_grew(m) || cf_enter_open(&ctx))
+		return false;
+	rc = cf_mem_import_mapped(ctx, (void *)m->addr, m->registered_len, &fresh);
+	cf_leave();
+	return !rc && buffer_replace(m, fresh);
 }
 
 uint64_t cf_buffers_registered_bytes(int gpu)
@@ -102,7 +127,7 @@ uint64_t cf_buffers_registered_bytes(int gpu)
 	pthread_mutex_lock(&cf.lock);
 	for (size_t i = 0; i < nregistered; i++)
 		if (registered[i]->gpu == gpu)
-			sum += registered[i]->len;
+			sum += registered[i]->registered_len;
 	pthread_mutex_unlock(&cf.lock);
 	return sum;
 }
@@ -132,15 +157,19 @@ static int buffer_register(const void *base, size_t len)
 {
 	struct strait_context *ctx;
 	struct cf_mem *m;
-	int code;
+	int code, rc;
 
 	if (!base || !len)
 		return CU_FILE_INVALID_VALUE;
 	code = cf_enter(&ctx);
 	if (code)
 		return code;
-	code = cf_code_of_errno(cf_mem_import(ctx, base, len, &m));
+	rc = cf_mem_import(ctx, base, len, &m);
+	if (rc == -EFAULT)
+		rc = cf_mem_import_mapped(ctx, base, len, &m);
+	code = cf_code_of_errno(rc);
 	if (!code) {
+		m->registered_len = len;
 		pthread_mutex_lock(&cf.lock);
 		code = buffer_insert_locked(m);
 		pthread_mutex_unlock(&cf.lock);

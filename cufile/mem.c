@@ -55,6 +55,7 @@ int cf_mem_import_on(struct strait_context *ctx, struct strait_device *on, const
 	m->dev = info.device;
 	m->host = dev.caps & STRAIT_DEVICE_HOST;
 	m->identity = info.caps & STRAIT_REGION_IDENTITY;
+	m->remappable = info.caps & STRAIT_REGION_REMAPPABLE;
 	m->gpu = strcmp(dev.provider, "cuda") ? -1 : (int)dev.index;
 	*ret = m;
 	return 0;
@@ -72,6 +73,23 @@ int cf_mem_import(struct strait_context *ctx, const void *base, size_t len, stru
 	return rc ? rc : cf_mem_import_on(ctx, host, base, len, ret);
 }
 
+int cf_mem_import_mapped(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
+{
+	struct strait_device *dev;
+	struct cf_mem *m;
+	uint64_t extent;
+
+	if (strait_region_extent(ctx, base, &dev, &extent) ||
+	    cf_mem_import_on(ctx, dev, base, extent < len ? extent : len, &m))
+		return -EFAULT;
+	if (!m->remappable) {
+		cf_mem_put(m, 1);
+		return -EFAULT;
+	}
+	*ret = m;
+	return 0;
+}
+
 /* All that can be imported from @base on. */
 static int mem_import_to_end(struct strait_context *ctx, const void *base, struct cf_mem **ret)
 {
@@ -85,14 +103,24 @@ static int mem_import_to_end(struct strait_context *ctx, const void *base, struc
 	return rc == -ENOENT ? cf_mem_import(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
 }
 
-static int find_locked(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
+/* Is the range, or what may come to be the range, in what the region of buffer @m covers? */
+static bool buffer_covers(const struct cf_mem *m, size_t end, unsigned int how)
+{
+	return how & CF_MEM_TO_END ? m->len == m->registered_len : end <= m->len;
+}
+
+/* @partial: a registered buffer whose region does not cover the range, until more of it is mapped. */
+static int find_locked(uintptr_t base, off_t off, size_t size, unsigned int how, struct cf_mem **ret,
+		       struct cf_mem **partial)
 {
 	struct cf_mem *m = cf_buffer_at_locked(base);
-	size_t end;
+	size_t end = 0;
 
-	if (m) {
-		if (!(how & CF_MEM_TO_END) && (__builtin_add_overflow((size_t)off, size, &end) || end > m->len))
-			return CU_FILE_INVALID_MAPPING_RANGE;
+	if (m && !(how & CF_MEM_TO_END) && (__builtin_add_overflow((size_t)off, size, &end) || end > m->registered_len))
+		return CU_FILE_INVALID_MAPPING_RANGE;
+	if (m && !buffer_covers(m, end, how))
+		*partial = m;
+	if (m && (how & CF_MEM_TO_END || !*partial)) {
 		*ret = m;
 		return 0;
 	}
@@ -158,6 +186,18 @@ bool cf_mem_stale(struct cf_mem *m)
 	return (listed && cf_buffer_reimport(m)) || n;
 }
 
+/* All of a range that is mapped, of memory that the application may map and unmap at will. */
+static int mem_import_exact(struct strait_context *ctx, const void *addr, size_t len, struct cf_mem **ret)
+{
+	int rc = cf_mem_import_mapped(ctx, addr, len, ret);
+
+	if (!rc && (*ret)->len < len) {
+		cf_mem_put(*ret, 1);
+		rc = -EFAULT;
+	}
+	return rc;
+}
+
 /* What nobody has registered, cached for the next time where that is safe. */
 static int mem_import_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
 {
@@ -171,6 +211,9 @@ static int mem_import_unregistered(const void *base, off_t off, size_t size, uns
 	if (rc)
 		return rc;
 	rc = how & CF_MEM_TO_END ? mem_import_to_end(ctx, base, ret) : cf_mem_import(ctx, base, len ? len : 1, ret);
+	/* The application may have unmapped memory between @base and the range. */
+	if (rc == -EFAULT && off && size)
+		rc = mem_import_exact(ctx, (const char *)base + off, size, ret);
 	if (!rc) {
 		(*ret)->to_end = how & CF_MEM_TO_END;
 		if ((*ret)->identity)
@@ -180,25 +223,56 @@ static int mem_import_unregistered(const void *base, off_t off, size_t size, uns
 	return rc;
 }
 
+bool cf_mem_grew(const struct cf_mem *m)
+{
+	struct strait_device *dev = NULL;
+	struct strait_context *ctx;
+	uint64_t extent;
+
+	if (!m->remappable || cf_enter_open(&ctx))
+		return false;
+	if (strait_region_extent(ctx, (void *)(m->addr + m->len), &dev, &extent))
+		dev = NULL;
+	cf_leave();
+	return dev == m->dev;
+}
+
+/* Has the memory of @m been replaced, or more been mapped behind what was meant to be all of it? */
+static bool mem_outdated(const struct cf_mem *m, unsigned int how)
+{
+	return (how & CF_MEM_CHECK && m->identity && strait_region_check(m->region)) || (m->to_end && cf_mem_grew(m));
+}
+
 int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset)
 {
 	uintptr_t addr = (uintptr_t)base;
+	bool grown = false;
 	int rc;
 
 	for (int tries = 0;; tries++) {
-		struct cf_mem *m = NULL;
+		struct cf_mem *m = NULL, *partial = NULL;
 
 		pthread_mutex_lock(&cf.lock);
-		rc = find_locked(addr, off, size, how, &m);
+		rc = find_locked(addr, off, size, how, &m, &partial);
 		if (m) {
 			cf_mem_ref(m, 1);
 			m->last_use = ++use_count;
 		}
+		if (partial)
+			cf_mem_ref(partial, 1);
 		pthread_mutex_unlock(&cf.lock);
+		if (partial && !grown && cf_buffer_grow(partial)) {
+			grown = true;
+			cf_mem_put(partial, 1);
+			if (m)
+				cf_mem_put(m, 1);
+			continue;
+		}
+		if (partial)
+			cf_mem_put(partial, 1);
 		if (!rc && !m)
 			rc = mem_import_unregistered(base, off, size, how, &m);
-		else if (!rc && (how & CF_MEM_CHECK) && m->identity && strait_region_check(m->region) &&
-			 tries < CF_MEM_TRIES && cf_mem_stale(m)) {
+		else if (!rc && tries < CF_MEM_TRIES && mem_outdated(m, how) && cf_mem_stale(m)) {
 			cf_mem_put(m, 1);
 			continue;
 		}

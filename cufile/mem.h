@@ -10,10 +10,12 @@
 struct cf_mem {
 	atomic_uint refs;
 	uintptr_t addr;
-	size_t len;
+	size_t len;	       /* of the region */
+	size_t registered_len; /* of a registered buffer; what is past @len is not mapped yet */
 	struct strait_region *region;
 	struct strait_device *dev;
 	bool host;
+	bool remappable;   /* the application may map more memory behind it */
 	bool identity;	   /* reuse of the address is noticed: the region may be kept */
 	bool to_end;	   /* goes to the end of its allocation */
 	bool stale;	   /* registered, freed, and not all of its range is memory again */
@@ -25,6 +27,8 @@ struct cf_mem {
 int cf_mem_import_on(struct strait_context *ctx, struct strait_device *on, const void *base, size_t len,
 		     struct cf_mem **ret);
 int cf_mem_import(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret);
+/* As much of [base, base + len) as is mapped now. -EFAULT if it is memory of which the rest cannot be mapped later. */
+int cf_mem_import_mapped(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret);
 
 /*
  * Memory that holds [base + off, base + off + size) and how far that lies from its
@@ -47,6 +51,8 @@ static inline bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t l
  * makes sense.
  */
 bool cf_mem_stale(struct cf_mem *m);
+/* Has the application mapped more memory of the same device behind @m? */
+bool cf_mem_grew(const struct cf_mem *m);
 void cf_mem_drop_all(void);
 uint64_t cf_buffers_registered_bytes(int gpu);
 void cf_mem_forked(void);
@@ -55,7 +61,13 @@ void cf_mem_forked(void);
 struct cf_mem *cf_buffer_at_locked(uintptr_t addr);
 struct cf_mem *cf_buffer_holding_locked(uintptr_t base, uintptr_t addr, size_t len);
 bool cf_buffer_is_listed_locked(const struct cf_mem *m);
+/*
+ * The memory of buffer @m was freed or replaced. The buffer stands for what is mapped in its range now; if that is
+ * nothing, it is stale until it is deregistered. False if @m is no longer registered.
+ */
 bool cf_buffer_reimport(struct cf_mem *m);
+/* The application may have mapped more of the range of buffer @m. True if it did. */
+bool cf_buffer_grow(struct cf_mem *m);
 void cf_buffers_drop_all(void);
 void cf_buffers_forked(void);
 

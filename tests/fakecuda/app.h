@@ -31,6 +31,10 @@ struct cu_mem_access {
 	int flags; /* 3: read and write */
 };
 
+struct cu_ipc_handle {
+	char data[64];
+};
+
 /* What the provider calls. */
 #define CUDA_USED(X)                                                                                                   \
 	X(cuInit, (unsigned int flags))                                                                                \
@@ -106,7 +110,10 @@ struct cu_mem_access {
 	X(cuMemCreate, (cu_mem_handle * handle, size_t len, const struct cu_mem_prop *prop, unsigned long long flags)) \
 	X(cuMemMap, (cu_ptr ptr, size_t len, size_t off, cu_mem_handle handle, unsigned long long flags))              \
 	X(cuMemSetAccess, (cu_ptr ptr, size_t len, const struct cu_mem_access *access, size_t n))                      \
-	X(cuMemUnmap, (cu_ptr ptr, size_t len))
+	X(cuMemUnmap, (cu_ptr ptr, size_t len))                                                                        \
+	X(cuIpcGetMemHandle, (struct cu_ipc_handle * handle, cu_ptr ptr))                                              \
+	X(cuIpcOpenMemHandle_v2, (cu_ptr * ptr, struct cu_ipc_handle handle, unsigned int flags))                      \
+	X(cuIpcCloseMemHandle, (cu_ptr ptr))
 
 #define CUDA_ALL(X) CUDA_USED(X) CUDA_APP(X)
 

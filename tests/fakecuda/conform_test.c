@@ -24,4 +24,5 @@ static void memory_end(const struct memory *m)
 }
 
 #include "cufile/conform/all.h"
+#include "cufile/conform/cuda_memory.h"
 #include "cufile/conform/cuda_stream.h"

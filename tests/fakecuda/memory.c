@@ -296,6 +296,69 @@ cu_result cuMemFree_v2(cu_ptr ptr)
 	return r ? r : current_is;
 }
 
+/* What another process needs to map the same bytes, while this one lives. */
+struct shared_memory {
+	pid_t pid;
+	int fd;
+	size_t len;
+};
+
+cu_result cuIpcGetMemHandle(struct cu_ipc_handle *handle, cu_ptr ptr)
+{
+	struct shared_memory s = { .pid = getpid() };
+	cu_result r = CU_INVALID_VALUE;
+	struct memory *m;
+
+	memset(handle, 0, sizeof(*handle));
+	pthread_mutex_lock(&fake_lock);
+	m = memory_at(ptr, 1);
+	if (m && m->kind == DEVICE && !on_vgpu()) {
+		s.fd = m->fd;
+		s.len = m->len;
+		memcpy(handle->data, &s, sizeof(s));
+		r = CU_OK;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return r;
+}
+
+cu_result cuIpcOpenMemHandle_v2(cu_ptr *ptr, struct cu_ipc_handle handle, unsigned int flags)
+{
+	void *cpu = MAP_FAILED, *gpu = MAP_FAILED;
+	struct shared_memory s;
+	struct memory *m;
+	cu_context ctx;
+	char path[64];
+	cu_result r;
+	int fd;
+
+	(void)flags;
+	memcpy(&s, handle.data, sizeof(s));
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)s.pid, s.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0) {
+		cpu = mmap(NULL, s.len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		gpu = mmap(NULL, s.len, PROT_NONE, MAP_SHARED, fd, 0);
+	}
+	if (cpu == MAP_FAILED || gpu == MAP_FAILED)
+		return CU_INVALID_VALUE;
+	pthread_mutex_lock(&fake_lock);
+	r = current(&ctx);
+	if (!r) {
+		devices[ctx->device].used += s.len;
+		m = memory_new(DEVICE, ctx->device, ctx, (cu_ptr)(uintptr_t)gpu, s.len, cpu);
+		m->fd = fd;
+		*ptr = m->addr;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return r;
+}
+
+cu_result cuIpcCloseMemHandle(cu_ptr ptr)
+{
+	return cuMemFree_v2(ptr);
+}
+
 cu_result cuMemHostAlloc(void **ptr, size_t len, unsigned int flags)
 {
 	size_t mapped = (size_t)align_up(len, KIB(4));
