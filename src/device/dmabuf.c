@@ -18,7 +18,7 @@
 #include "os/os.h"
 
 struct dmabuf_device {
-	struct emu_engine eng;
+	struct soft_engine eng;
 	pthread_rwlock_t lock;
 	struct range_tree bufs; /* struct dmabuf.node; under @lock */
 };
@@ -47,7 +47,7 @@ static void dmabuf_unref(struct dmabuf *b)
 }
 
 /* CPU access begins with the pin of an operation and ends with it. */
-static int dmabuf_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
+static int dmabuf_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
 {
 	struct dmabuf_device *d = container_of(eng, struct dmabuf_device, eng);
 	struct range_node *n;
@@ -96,13 +96,13 @@ static int dmabuf_open(struct provider *p)
 		free(d);
 		return -ENOMEM;
 	}
-	emu_engine_init(&d->eng, dev);
+	soft_engine_init(&d->eng, dev);
 	d->eng.pin = dmabuf_pin;
 	d->eng.unpin = dmabuf_unpin;
 	rwlock_init(&d->lock);
 	dev->priv = d;
 	dev->caps = STRAIT_DEVICE_IMPORT_ONLY | STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_DMABUF | STRAIT_DEVICE_REGISTER |
-		    STRAIT_DEVICE_STREAMS | (emu_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);
+		    STRAIT_DEVICE_STREAMS | (soft_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);
 	dev->tuning.chunk_bytes = KIB(512); /* the CPU copies */
 	return 0;
 }
@@ -112,7 +112,7 @@ static void dmabuf_close(struct provider *p)
 	list_for_each(it, &p->devices) {
 		struct dmabuf_device *d = dmabuf_device(list_entry(it, struct strait_device, node));
 
-		emu_engine_fini(&d->eng);
+		soft_engine_fini(&d->eng);
 		pthread_rwlock_destroy(&d->lock);
 		free(d);
 	}
@@ -232,5 +232,5 @@ const struct provider_ops dmabuf_provider_ops = {
 	.mem_map = dmabuf_mem_map,
 	.mem_dmabuf = dmabuf_whole,
 	.mem_dmabuf_part = dmabuf_part,
-	EMU_ENGINE_OPS,
+	SOFT_ENGINE_OPS,
 };

@@ -13,7 +13,7 @@
 static int host_open(struct provider *p)
 {
 	struct strait_device *dev;
-	struct emu_engine *eng;
+	struct soft_engine *eng;
 
 	eng = calloc(1, sizeof(*eng));
 	if (!eng)
@@ -23,7 +23,7 @@ static int host_open(struct provider *p)
 		free(eng);
 		return -ENOMEM;
 	}
-	emu_engine_init(eng, dev);
+	soft_engine_init(eng, dev);
 	dev->priv = eng;
 	dev->caps = STRAIT_DEVICE_HOST | STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS;
 	return 0;
@@ -32,9 +32,9 @@ static int host_open(struct provider *p)
 static void host_close(struct provider *p)
 {
 	list_for_each(it, &p->devices) {
-		struct emu_engine *eng = emu_engine(list_entry(it, struct strait_device, node));
+		struct soft_engine *eng = soft_engine(list_entry(it, struct strait_device, node));
 
-		emu_engine_fini(eng);
+		soft_engine_fini(eng);
 		free(eng);
 	}
 }
@@ -118,5 +118,5 @@ const struct provider_ops host_provider_ops = {
 	.mem_import = host_mem_import,
 	.mem_map = host_mem_map,
 	.mem_sync_memops = host_mem_sync_memops,
-	EMU_ENGINE_OPS,
+	SOFT_ENGINE_OPS,
 };

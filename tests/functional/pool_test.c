@@ -137,7 +137,7 @@ static bool slow_read(enum os_call call, int64_t *ret)
 
 /* Counts the reads that begin while the copy engine has something to do. */
 struct engine_watch {
-	struct emu_engine *eng;
+	struct soft_engine *eng;
 	atomic_uint reads, overlapped;
 };
 
@@ -169,7 +169,7 @@ TEST(reading_goes_on_while_the_device_copies)
 	struct strait_endpoint *ep = file_new(ctx, make_file("file", len, 1), O_RDONLY, STRAIT_FILE_BUFFERED);
 
 	ASSERT_OK(strait_emu_set_model(dev, &slow));
-	watch.eng = emu_engine(dev);
+	watch.eng = soft_engine(dev);
 	os_inject = count_overlap;
 	ASSERT_EQ(move(STRAIT_READ, ROUTE(STAGED), ep, 0, r, 0, len).bytes, len);
 	os_inject = NULL;
@@ -204,7 +204,7 @@ TEST(writing_goes_on_while_the_device_copies)
 	struct strait_endpoint *ep = file_new(ctx, make_file("file", len, 1), O_RDWR, STRAIT_FILE_BUFFERED);
 
 	ASSERT_OK(strait_emu_set_model(dev, &slow));
-	watch.eng = emu_engine(dev);
+	watch.eng = soft_engine(dev);
 	os_inject = count_writes;
 	ASSERT_EQ(move(STRAIT_WRITE, 0, ep, 0, r, 0, len).bytes, len);
 	os_inject = NULL;

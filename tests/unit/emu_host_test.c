@@ -183,12 +183,12 @@ static void *registrar(void *arg)
 	for (unsigned int i = 1; i < N; i += 2) {
 		struct copy_seg seg = { number(mem + MIB(1)), number(mem + i * 16), 64 };
 
-		ASSERT_TRUE(emu_hostreg_covers(&emu_engine(dev)->regs, seg.src, 64));
-		ASSERT_FALSE(emu_hostreg_covers(&emu_engine(dev)->regs, seg.src, 65));
+		ASSERT_TRUE(soft_hostreg_covers(&soft_engine(dev)->regs, seg.src, 64));
+		ASSERT_FALSE(soft_hostreg_covers(&soft_engine(dev)->regs, seg.src, 65));
 	}
 	for (unsigned int i = 1; i < N; i += 2)
 		ops->host_unregister(dev, &regs[i]);
-	ASSERT_FALSE(emu_hostreg_covers(&emu_engine(dev)->regs, number(mem), 1));
+	ASSERT_FALSE(soft_hostreg_covers(&soft_engine(dev)->regs, number(mem), 1));
 	return NULL;
 }
 
@@ -206,7 +206,7 @@ TEST(thousands_of_registrations)
 		pthread_join(t[i], NULL);
 		free(mem[i]);
 	}
-	ASSERT_EQ(emu_engine(dev)->regs.plain.root, NULL);
+	ASSERT_EQ(soft_engine(dev)->regs.plain.root, NULL);
 	teardown();
 }
 

@@ -268,13 +268,13 @@ TEST(all_kinds_of_streaming_stores)
 	unsigned int tried = 0;
 
 	pattern(from, ROOM, 3);
-	for (unsigned int kind = 0; kind < EMU_COPY_KINDS; kind++) {
+	for (unsigned int kind = 0; kind < SOFT_COPY_KINDS; kind++) {
 		for (size_t len = 0; len < 1200; len += 1 + len / 9) {
 			for (size_t skew = 0; skew < 128; skew += 9) {
 				memset(to, 0x5a, ROOM);
 				memset(want, 0x5a, ROOM);
 				memcpy(want + skew + 64, from + skew / 2, len);
-				if (!emu_copy_streaming_kind(kind, to + skew + 64, from + skew / 2, len))
+				if (!soft_copy_streaming_kind(kind, to + skew + 64, from + skew / 2, len))
 					goto next;
 				ASSERT_EQ(memcmp(to, want, ROOM), 0);
 			}

@@ -17,7 +17,7 @@ static int check(struct strait_device *dev)
 int strait_emu_set_model(struct strait_device *dev, const struct strait_emu_model *user)
 {
 	struct strait_emu_model model;
-	struct emu_engine *eng;
+	struct soft_engine *eng;
 	int rc;
 
 	rc = check(dev);
@@ -28,7 +28,7 @@ int strait_emu_set_model(struct strait_device *dev, const struct strait_emu_mode
 	rc = struct_in(&model, sizeof(model), user, STRAIT_EMU_MODEL_SIZE_V1);
 	if (rc)
 		return rc;
-	eng = emu_engine(dev);
+	eng = soft_engine(dev);
 	atomic_store_explicit(&eng->bytes_per_second, model.bytes_per_second, memory_order_relaxed);
 	atomic_store_explicit(&eng->latency_ns, model.latency_ns, memory_order_relaxed);
 	return 0;
@@ -78,7 +78,7 @@ int strait_emu_remove(struct strait_device *dev)
 	if (atomic_exchange_explicit(&dev->removed, true, memory_order_acq_rel))
 		return -EALREADY;
 	log_info(dev->provider->set->log, "%s: removed", dev->name);
-	emu_engine_wake(emu_engine(dev));
+	soft_engine_wake(soft_engine(dev));
 	device_set_revoke_device(dev);
 	return 0;
 }

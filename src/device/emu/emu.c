@@ -38,7 +38,7 @@ static bool have_udmabuf(void)
 }
 
 /* Some sandboxes forbid process_vm_readv: without it there is no copy that survives a file that shrinks. */
-bool emu_have_vm_read(void)
+bool soft_have_vm_read(void)
 {
 	char from = 1, to = 0;
 
@@ -58,7 +58,7 @@ static int add_device(struct provider *p, uint64_t memory, bool dmabuf, bool vm_
 		free(emu);
 		return -ENOMEM;
 	}
-	emu_engine_init(&emu->eng, dev);
+	soft_engine_init(&emu->eng, dev);
 	emu->eng.pin = emu_pin;
 	emu->eng.unpin = emu_unpin;
 	emu->fork_generation = os_fork_generation();
@@ -80,7 +80,7 @@ static int emu_open(struct provider *p)
 	const struct log_sink *log = p->set->log;
 	uint64_t n = env_number(log, "STRAIT_EMU_DEVICES", EMU_MAX_DEVICES, 1);
 	uint64_t memory = env_number(log, "STRAIT_EMU_MEMORY", INT64_MAX, os_memory_total() / 2);
-	bool dmabuf = have_udmabuf(), vm_read = emu_have_vm_read();
+	bool dmabuf = have_udmabuf(), vm_read = soft_have_vm_read();
 	int rc = 0;
 
 	if (!n) {
@@ -100,7 +100,7 @@ static void emu_close(struct provider *p)
 		struct emu_device *emu = emu_device(list_entry(it, struct strait_device, node));
 
 		/* The engine first: what it still does it does with the memory. */
-		emu_engine_fini(&emu->eng);
+		soft_engine_fini(&emu->eng);
 		emu_alloc_free_all(emu);
 		pthread_cond_destroy(&emu->idle);
 		pthread_mutex_destroy(&emu->idle_lock);
@@ -113,7 +113,7 @@ static int emu_info(struct strait_device *dev, struct strait_device_info *info)
 {
 	struct emu_device *emu = emu_device(dev);
 
-	if (emu_gone(&emu->eng))
+	if (soft_gone(&emu->eng))
 		return -ENODEV;
 	device_info_common(dev, info);
 	str_copy(info->model, sizeof(info->model), "Strait emulated device");
@@ -127,7 +127,7 @@ static int emu_info(struct strait_device *dev, struct strait_device_info *info)
 /* The CPU is the device, so it sees a peer's registers where the CPU does. */
 static int emu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
-	if (emu_gone(emu_engine(dev)))
+	if (soft_gone(soft_engine(dev)))
 		return -ENODEV;
 	*ret = (struct host_reg){ .ptr = mmio, .len = len, .dev_addr = (uint64_t)(uintptr_t)mmio };
 	return 0;
@@ -135,7 +135,7 @@ static int emu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struc
 
 void emu_inject_copy_error(struct strait_device *dev, int64_t after_copies, int err)
 {
-	struct emu_engine *eng = emu_engine(dev);
+	struct soft_engine *eng = soft_engine(dev);
 
 	atomic_store_explicit(&eng->inject_left, after_copies, memory_order_relaxed);
 	atomic_store_explicit(&eng->inject_err, err, memory_order_relaxed);
@@ -158,6 +158,6 @@ const struct provider_ops emu_provider_ops = {
 	.mem_dmabuf = emu_mem_dmabuf,
 	.mem_map = emu_mem_map,
 	.mem_sync_memops = emu_mem_sync_memops,
-	EMU_ENGINE_OPS,
+	SOFT_ENGINE_OPS,
 	.mmio_map = emu_mmio_map,
 };

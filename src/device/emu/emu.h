@@ -28,7 +28,7 @@ struct emu_alloc {
 };
 
 struct emu_device {
-	struct emu_engine eng; /* first: see emu_engine.h */
+	struct soft_engine eng; /* first: see soft_engine.h */
 	unsigned int fork_generation;
 	bool dmabuf;
 	pthread_rwlock_t lock;	  /* protects @allocs */
@@ -45,7 +45,7 @@ static inline struct emu_device *emu_device(const struct strait_device *dev)
 }
 
 /* emu_mem.c */
-int emu_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
+int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
 void emu_unpin(struct emu_alloc *a);
 int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, struct emu_alloc **ret);
 /* The regions over it are revoked, users waited for, and the memory unmapped. */

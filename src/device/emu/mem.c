@@ -32,7 +32,7 @@ static struct emu_alloc *alloc_at(struct emu_device *emu, uint64_t addr)
 	return n ? container_of(n, struct emu_alloc, node) : NULL;
 }
 
-int emu_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
+int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
 {
 	struct emu_device *emu = container_of(eng, struct emu_device, eng);
 	struct emu_alloc *a;
@@ -87,7 +87,7 @@ int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, str
 	void *p;
 	int rc;
 
-	if (emu_gone(&emu->eng))
+	if (soft_gone(&emu->eng))
 		return -ENODEV;
 	if (len > emu->total)
 		return -ENOMEM;
@@ -256,7 +256,7 @@ int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struc
 	struct emu_alloc *a;
 	int rc = 0;
 
-	if (emu_gone(&emu->eng))
+	if (soft_gone(&emu->eng))
 		return -ENODEV;
 	pthread_rwlock_rdlock(&emu->lock);
 	a = alloc_at(emu, addr);
@@ -277,7 +277,7 @@ void emu_mem_release(struct strait_device *dev, struct mem *m)
 
 int emu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
 {
-	if (emu_gone(emu_engine(dev)))
+	if (soft_gone(soft_engine(dev)))
 		return -ENODEV;
 	return is_stale(m->priv) ? -ESTALE : 0;
 }

@@ -94,7 +94,7 @@ static void copy_with(blocks_fn *blocks, char *dst, const char *src, size_t len)
 	_mm_sfence();
 }
 
-void emu_copy_streaming(void *dst, const void *src, size_t len)
+void soft_copy_streaming(void *dst, const void *src, size_t len)
 {
 	blocks_fn *blocks = NULL;
 
@@ -107,9 +107,9 @@ void emu_copy_streaming(void *dst, const void *src, size_t len)
 	copy_with(blocks, dst, src, len);
 }
 
-bool emu_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len)
+bool soft_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len)
 {
-	blocks_fn *blocks = nth < EMU_COPY_KINDS ? blocks_kind(nth) : NULL;
+	blocks_fn *blocks = nth < SOFT_COPY_KINDS ? blocks_kind(nth) : NULL;
 
 	if (!blocks)
 		return false;
@@ -119,12 +119,12 @@ bool emu_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_
 
 #else
 
-void emu_copy_streaming(void *dst, const void *src, size_t len)
+void soft_copy_streaming(void *dst, const void *src, size_t len)
 {
 	memcpy(dst, src, len);
 }
 
-bool emu_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len)
+bool soft_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len)
 {
 	return false;
 }

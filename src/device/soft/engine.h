@@ -6,7 +6,7 @@
  * The copy engine made of threads that stands behind emulated devices and behind the host: streams,
  * events, words to wait for, registered host memory, and a model of how fast it all is.
  *
- * dev->priv of a device that uses it points to a struct whose first member is a struct emu_engine.
+ * dev->priv of a device that uses it points to a struct whose first member is a struct soft_engine.
  *
  * Locks, outer to inner: stream, then one of { event, words, pool, hostreg, the owner's memory index }.
  * None is held while bytes move or a function runs.
@@ -16,24 +16,24 @@
 
 #include "device/provider.h"
 
-struct emu_engine;
-struct emu_stream;
+struct soft_engine;
+struct soft_stream;
 
 /* A hold on device memory: it is not unmapped while there are any. The engine's owner defines it. */
 struct emu_alloc;
 
-enum emu_op_kind {
-	EMU_COPY,
-	EMU_FILL,
-	EMU_COMPARE,
-	EMU_CRC32C,
-	EMU_CALL,
-	EMU_WAIT_WORD,
-	EMU_RECORD,
+enum soft_op_kind {
+	SOFT_COPY,
+	SOFT_FILL,
+	SOFT_COMPARE,
+	SOFT_CRC32C,
+	SOFT_CALL,
+	SOFT_WAIT_WORD,
+	SOFT_RECORD,
 };
 
 /* One piece of memory work. Comparing reads both sides; a checksum reads src, filling writes dst. */
-struct emu_seg {
+struct soft_seg {
 	uint64_t dst;
 	uint64_t src;
 	uint64_t len;
@@ -42,10 +42,10 @@ struct emu_seg {
 	bool file; /* src lies in a file mapping, which a CPU load must not touch */
 };
 
-struct emu_op {
+struct soft_op {
 	struct list node; /* in the stream's queue, then in a pool's or among the parked */
-	struct emu_stream *stream;
-	enum emu_op_kind kind;
+	struct soft_stream *stream;
+	enum soft_op_kind kind;
 	bool heap;	   /* a copy of the submitter's, freed when done */
 	bool queued;	   /* holds a reference on the stream */
 	bool out;	   /* from the device: the other one of the two copy engines */
@@ -55,7 +55,7 @@ struct emu_op {
 	uint64_t cost_ns;  /* how long the model says it takes, 0: not modelled */
 	uint64_t ready_ns; /* when the model lets it start at the earliest */
 	const void *host;  /* host side of a copy that must be waited for unless registered */
-	struct emu_seg *segs;
+	struct soft_seg *segs;
 	unsigned int n_segs;
 	union {
 		uint8_t fill;
@@ -70,15 +70,15 @@ struct emu_op {
 			uint32_t value;
 		} wait;
 		struct {
-			struct emu_event *event;
+			struct soft_event *event;
 			uint64_t turn; /* which of the event's recordings this is */
 		} record;
 	};
 };
 
-struct emu_stream {
+struct soft_stream {
 	struct dev_stream base;
-	struct emu_engine *eng;
+	struct soft_engine *eng;
 	atomic_uint refs;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;  /* work was completed */
@@ -93,23 +93,23 @@ struct emu_stream {
 	uint64_t model_end; /* when the model says the last op ended, 0 if that had no model */
 };
 
-struct emu_event {
+struct soft_event {
 	struct dev_event base;
 	atomic_uint refs;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	uint64_t turn;		   /* recordings so far */
-	bool done;		   /* the last one has been reached */
-	int error;		   /* of the stream, as it was then */
-	uint64_t last_number;	   /* likewise: which errors of the stream were before */
-	struct emu_stream *stream; /* of the last recording, held */
+	uint64_t turn;		    /* recordings so far */
+	bool done;		    /* the last one has been reached */
+	int error;		    /* of the stream, as it was then */
+	uint64_t last_number;	    /* likewise: which errors of the stream were before */
+	struct soft_stream *stream; /* of the last recording, held */
 };
 
-#define EMU_POOL_MAX 64
+#define SOFT_POOL_MAX 64
 
 /* Threads that run ops in the order these became ready. */
-struct emu_pool {
-	struct emu_engine *eng;
+struct soft_pool {
+	struct soft_engine *eng;
 	const char *name;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -117,39 +117,39 @@ struct emu_pool {
 	unsigned int n_ready, n_idle, n_threads, max;
 	bool stop;
 	uint64_t free_at; /* model: when the last op ends; its one thread's own */
-	unsigned long threads[EMU_POOL_MAX];
+	unsigned long threads[SOFT_POOL_MAX];
 };
 
 /* Streams parked on a word. */
-struct emu_words {
+struct soft_words {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	struct list parked; /* struct emu_op.node */
+	struct list parked; /* struct soft_op.node */
 	atomic_uint n_parked;
 	bool started, stop;
 	unsigned long thread;
 };
 
-struct emu_hostregs {
+struct soft_hostregs {
 	pthread_rwlock_t lock;
 	struct range_tree plain;
 	struct range_tree file;
 	atomic_uint n_file;
 };
 
-struct emu_engine {
+struct soft_engine {
 	struct strait_device *dev;
 	/*
 	 * Holds the allocation @addr lies in: 0 with *ret, -ENOENT if it lies in none, -EFAULT if the
 	 * range goes past its end. NULL: there is no device memory, every address is the host's.
 	 */
-	int (*pin)(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
+	int (*pin)(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
 	void (*unpin)(struct emu_alloc *a);
-	struct emu_pool in, out, compute;
-	struct emu_words words;
-	struct emu_hostregs regs;
+	struct soft_pool in, out, compute;
+	struct soft_words words;
+	struct soft_hostregs regs;
 	pthread_mutex_t lock; /* protects @default_stream */
-	struct emu_stream *default_stream;
+	struct soft_stream *default_stream;
 	_Atomic uint64_t bytes_per_second, latency_ns;
 	atomic_bool inject_on;
 	_Atomic int64_t inject_left;
@@ -157,105 +157,105 @@ struct emu_engine {
 	atomic_uint flushes;
 };
 
-static inline struct emu_engine *emu_engine(const struct strait_device *dev)
+static inline struct soft_engine *soft_engine(const struct strait_device *dev)
 {
 	return dev->priv;
 }
 
-static inline bool emu_gone(const struct emu_engine *eng)
+static inline bool soft_gone(const struct soft_engine *eng)
 {
 	return atomic_load_explicit(&eng->dev->removed, memory_order_acquire);
 }
 
-/* emu_engine.c. The threads start when there is work for them; emu_engine_fini() ends them. */
-void emu_engine_init(struct emu_engine *eng, struct strait_device *dev);
-void emu_engine_fini(struct emu_engine *eng);
+/* soft_engine.c. The threads start when there is work for them; soft_engine_fini() ends them. */
+void soft_engine_init(struct soft_engine *eng, struct strait_device *dev);
+void soft_engine_fini(struct soft_engine *eng);
 /* The device has been removed: who sleeps as the model says wakes up. */
-void emu_engine_wake(struct emu_engine *eng);
+void soft_engine_wake(struct soft_engine *eng);
 /* When @timeout_ns from now is; UINT64_MAX is never. */
-uint64_t emu_deadline(int64_t timeout_ns);
-void emu_cond_init(pthread_cond_t *cond);
+uint64_t soft_deadline(int64_t timeout_ns);
+void soft_cond_init(pthread_cond_t *cond);
 /* 0, or ETIMEDOUT once @deadline_ns has passed. */
-int emu_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+int soft_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
 
-/* emu_pool.c. emu_pool_need(): there is one thread at least. emu_pool_push() cannot fail after it. */
-void emu_pool_init(struct emu_pool *p, struct emu_engine *eng, const char *name, unsigned int max);
-void emu_pool_fini(struct emu_pool *p);
-int emu_pool_need(struct emu_pool *p);
-void emu_pool_push(struct emu_pool *p, struct emu_op *op);
-void emu_pool_wake(struct emu_pool *p);
+/* soft_pool.c. soft_pool_need(): there is one thread at least. soft_pool_push() cannot fail after it. */
+void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *name, unsigned int max);
+void soft_pool_fini(struct soft_pool *p);
+int soft_pool_need(struct soft_pool *p);
+void soft_pool_push(struct soft_pool *p, struct soft_op *op);
+void soft_pool_wake(struct soft_pool *p);
 
-/* emu_word.c. emu_words_park() is false if the word has its value already and @op was not parked. */
-void emu_words_init(struct emu_engine *eng);
-void emu_words_fini(struct emu_engine *eng);
-int emu_words_need(struct emu_engine *eng);
-bool emu_words_park(struct emu_engine *eng, struct emu_op *op);
-bool emu_word_reached(const struct emu_op *op);
-void emu_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value);
+/* soft_word.c. soft_words_park() is false if the word has its value already and @op was not parked. */
+void soft_words_init(struct soft_engine *eng);
+void soft_words_fini(struct soft_engine *eng);
+int soft_words_need(struct soft_engine *eng);
+bool soft_words_park(struct soft_engine *eng, struct soft_op *op);
+bool soft_word_reached(const struct soft_op *op);
+void soft_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value);
 
-/* emu_hostreg.c */
-void emu_hostregs_init(struct emu_hostregs *regs);
-void emu_hostregs_fini(struct emu_hostregs *regs);
+/* soft_hostreg.c */
+void soft_hostregs_init(struct soft_hostregs *regs);
+void soft_hostregs_fini(struct soft_hostregs *regs);
 /* Does one registration hold all of [addr, addr + len)? */
-bool emu_hostreg_covers(struct emu_hostregs *regs, uint64_t addr, uint64_t len);
+bool soft_hostreg_covers(struct soft_hostregs *regs, uint64_t addr, uint64_t len);
 /* Does any part of it lie in a registered file mapping? */
-bool emu_hostreg_is_file(struct emu_hostregs *regs, uint64_t addr, uint64_t len);
+bool soft_hostreg_is_file(struct soft_hostregs *regs, uint64_t addr, uint64_t len);
 /* Can file mappings be copied from without a signal when they shrink? (emu.c) */
-bool emu_have_vm_read(void);
-int emu_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
-void emu_host_unregister(struct strait_device *dev, struct host_reg *reg);
+bool soft_have_vm_read(void);
+int soft_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
+void soft_host_unregister(struct strait_device *dev, struct host_reg *reg);
 
-/* emu_copy.c. Large copies that go past the CPU's caches: the CPU will not read what it wrote. */
-void emu_copy_streaming(void *dst, const void *src, size_t len);
+/* soft_copy.c. Large copies that go past the CPU's caches: the CPU will not read what it wrote. */
+void soft_copy_streaming(void *dst, const void *src, size_t len);
 /* For tests: with the @nth kind of stores whatever the length; false if there is no such kind here. */
-#define EMU_COPY_KINDS 3
-bool emu_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len);
+#define SOFT_COPY_KINDS 3
+bool soft_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len);
 
-/* emu_op.c: what an op does when its turn has come. Releasing it lets go of the memory it holds. */
-int emu_op_run(struct emu_op *op);
-void emu_op_release(struct emu_op *op);
+/* soft_op.c: what an op does when its turn has come. Releasing it lets go of the memory it holds. */
+int soft_op_run(struct soft_op *op);
+void soft_op_release(struct soft_op *op);
 
 /*
- * emu_stream.c. emu_stream_submit() takes over what @op holds, whatever it returns; @op itself may be
- * on the caller's stack. emu_stream_done(): @op, running or parked until now, has ended with @rc.
+ * soft_stream.c. soft_stream_submit() takes over what @op holds, whatever it returns; @op itself may be
+ * on the caller's stack. soft_stream_done(): @op, running or parked until now, has ended with @rc.
  */
-int emu_stream_submit(struct emu_stream *s, struct emu_op *op);
-void emu_stream_done(struct emu_stream *s, struct emu_op *op, int rc, uint64_t model_end);
-void emu_stream_ref(struct emu_stream *s);
-void emu_stream_unref(struct emu_stream *s);
-void emu_stream_drain(struct emu_stream *s);
-int emu_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
-int emu_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
-void emu_stream_close(struct dev_stream *s);
-int emu_stream_wait(struct dev_stream *s, int64_t timeout_ns);
+int soft_stream_submit(struct soft_stream *s, struct soft_op *op);
+void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end);
+void soft_stream_ref(struct soft_stream *s);
+void soft_stream_unref(struct soft_stream *s);
+void soft_stream_drain(struct soft_stream *s);
+int soft_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+int soft_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
+void soft_stream_close(struct dev_stream *s);
+int soft_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 
-/* emu_submit.c: the operations that put work on a stream. */
-int emu_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
-int emu_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
-int emu_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
-int emu_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
-int emu_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
-int emu_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
-int emu_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
-int emu_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
-int emu_flush_peer_writes(struct strait_device *dev);
+/* soft_submit.c: the operations that put work on a stream. */
+int soft_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
+int soft_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
+int soft_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
+int soft_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
+int soft_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+int soft_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
+int soft_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
+int soft_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
+int soft_flush_peer_writes(struct strait_device *dev);
 
-/* emu_event.c. emu_event_fire(): the recording of @op was reached, with @s locked. */
-void emu_event_fire(struct emu_stream *s, struct emu_op *op);
-void emu_event_unref(struct emu_event *e);
-int emu_event_open(struct dev_stream *s, struct dev_event **ret);
-void emu_event_close(struct dev_event *e);
-int emu_event_record(struct dev_event *e, struct dev_stream *s);
-int emu_event_wait(struct dev_event *e, int64_t timeout_ns);
+/* soft_event.c. soft_event_fire(): the recording of @op was reached, with @s locked. */
+void soft_event_fire(struct soft_stream *s, struct soft_op *op);
+void soft_event_unref(struct soft_event *e);
+int soft_event_open(struct dev_stream *s, struct dev_event **ret);
+void soft_event_close(struct dev_event *e);
+int soft_event_record(struct dev_event *e, struct dev_stream *s);
+int soft_event_wait(struct dev_event *e, int64_t timeout_ns);
 
 /* What every provider has whose copies and streams are the engine's: members of a struct provider_ops. */
-#define EMU_ENGINE_OPS                                                                                                 \
-	.flush_peer_writes = emu_flush_peer_writes, .host_register = emu_host_register,                                \
-	.host_unregister = emu_host_unregister, .stream_open = emu_stream_open, .stream_import = emu_stream_import,    \
-	.stream_close = emu_stream_close, .stream_wait = emu_stream_wait, .stream_call = emu_stream_call,              \
-	.stream_wait_word = emu_stream_wait_word, .word_post = emu_word_post, .copy_in = emu_copy_in,                  \
-	.copy_out = emu_copy_out, .copy_list = emu_copy_list, .fill = emu_fill, .compare = emu_compare,                \
-	.crc32c = emu_crc32c, .event_open = emu_event_open, .event_close = emu_event_close,                            \
-	.event_record = emu_event_record, .event_wait = emu_event_wait
+#define SOFT_ENGINE_OPS                                                                                                \
+	.flush_peer_writes = soft_flush_peer_writes, .host_register = soft_host_register,                              \
+	.host_unregister = soft_host_unregister, .stream_open = soft_stream_open, .stream_import = soft_stream_import, \
+	.stream_close = soft_stream_close, .stream_wait = soft_stream_wait, .stream_call = soft_stream_call,           \
+	.stream_wait_word = soft_stream_wait_word, .word_post = soft_word_post, .copy_in = soft_copy_in,               \
+	.copy_out = soft_copy_out, .copy_list = soft_copy_list, .fill = soft_fill, .compare = soft_compare,            \
+	.crc32c = soft_crc32c, .event_open = soft_event_open, .event_close = soft_event_close,                         \
+	.event_record = soft_event_record, .event_wait = soft_event_wait
 
 #endif

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* Events: a place on a stream that can be waited for. What errors they carry: see emu_stream.c. */
+/* Events: a place on a stream that can be waited for. What errors they carry: see soft_stream.c. */
 #include <stdlib.h>
 
 #include "base/util.h"
 #include "device/soft/engine.h"
 
-static struct emu_event *to_event(struct dev_event *e)
+static struct soft_event *to_event(struct dev_event *e)
 {
-	return container_of(e, struct emu_event, base);
+	return container_of(e, struct soft_event, base);
 }
 
-void emu_event_unref(struct emu_event *e)
+void soft_event_unref(struct soft_event *e)
 {
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	if (e->stream)
-		emu_stream_unref(e->stream);
+		soft_stream_unref(e->stream);
 	pthread_cond_destroy(&e->cond);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
 
-int emu_event_open(struct dev_stream *s, struct dev_event **ret)
+int soft_event_open(struct dev_stream *s, struct dev_event **ret)
 {
-	struct emu_event *e = calloc(1, sizeof(*e));
+	struct soft_event *e = calloc(1, sizeof(*e));
 
 	if (!e)
 		return -ENOMEM;
@@ -31,18 +31,18 @@ int emu_event_open(struct dev_stream *s, struct dev_event **ret)
 	e->done = true; /* there is no work before a recording that was never made */
 	atomic_init(&e->refs, 1);
 	pthread_mutex_init(&e->lock, NULL);
-	emu_cond_init(&e->cond);
+	soft_cond_init(&e->cond);
 	*ret = &e->base;
 	return 0;
 }
 
 /* A recording that has not been reached keeps the rest of it alive. */
-void emu_event_close(struct dev_event *event)
+void soft_event_close(struct dev_event *event)
 {
-	emu_event_unref(to_event(event));
+	soft_event_unref(to_event(event));
 }
 
-static void finish(struct emu_event *e, uint64_t turn, int error, uint64_t last_number)
+static void finish(struct soft_event *e, uint64_t turn, int error, uint64_t last_number)
 {
 	pthread_mutex_lock(&e->lock);
 	/* Recorded again meanwhile: only the last recording counts. */
@@ -55,23 +55,23 @@ static void finish(struct emu_event *e, uint64_t turn, int error, uint64_t last_
 	pthread_mutex_unlock(&e->lock);
 }
 
-void emu_event_fire(struct emu_stream *s, struct emu_op *op)
+void soft_event_fire(struct soft_stream *s, struct soft_op *op)
 {
 	finish(op->record.event, op->record.turn, s->error, s->last_number);
 }
 
-int emu_event_record(struct dev_event *event, struct dev_stream *stream)
+int soft_event_record(struct dev_event *event, struct dev_stream *stream)
 {
-	struct emu_stream *s = container_of(stream, struct emu_stream, base), *old;
-	struct emu_event *e = to_event(event);
-	struct emu_op op = { .kind = EMU_RECORD, .record = { .event = e } };
+	struct soft_stream *s = container_of(stream, struct soft_stream, base), *old;
+	struct soft_event *e = to_event(event);
+	struct soft_op op = { .kind = SOFT_RECORD, .record = { .event = e } };
 	int rc;
 
 	if (e->base.dev != s->base.dev)
 		return -EINVAL;
-	if (emu_gone(s->eng))
+	if (soft_gone(s->eng))
 		return -ENODEV;
-	emu_stream_ref(s);
+	soft_stream_ref(s);
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed); /* the op's */
 	pthread_mutex_lock(&e->lock);
 	old = e->stream;
@@ -80,16 +80,16 @@ int emu_event_record(struct dev_event *event, struct dev_stream *stream)
 	op.record.turn = ++e->turn;
 	pthread_mutex_unlock(&e->lock);
 	if (old)
-		emu_stream_unref(old);
+		soft_stream_unref(old);
 
-	rc = emu_stream_submit(s, &op);
+	rc = soft_stream_submit(s, &op);
 	if (rc)
 		finish(e, op.record.turn, rc, 0); /* nothing will come that could end a wait */
 	return rc;
 }
 
 /* Somebody was told of the errors up to @number: the stream need not keep them. */
-static void forget_errors(struct emu_stream *s, uint64_t number)
+static void forget_errors(struct soft_stream *s, uint64_t number)
 {
 	pthread_mutex_lock(&s->lock);
 	if (s->error && s->error_number <= number) {
@@ -99,11 +99,11 @@ static void forget_errors(struct emu_stream *s, uint64_t number)
 	pthread_mutex_unlock(&s->lock);
 }
 
-int emu_event_wait(struct dev_event *event, int64_t timeout_ns)
+int soft_event_wait(struct dev_event *event, int64_t timeout_ns)
 {
-	struct emu_event *e = to_event(event);
-	uint64_t deadline = timeout_ns > 0 ? emu_deadline(timeout_ns) : 0, number;
-	struct emu_stream *s = NULL;
+	struct soft_event *e = to_event(event);
+	uint64_t deadline = timeout_ns > 0 ? soft_deadline(timeout_ns) : 0, number;
+	struct soft_stream *s = NULL;
 	int rc = 0;
 
 	pthread_mutex_lock(&e->lock);
@@ -112,18 +112,18 @@ int emu_event_wait(struct dev_event *event, int64_t timeout_ns)
 			pthread_mutex_unlock(&e->lock);
 			return -ETIMEDOUT;
 		}
-		rc = emu_cond_wait(&e->cond, &e->lock, deadline);
+		rc = soft_cond_wait(&e->cond, &e->lock, deadline);
 	}
 	rc = e->error;
 	number = e->last_number;
 	if (rc) {
 		s = e->stream;
-		emu_stream_ref(s);
+		soft_stream_ref(s);
 	}
 	pthread_mutex_unlock(&e->lock);
 	if (s) {
 		forget_errors(s, number);
-		emu_stream_unref(s);
+		soft_stream_unref(s);
 	}
 	return rc;
 }

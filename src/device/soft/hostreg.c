@@ -11,12 +11,12 @@ struct hostreg {
 	bool file;
 };
 
-void emu_hostregs_init(struct emu_hostregs *regs)
+void soft_hostregs_init(struct soft_hostregs *regs)
 {
 	rwlock_init(&regs->lock);
 }
 
-void emu_hostregs_fini(struct emu_hostregs *regs)
+void soft_hostregs_fini(struct soft_hostregs *regs)
 {
 	pthread_rwlock_destroy(&regs->lock);
 }
@@ -31,7 +31,7 @@ static bool covers(const struct range_tree *t, uint64_t addr, uint64_t len)
 	return false;
 }
 
-bool emu_hostreg_covers(struct emu_hostregs *regs, uint64_t addr, uint64_t len)
+bool soft_hostreg_covers(struct soft_hostregs *regs, uint64_t addr, uint64_t len)
 {
 	bool yes;
 
@@ -41,7 +41,7 @@ bool emu_hostreg_covers(struct emu_hostregs *regs, uint64_t addr, uint64_t len)
 	return yes;
 }
 
-bool emu_hostreg_is_file(struct emu_hostregs *regs, uint64_t addr, uint64_t len)
+bool soft_hostreg_is_file(struct soft_hostregs *regs, uint64_t addr, uint64_t len)
 {
 	bool yes;
 
@@ -54,16 +54,16 @@ bool emu_hostreg_is_file(struct emu_hostregs *regs, uint64_t addr, uint64_t len)
 	return yes;
 }
 
-int emu_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
+int soft_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
 {
-	struct emu_hostregs *regs = &emu_engine(dev)->regs;
+	struct soft_hostregs *regs = &soft_engine(dev)->regs;
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct hostreg *reg;
 	int rc;
 
 	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len || len > UINT64_MAX - addr)
 		return -EINVAL;
-	if (emu_gone(emu_engine(dev)))
+	if (soft_gone(soft_engine(dev)))
 		return -ENODEV;
 	if (flags & HOST_REG_FILE) {
 		if (!(dev->caps & STRAIT_DEVICE_REGISTER_FILE))
@@ -87,9 +87,9 @@ int emu_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t
 	return 0;
 }
 
-void emu_host_unregister(struct strait_device *dev, struct host_reg *ret)
+void soft_host_unregister(struct strait_device *dev, struct host_reg *ret)
 {
-	struct emu_hostregs *regs = &emu_engine(dev)->regs;
+	struct soft_hostregs *regs = &soft_engine(dev)->regs;
 	struct hostreg *reg = ret->priv;
 
 	if (!reg)

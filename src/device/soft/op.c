@@ -29,20 +29,20 @@ static int copy_from_file(char *dst, const char *src, size_t len)
 	return 0;
 }
 
-static int copy_seg(struct emu_engine *eng, const struct emu_seg *seg)
+static int copy_seg(struct soft_engine *eng, const struct soft_seg *seg)
 {
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
 		size_t len = min_u64(seg->len - at, PIECE);
 		int rc;
 
-		if (emu_gone(eng))
+		if (soft_gone(eng))
 			return -ENODEV;
 		if (seg->file) {
 			rc = copy_from_file(ptr(seg->dst + at), ptr(seg->src + at), len);
 			if (rc)
 				return rc;
 		} else if (seg->dst_pin) {
-			emu_copy_streaming(ptr(seg->dst + at), ptr(seg->src + at), len);
+			soft_copy_streaming(ptr(seg->dst + at), ptr(seg->src + at), len);
 		} else {
 			memcpy(ptr(seg->dst + at), ptr(seg->src + at), len);
 		}
@@ -50,7 +50,7 @@ static int copy_seg(struct emu_engine *eng, const struct emu_seg *seg)
 	return 0;
 }
 
-static int injected(struct emu_engine *eng)
+static int injected(struct soft_engine *eng)
 {
 	if (!atomic_load_explicit(&eng->inject_on, memory_order_acquire))
 		return 0;
@@ -60,7 +60,7 @@ static int injected(struct emu_engine *eng)
 	return atomic_load_explicit(&eng->inject_err, memory_order_relaxed);
 }
 
-static int run_copy(struct emu_engine *eng, struct emu_op *op)
+static int run_copy(struct soft_engine *eng, struct soft_op *op)
 {
 	int rc = injected(eng);
 
@@ -69,12 +69,12 @@ static int run_copy(struct emu_engine *eng, struct emu_op *op)
 	return rc;
 }
 
-static int run_fill(struct emu_engine *eng, struct emu_op *op)
+static int run_fill(struct soft_engine *eng, struct soft_op *op)
 {
-	const struct emu_seg *seg = op->segs;
+	const struct soft_seg *seg = op->segs;
 
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
-		if (emu_gone(eng))
+		if (soft_gone(eng))
 			return -ENODEV;
 		memset(ptr(seg->dst + at), op->fill, min_u64(seg->len - at, PIECE));
 	}
@@ -94,14 +94,14 @@ static size_t first_difference(const unsigned char *a, const unsigned char *b, s
 	return at;
 }
 
-static int run_compare(struct emu_engine *eng, struct emu_op *op)
+static int run_compare(struct soft_engine *eng, struct soft_op *op)
 {
-	const struct emu_seg *seg = op->segs;
+	const struct soft_seg *seg = op->segs;
 
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
 		size_t len = min_u64(seg->len - at, PIECE), same;
 
-		if (emu_gone(eng))
+		if (soft_gone(eng))
 			return -ENODEV;
 		same = first_difference(ptr(seg->dst + at), ptr(seg->src + at), len);
 		if (same < len) {
@@ -113,13 +113,13 @@ static int run_compare(struct emu_engine *eng, struct emu_op *op)
 	return 0;
 }
 
-static int run_crc32c(struct emu_engine *eng, struct emu_op *op)
+static int run_crc32c(struct soft_engine *eng, struct soft_op *op)
 {
-	const struct emu_seg *seg = op->segs;
+	const struct soft_seg *seg = op->segs;
 	uint32_t crc = *op->crc;
 
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
-		if (emu_gone(eng))
+		if (soft_gone(eng))
 			return -ENODEV;
 		crc = crc32c_update(crc, ptr(seg->src + at), min_u64(seg->len - at, PIECE));
 	}
@@ -127,33 +127,33 @@ static int run_crc32c(struct emu_engine *eng, struct emu_op *op)
 	return 0;
 }
 
-int emu_op_run(struct emu_op *op)
+int soft_op_run(struct soft_op *op)
 {
-	struct emu_engine *eng = op->stream->eng;
+	struct soft_engine *eng = op->stream->eng;
 
 	switch (op->kind) {
-	case EMU_COPY:
+	case SOFT_COPY:
 		return run_copy(eng, op);
-	case EMU_FILL:
+	case SOFT_FILL:
 		return run_fill(eng, op);
-	case EMU_COMPARE:
+	case SOFT_COMPARE:
 		return run_compare(eng, op);
-	case EMU_CRC32C:
+	case SOFT_CRC32C:
 		return run_crc32c(eng, op);
-	case EMU_CALL:
+	case SOFT_CALL:
 		/* On a removed device as well: a function is the host's, and may be what frees its argument. */
 		op->call.fn(op->call.arg);
 		return 0;
-	case EMU_WAIT_WORD:
-	case EMU_RECORD:
+	case SOFT_WAIT_WORD:
+	case SOFT_RECORD:
 		break; /* take no time: the stream does these itself */
 	}
 	return 0;
 }
 
-void emu_op_release(struct emu_op *op)
+void soft_op_release(struct soft_op *op)
 {
-	struct emu_engine *eng = op->stream->eng;
+	struct soft_engine *eng = op->stream->eng;
 
 	for (unsigned int i = 0; i < op->n_segs; i++) {
 		if (op->segs[i].dst_pin)
@@ -161,6 +161,6 @@ void emu_op_release(struct emu_op *op)
 		if (op->segs[i].src_pin)
 			eng->unpin(op->segs[i].src_pin);
 	}
-	if (op->kind == EMU_RECORD)
-		emu_event_unref(op->record.event);
+	if (op->kind == SOFT_RECORD)
+		soft_event_unref(op->record.event);
 }

@@ -2,52 +2,52 @@
 #include "device/soft/engine.h"
 #include "os/os.h"
 
-void emu_pool_init(struct emu_pool *p, struct emu_engine *eng, const char *name, unsigned int max)
+void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *name, unsigned int max)
 {
 	p->eng = eng;
 	p->name = name;
 	p->max = max;
 	list_init(&p->ready);
 	pthread_mutex_init(&p->lock, NULL);
-	emu_cond_init(&p->cond);
+	soft_cond_init(&p->cond);
 }
 
 /*
  * The model: a copy takes this pool's one engine for its cost, from when it was ready and the engine
  * free. Times are reckoned, not measured, so that late wake-ups do not add up. Returns the end.
  */
-static uint64_t pace(struct emu_pool *p, const struct emu_op *op, int *rc)
+static uint64_t pace(struct soft_pool *p, const struct soft_op *op, int *rc)
 {
 	uint64_t end = max_u64(p->free_at, op->ready_ns) + op->cost_ns;
 
 	pthread_mutex_lock(&p->lock);
-	while (!emu_gone(p->eng) && os_now_ns() < end)
-		emu_cond_wait(&p->cond, &p->lock, end);
+	while (!soft_gone(p->eng) && os_now_ns() < end)
+		soft_cond_wait(&p->cond, &p->lock, end);
 	pthread_mutex_unlock(&p->lock);
 	p->free_at = end;
-	if (!*rc && emu_gone(p->eng))
+	if (!*rc && soft_gone(p->eng))
 		*rc = -ENODEV;
 	return end;
 }
 
-static void run_one(struct emu_pool *p, struct emu_op *op)
+static void run_one(struct soft_pool *p, struct soft_op *op)
 {
 	uint64_t end = 0;
 	int rc;
 
-	rc = emu_op_run(op);
+	rc = soft_op_run(op);
 	if (op->cost_ns)
 		end = pace(p, op, &rc);
-	emu_stream_done(op->stream, op, rc, end);
+	soft_stream_done(op->stream, op, rc, end);
 }
 
 static void *pool_main(void *arg)
 {
-	struct emu_pool *p = arg;
+	struct soft_pool *p = arg;
 
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
-		struct emu_op *op;
+		struct soft_op *op;
 
 		if (list_empty(&p->ready)) {
 			if (p->stop)
@@ -57,7 +57,7 @@ static void *pool_main(void *arg)
 			p->n_idle--;
 			continue;
 		}
-		op = list_first(&p->ready, struct emu_op, node);
+		op = list_first(&p->ready, struct soft_op, node);
 		list_del(&op->node);
 		p->n_ready--;
 		pthread_mutex_unlock(&p->lock);
@@ -68,7 +68,7 @@ static void *pool_main(void *arg)
 	return NULL;
 }
 
-static int start_one(struct emu_pool *p)
+static int start_one(struct soft_pool *p)
 {
 	int rc = os_thread(p->name, pool_main, p, &p->threads[p->n_threads]);
 
@@ -77,7 +77,7 @@ static int start_one(struct emu_pool *p)
 	return rc;
 }
 
-int emu_pool_need(struct emu_pool *p)
+int soft_pool_need(struct soft_pool *p)
 {
 	int rc = 0;
 
@@ -88,7 +88,7 @@ int emu_pool_need(struct emu_pool *p)
 	return rc;
 }
 
-void emu_pool_push(struct emu_pool *p, struct emu_op *op)
+void soft_pool_push(struct soft_pool *p, struct soft_op *op)
 {
 	pthread_mutex_lock(&p->lock);
 	list_add_tail(&p->ready, &op->node);
@@ -103,14 +103,14 @@ void emu_pool_push(struct emu_pool *p, struct emu_op *op)
 	pthread_mutex_unlock(&p->lock);
 }
 
-void emu_pool_wake(struct emu_pool *p)
+void soft_pool_wake(struct soft_pool *p)
 {
 	pthread_mutex_lock(&p->lock);
 	pthread_cond_broadcast(&p->cond);
 	pthread_mutex_unlock(&p->lock);
 }
 
-void emu_pool_fini(struct emu_pool *p)
+void soft_pool_fini(struct soft_pool *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;

@@ -30,12 +30,12 @@
 #include "base/util.h"
 #include "os/os.h"
 
-void emu_stream_ref(struct emu_stream *s)
+void soft_stream_ref(struct soft_stream *s)
 {
 	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }
 
-void emu_stream_unref(struct emu_stream *s)
+void soft_stream_unref(struct soft_stream *s)
 {
 	if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
 		return;
@@ -45,7 +45,7 @@ void emu_stream_unref(struct emu_stream *s)
 }
 
 /* With the lock held, as are the next three. */
-static void complete(struct emu_stream *s, struct emu_op *op, int rc, uint64_t model_end)
+static void complete(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end)
 {
 	if (rc) {
 		s->base.status = -rc;
@@ -67,42 +67,42 @@ static void complete(struct emu_stream *s, struct emu_op *op, int rc, uint64_t m
 }
 
 /* Ops that are over as soon as they are reached. False if @op is not one of them now. */
-static bool pass(struct emu_stream *s, struct emu_op *op)
+static bool pass(struct soft_stream *s, struct soft_op *op)
 {
-	if (op->kind == EMU_RECORD)
-		emu_event_fire(s, op);
-	else if (op->kind != EMU_WAIT_WORD || !emu_word_reached(op))
+	if (op->kind == SOFT_RECORD)
+		soft_event_fire(s, op);
+	else if (op->kind != SOFT_WAIT_WORD || !soft_word_reached(op))
 		return false;
 	complete(s, op, 0, 0);
 	return true;
 }
 
-static struct emu_pool *pool_of(struct emu_stream *s, const struct emu_op *op)
+static struct soft_pool *pool_of(struct soft_stream *s, const struct soft_op *op)
 {
-	if (op->kind == EMU_CALL)
+	if (op->kind == SOFT_CALL)
 		return &s->eng->compute;
 	return op->out ? &s->eng->out : &s->eng->in;
 }
 
 /* Start what is next. A reference dropped here is never the last one: each caller has its own. */
-static void advance(struct emu_stream *s)
+static void advance(struct soft_stream *s)
 {
 	while (!s->busy && !list_empty(&s->ops)) {
-		struct emu_op *op = list_first(&s->ops, struct emu_op, node);
+		struct soft_op *op = list_first(&s->ops, struct soft_op, node);
 
 		list_del(&op->node);
 		if (pass(s, op)) {
-			emu_op_release(op);
+			soft_op_release(op);
 			free(op);
 			atomic_fetch_sub_explicit(&s->refs, 1, memory_order_release);
 			continue;
 		}
 		s->busy = true;
-		if (op->kind != EMU_WAIT_WORD) {
+		if (op->kind != SOFT_WAIT_WORD) {
 			if (op->cost_ns)
 				op->ready_ns = max_u64(op->ready_ns, s->model_end ? s->model_end : os_now_ns());
-			emu_pool_push(pool_of(s, op), op);
-		} else if (!emu_words_park(s->eng, op)) {
+			soft_pool_push(pool_of(s, op), op);
+		} else if (!soft_words_park(s->eng, op)) {
 			/* It came between the two looks: back to the front, to pass now. */
 			s->busy = false;
 			list_add(&s->ops, &op->node);
@@ -110,11 +110,11 @@ static void advance(struct emu_stream *s)
 	}
 }
 
-void emu_stream_done(struct emu_stream *s, struct emu_op *op, int rc, uint64_t model_end)
+void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end)
 {
 	bool heap = op->heap, queued = op->queued;
 
-	emu_op_release(op);
+	soft_op_release(op);
 	pthread_mutex_lock(&s->lock);
 	complete(s, op, rc, model_end);
 	s->busy = false;
@@ -124,41 +124,41 @@ void emu_stream_done(struct emu_stream *s, struct emu_op *op, int rc, uint64_t m
 	if (heap)
 		free(op);
 	if (queued)
-		emu_stream_unref(s);
+		soft_stream_unref(s);
 }
 
 /* Is there a thread for @op when its turn comes? */
-static int need_thread(struct emu_stream *s, const struct emu_op *op)
+static int need_thread(struct soft_stream *s, const struct soft_op *op)
 {
-	if (op->kind == EMU_RECORD)
+	if (op->kind == SOFT_RECORD)
 		return 0;
-	return op->kind == EMU_WAIT_WORD ? emu_words_need(s->eng) : emu_pool_need(pool_of(s, op));
+	return op->kind == SOFT_WAIT_WORD ? soft_words_need(s->eng) : soft_pool_need(pool_of(s, op));
 }
 
-static struct emu_op *heap_copy(const struct emu_op *op)
+static struct soft_op *heap_copy(const struct soft_op *op)
 {
-	struct emu_op *c = malloc(sizeof(*c) + op->n_segs * sizeof(*op->segs));
+	struct soft_op *c = malloc(sizeof(*c) + op->n_segs * sizeof(*op->segs));
 
 	if (!c)
 		return NULL;
 	*c = *op;
 	c->heap = true;
-	c->segs = (struct emu_seg *)(c + 1);
+	c->segs = (struct soft_seg *)(c + 1);
 	if (op->n_segs)
 		memcpy(c->segs, op->segs, op->n_segs * sizeof(*op->segs));
 	return c;
 }
 
-static bool must_wait(struct emu_stream *s, const struct emu_op *op)
+static bool must_wait(struct soft_stream *s, const struct soft_op *op)
 {
 	return op->sync ||
-	       (op->host && !emu_hostreg_covers(&s->eng->regs, (uint64_t)(uintptr_t)op->host, op->segs->len));
+	       (op->host && !soft_hostreg_covers(&s->eng->regs, (uint64_t)(uintptr_t)op->host, op->segs->len));
 }
 
 /* With the lock held. */
-static int enqueue(struct emu_stream *s, struct emu_op *op)
+static int enqueue(struct soft_stream *s, struct soft_op *op)
 {
-	struct emu_op *q = op;
+	struct soft_op *q = op;
 	int rc;
 
 	rc = need_thread(s, op);
@@ -173,26 +173,26 @@ static int enqueue(struct emu_stream *s, struct emu_op *op)
 	q->queued = true;
 	if (q->cost_ns)
 		q->ready_ns = os_now_ns();
-	emu_stream_ref(s);
+	soft_stream_ref(s);
 	s->submitted++;
 	list_add_tail(&s->ops, &q->node);
 	advance(s);
 	return 0;
 }
 
-static int run_inline(struct emu_stream *s, struct emu_op *op)
+static int run_inline(struct soft_stream *s, struct soft_op *op)
 {
-	int rc = emu_op_run(op);
+	int rc = soft_op_run(op);
 
 	if (rc)
 		op->sync = must_wait(s, op);
-	emu_stream_done(s, op, rc, 0);
+	soft_stream_done(s, op, rc, 0);
 	return op->sync ? rc : 0;
 }
 
-int emu_stream_submit(struct emu_stream *s, struct emu_op *op)
+int soft_stream_submit(struct soft_stream *s, struct soft_op *op)
 {
-	bool moves = op->kind != EMU_CALL && op->kind != EMU_WAIT_WORD && op->kind != EMU_RECORD;
+	bool moves = op->kind != SOFT_CALL && op->kind != SOFT_WAIT_WORD && op->kind != SOFT_RECORD;
 	int rc;
 
 	op->stream = s;
@@ -206,7 +206,7 @@ int emu_stream_submit(struct emu_stream *s, struct emu_op *op)
 	if (!s->busy && pass(s, op)) {
 		s->submitted++;
 		pthread_mutex_unlock(&s->lock);
-		emu_op_release(op);
+		soft_op_release(op);
 		return 0;
 	}
 	rc = enqueue(s, op);
@@ -221,13 +221,13 @@ int emu_stream_submit(struct emu_stream *s, struct emu_op *op)
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (rc)
-		emu_op_release(op);
+		soft_op_release(op);
 	return rc;
 }
 
-static struct emu_stream *stream_new(struct emu_engine *eng)
+static struct soft_stream *stream_new(struct soft_engine *eng)
 {
-	struct emu_stream *s = calloc(1, sizeof(*s));
+	struct soft_stream *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
@@ -236,17 +236,17 @@ static struct emu_stream *stream_new(struct emu_engine *eng)
 	atomic_init(&s->refs, 1);
 	list_init(&s->ops);
 	pthread_mutex_init(&s->lock, NULL);
-	emu_cond_init(&s->cond);
+	soft_cond_init(&s->cond);
 	return s;
 }
 
-int emu_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+int soft_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
 {
-	struct emu_stream *s;
+	struct soft_stream *s;
 
-	if (emu_gone(emu_engine(dev)))
+	if (soft_gone(soft_engine(dev)))
 		return -ENODEV;
-	s = stream_new(emu_engine(dev));
+	s = stream_new(soft_engine(dev));
 	if (!s)
 		return -ENOMEM;
 	*ret = &s->base;
@@ -254,12 +254,12 @@ int emu_stream_open(struct strait_device *dev, const struct mem *m, struct dev_s
 }
 
 /* The native handle is the stream itself. */
-int emu_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
+int soft_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
 {
-	struct emu_engine *eng = emu_engine(dev);
-	struct emu_stream *s = native;
+	struct soft_engine *eng = soft_engine(dev);
+	struct soft_stream *s = native;
 
-	if (emu_gone(eng))
+	if (soft_gone(eng))
 		return -ENODEV;
 	if (!s) {
 		pthread_mutex_lock(&eng->lock);
@@ -272,12 +272,12 @@ int emu_stream_import(struct strait_device *dev, void *native, struct dev_stream
 	}
 	if (s->eng != eng)
 		return -EINVAL;
-	emu_stream_ref(s);
+	soft_stream_ref(s);
 	*ret = &s->base;
 	return 0;
 }
 
-void emu_stream_drain(struct emu_stream *s)
+void soft_stream_drain(struct soft_stream *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->waiters++;
@@ -287,18 +287,18 @@ void emu_stream_drain(struct emu_stream *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-void emu_stream_close(struct dev_stream *stream)
+void soft_stream_close(struct dev_stream *stream)
 {
-	struct emu_stream *s = container_of(stream, struct emu_stream, base);
+	struct soft_stream *s = container_of(stream, struct soft_stream, base);
 
-	emu_stream_drain(s);
-	emu_stream_unref(s);
+	soft_stream_drain(s);
+	soft_stream_unref(s);
 }
 
-int emu_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
+int soft_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 {
-	struct emu_stream *s = container_of(stream, struct emu_stream, base);
-	uint64_t target, deadline = timeout_ns > 0 ? emu_deadline(timeout_ns) : 0;
+	struct soft_stream *s = container_of(stream, struct soft_stream, base);
+	uint64_t target, deadline = timeout_ns > 0 ? soft_deadline(timeout_ns) : 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
@@ -309,7 +309,7 @@ int emu_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 			rc = -ETIMEDOUT;
 			break;
 		}
-		rc = emu_cond_wait(&s->cond, &s->lock, deadline);
+		rc = soft_cond_wait(&s->cond, &s->lock, deadline);
 	}
 	s->waiters--;
 	if (rc != -ETIMEDOUT) {

@@ -8,13 +8,13 @@
 /* Lists up to this long take no memory. */
 #define LIST_LOCAL 16
 
-static struct emu_stream *to_stream(struct dev_stream *s)
+static struct soft_stream *to_stream(struct dev_stream *s)
 {
-	return container_of(s, struct emu_stream, base);
+	return container_of(s, struct soft_stream, base);
 }
 
 /* Hold the device memory at @addr. Other memory is in order unless it is @must be the device's. */
-static int take_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, bool must, struct emu_alloc **pin)
+static int take_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, bool must, struct emu_alloc **pin)
 {
 	int rc;
 
@@ -28,7 +28,7 @@ static int take_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, bool mu
 	return rc;
 }
 
-static uint64_t model_cost(struct emu_engine *eng, uint64_t len)
+static uint64_t model_cost(struct soft_engine *eng, uint64_t len)
 {
 	uint64_t rate = atomic_load_explicit(&eng->bytes_per_second, memory_order_relaxed);
 	uint64_t cost = atomic_load_explicit(&eng->latency_ns, memory_order_relaxed);
@@ -40,35 +40,35 @@ static uint64_t model_cost(struct emu_engine *eng, uint64_t len)
 	return max_u64(cost, 1);
 }
 
-int emu_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
+int soft_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 {
-	struct emu_stream *s = to_stream(stream);
-	struct emu_op op = { .kind = EMU_CALL, .call = { fn, arg } };
+	struct soft_stream *s = to_stream(stream);
+	struct soft_op op = { .kind = SOFT_CALL, .call = { fn, arg } };
 
-	if (emu_gone(s->eng))
+	if (soft_gone(s->eng))
 		return -ENODEV;
-	return emu_stream_submit(s, &op);
+	return soft_stream_submit(s, &op);
 }
 
-int emu_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
+int soft_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
 {
-	struct emu_stream *s = to_stream(stream);
-	struct emu_op op = { .kind = EMU_WAIT_WORD, .wait = { word, value } };
+	struct soft_stream *s = to_stream(stream);
+	struct soft_op op = { .kind = SOFT_WAIT_WORD, .wait = { word, value } };
 
-	if (emu_gone(s->eng))
+	if (soft_gone(s->eng))
 		return -ENODEV;
-	return emu_stream_submit(s, &op);
+	return soft_stream_submit(s, &op);
 }
 
 /* One piece of memory work. The two flags say which sides are the device's. */
-static int submit_one(struct emu_stream *s, struct emu_op *op, struct emu_seg *seg, bool dst, bool src)
+static int submit_one(struct soft_stream *s, struct soft_op *op, struct soft_seg *seg, bool dst, bool src)
 {
 	int rc;
 
 	op->stream = s;
 	op->segs = seg;
 	op->n_segs = 1;
-	if (emu_gone(s->eng))
+	if (soft_gone(s->eng))
 		return -ENODEV;
 	if (dst) {
 		rc = take_pin(s->eng, seg->dst, seg->len, true, &seg->dst_pin);
@@ -78,32 +78,32 @@ static int submit_one(struct emu_stream *s, struct emu_op *op, struct emu_seg *s
 	if (src) {
 		rc = take_pin(s->eng, seg->src, seg->len, true, &seg->src_pin);
 		if (rc) {
-			emu_op_release(op);
+			soft_op_release(op);
 			return rc;
 		}
 	}
-	return emu_stream_submit(s, op);
+	return soft_stream_submit(s, op);
 }
 
-int emu_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint64_t len)
+int soft_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint64_t len)
 {
-	struct emu_stream *s = to_stream(stream);
-	struct emu_seg seg = { .dst = dst, .src = (uint64_t)(uintptr_t)src, .len = len };
-	struct emu_op op = { .kind = EMU_COPY, .host = src, .cost_ns = model_cost(s->eng, len) };
+	struct soft_stream *s = to_stream(stream);
+	struct soft_seg seg = { .dst = dst, .src = (uint64_t)(uintptr_t)src, .len = len };
+	struct soft_op op = { .kind = SOFT_COPY, .host = src, .cost_ns = model_cost(s->eng, len) };
 
 	if (!len)
 		return 0;
 	if (len > UINT64_MAX - seg.src)
 		return -EFAULT;
-	seg.file = emu_hostreg_is_file(&s->eng->regs, seg.src, len);
+	seg.file = soft_hostreg_is_file(&s->eng->regs, seg.src, len);
 	return submit_one(s, &op, &seg, true, false);
 }
 
-int emu_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t len)
+int soft_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t len)
 {
-	struct emu_stream *s = to_stream(stream);
-	struct emu_seg seg = { .dst = (uint64_t)(uintptr_t)dst, .src = src, .len = len };
-	struct emu_op op = { .kind = EMU_COPY, .host = dst, .out = true, .cost_ns = model_cost(s->eng, len) };
+	struct soft_stream *s = to_stream(stream);
+	struct soft_seg seg = { .dst = (uint64_t)(uintptr_t)dst, .src = src, .len = len };
+	struct soft_op op = { .kind = SOFT_COPY, .host = dst, .out = true, .cost_ns = model_cost(s->eng, len) };
 
 	if (!len)
 		return 0;
@@ -112,21 +112,21 @@ int emu_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t le
 	return submit_one(s, &op, &seg, false, true);
 }
 
-int emu_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t len)
+int soft_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t len)
 {
-	struct emu_stream *s = to_stream(stream);
-	struct emu_seg seg = { .dst = dst, .len = len };
-	struct emu_op op = { .kind = EMU_FILL, .fill = value, .cost_ns = model_cost(s->eng, len) };
+	struct soft_stream *s = to_stream(stream);
+	struct soft_seg seg = { .dst = dst, .len = len };
+	struct soft_op op = { .kind = SOFT_FILL, .fill = value, .cost_ns = model_cost(s->eng, len) };
 
 	if (!len)
 		return 0;
 	return submit_one(s, &op, &seg, true, false);
 }
 
-int emu_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len, uint64_t *where)
+int soft_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len, uint64_t *where)
 {
-	struct emu_seg seg = { .dst = a, .src = b, .len = len };
-	struct emu_op op = { .kind = EMU_COMPARE, .sync = true, .out = true, .where = where };
+	struct soft_seg seg = { .dst = a, .src = b, .len = len };
+	struct soft_op op = { .kind = SOFT_COMPARE, .sync = true, .out = true, .where = where };
 
 	if (!len) {
 		*where = 0;
@@ -135,10 +135,10 @@ int emu_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len,
 	return submit_one(to_stream(stream), &op, &seg, true, true);
 }
 
-int emu_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t *crc)
+int soft_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t *crc)
 {
-	struct emu_seg seg = { .src = addr, .len = len };
-	struct emu_op op = { .kind = EMU_CRC32C, .sync = true, .out = true, .crc = crc };
+	struct soft_seg seg = { .src = addr, .len = len };
+	struct soft_op op = { .kind = SOFT_CRC32C, .sync = true, .out = true, .crc = crc };
 
 	if (!len)
 		return 0;
@@ -149,11 +149,11 @@ int emu_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t 
  * One piece of a list. Where there is device memory, what is not must be registered: hardware could
  * not reach it, so neither does this.
  */
-static int take_seg(struct emu_engine *eng, const struct copy_seg *from, struct emu_seg *seg)
+static int take_seg(struct soft_engine *eng, const struct copy_seg *from, struct soft_seg *seg)
 {
 	int rc;
 
-	*seg = (struct emu_seg){ .dst = from->dst, .src = from->src, .len = from->len };
+	*seg = (struct soft_seg){ .dst = from->dst, .src = from->src, .len = from->len };
 	rc = take_pin(eng, seg->dst, seg->len, false, &seg->dst_pin);
 	if (rc)
 		return rc;
@@ -161,24 +161,24 @@ static int take_seg(struct emu_engine *eng, const struct copy_seg *from, struct 
 	if (rc)
 		return rc;
 	if (eng->pin) {
-		if (!seg->dst_pin && (!seg->src_pin || !emu_hostreg_covers(&eng->regs, seg->dst, seg->len)))
+		if (!seg->dst_pin && (!seg->src_pin || !soft_hostreg_covers(&eng->regs, seg->dst, seg->len)))
 			return -EFAULT;
-		if (!seg->src_pin && !emu_hostreg_covers(&eng->regs, seg->src, seg->len))
+		if (!seg->src_pin && !soft_hostreg_covers(&eng->regs, seg->src, seg->len))
 			return -EFAULT;
 	}
-	seg->file = !seg->src_pin && emu_hostreg_is_file(&eng->regs, seg->src, seg->len);
+	seg->file = !seg->src_pin && soft_hostreg_is_file(&eng->regs, seg->src, seg->len);
 	return 0;
 }
 
-int emu_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
+int soft_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
 {
-	struct emu_stream *s = to_stream(stream);
-	struct emu_seg local[LIST_LOCAL], *list = local;
-	struct emu_op op = { .kind = EMU_COPY, .stream = s };
+	struct soft_stream *s = to_stream(stream);
+	struct soft_seg local[LIST_LOCAL], *list = local;
+	struct soft_op op = { .kind = SOFT_COPY, .stream = s };
 	uint64_t total = 0;
 	int rc = 0;
 
-	if (emu_gone(s->eng))
+	if (soft_gone(s->eng))
 		return -ENODEV;
 	if (n > LIST_LOCAL) {
 		list = malloc(n * sizeof(*list));
@@ -193,12 +193,12 @@ int emu_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsign
 		total += segs[i].len;
 	}
 	if (rc || !op.n_segs) {
-		emu_op_release(&op);
+		soft_op_release(&op);
 		goto free_list;
 	}
 	op.out = list->src_pin && !list->dst_pin;
 	op.cost_ns = model_cost(s->eng, total);
-	rc = emu_stream_submit(s, &op);
+	rc = soft_stream_submit(s, &op);
 free_list:
 	if (list != local)
 		free(list);

@@ -6,22 +6,22 @@
 /* Words stored without word_post, by a peer's DMA say, are noticed this much later at most. */
 #define TICK_NS 10000000u
 
-bool emu_word_reached(const struct emu_op *op)
+bool soft_word_reached(const struct soft_op *op)
 {
 	/* As cuStreamWaitValue32 compares: counters go round. */
 	return (int32_t)(atomic_load_explicit(op->wait.word, memory_order_seq_cst) - op->wait.value) >= 0;
 }
 
 /* Let all go whose word has come. */
-static void scan(struct emu_engine *eng)
+static void scan(struct soft_engine *eng)
 {
-	struct emu_words *w = &eng->words;
+	struct soft_words *w = &eng->words;
 	struct list reached;
 
 	list_init(&reached);
 	pthread_mutex_lock(&w->lock);
 	list_for_each_safe(it, tmp, &w->parked) {
-		if (!emu_word_reached(list_entry(it, struct emu_op, node)))
+		if (!soft_word_reached(list_entry(it, struct soft_op, node)))
 			continue;
 		list_del(it);
 		list_add_tail(&reached, it);
@@ -29,17 +29,17 @@ static void scan(struct emu_engine *eng)
 	}
 	pthread_mutex_unlock(&w->lock);
 	while (!list_empty(&reached)) {
-		struct emu_op *op = list_first(&reached, struct emu_op, node);
+		struct soft_op *op = list_first(&reached, struct soft_op, node);
 
 		list_del(&op->node);
-		emu_stream_done(op->stream, op, 0, 0);
+		soft_stream_done(op->stream, op, 0, 0);
 	}
 }
 
 static void *words_main(void *arg)
 {
-	struct emu_engine *eng = arg;
-	struct emu_words *w = &eng->words;
+	struct soft_engine *eng = arg;
+	struct soft_words *w = &eng->words;
 
 	pthread_mutex_lock(&w->lock);
 	while (!w->stop) {
@@ -47,7 +47,7 @@ static void *words_main(void *arg)
 			pthread_cond_wait(&w->cond, &w->lock);
 			continue;
 		}
-		emu_cond_wait(&w->cond, &w->lock, os_now_ns() + TICK_NS);
+		soft_cond_wait(&w->cond, &w->lock, os_now_ns() + TICK_NS);
 		pthread_mutex_unlock(&w->lock);
 		scan(eng);
 		pthread_mutex_lock(&w->lock);
@@ -56,16 +56,16 @@ static void *words_main(void *arg)
 	return NULL;
 }
 
-void emu_words_init(struct emu_engine *eng)
+void soft_words_init(struct soft_engine *eng)
 {
 	list_init(&eng->words.parked);
 	pthread_mutex_init(&eng->words.lock, NULL);
-	emu_cond_init(&eng->words.cond);
+	soft_cond_init(&eng->words.cond);
 }
 
-void emu_words_fini(struct emu_engine *eng)
+void soft_words_fini(struct soft_engine *eng)
 {
-	struct emu_words *w = &eng->words;
+	struct soft_words *w = &eng->words;
 
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
@@ -77,9 +77,9 @@ void emu_words_fini(struct emu_engine *eng)
 	pthread_mutex_destroy(&w->lock);
 }
 
-int emu_words_need(struct emu_engine *eng)
+int soft_words_need(struct soft_engine *eng)
 {
-	struct emu_words *w = &eng->words;
+	struct soft_words *w = &eng->words;
 	int rc = 0;
 
 	pthread_mutex_lock(&w->lock);
@@ -91,9 +91,9 @@ int emu_words_need(struct emu_engine *eng)
 	return rc;
 }
 
-bool emu_words_park(struct emu_engine *eng, struct emu_op *op)
+bool soft_words_park(struct soft_engine *eng, struct soft_op *op)
 {
-	struct emu_words *w = &eng->words;
+	struct soft_words *w = &eng->words;
 	bool parked;
 
 	pthread_mutex_lock(&w->lock);
@@ -102,7 +102,7 @@ bool emu_words_park(struct emu_engine *eng, struct emu_op *op)
 	 * of the two sees the other.
 	 */
 	atomic_fetch_add_explicit(&w->n_parked, 1, memory_order_seq_cst);
-	parked = !emu_word_reached(op);
+	parked = !soft_word_reached(op);
 	if (parked) {
 		list_add_tail(&w->parked, &op->node);
 		pthread_cond_signal(&w->cond);
@@ -113,9 +113,9 @@ bool emu_words_park(struct emu_engine *eng, struct emu_op *op)
 	return parked;
 }
 
-void emu_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value)
+void soft_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value)
 {
-	struct emu_engine *eng = emu_engine(dev);
+	struct soft_engine *eng = soft_engine(dev);
 
 	/* Not touched after this store: the word may be gone with whoever waited for it. */
 	atomic_store_explicit(word, value, memory_order_seq_cst);

@@ -108,7 +108,7 @@ int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	struct vgpu_alloc *a;
 	int rc;
 
-	if (emu_gone(&gpu->eng))
+	if (soft_gone(&gpu->eng))
 		return -ENODEV;
 	rc = query(gpu, addr, &q);
 	if (rc)
@@ -153,7 +153,7 @@ int vgpu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off,
 	struct strait_vgpu_query q;
 	int rc;
 
-	if (emu_gone(&gpu->eng))
+	if (soft_gone(&gpu->eng))
 		return -ENODEV;
 	if (atomic_load_explicit(&a->stale, memory_order_seq_cst))
 		return -ESTALE;

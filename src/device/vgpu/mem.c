@@ -27,7 +27,7 @@ struct vgpu_alloc *vgpu_alloc_at(struct vgpu_device *gpu, uint64_t addr, uint64_
 	return n ? container_of(n, struct vgpu_alloc, node) : NULL;
 }
 
-int vgpu_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
+int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
 {
 	struct vgpu_device *gpu = container_of(eng, struct vgpu_device, eng);
 	struct vgpu_alloc *a;
@@ -168,7 +168,7 @@ static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, str
 	struct vgpu_alloc *a;
 	int rc;
 
-	if (emu_gone(&gpu->eng))
+	if (soft_gone(&gpu->eng))
 		return -ENODEV;
 	if (len > gpu->total[kind])
 		return -ENOMEM;

@@ -17,7 +17,7 @@ int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg)
 
 	if (rc == -ENODEV && !atomic_exchange_explicit(&gpu->eng.dev->removed, true, memory_order_acq_rel)) {
 		log_warn(gpu->eng.dev->provider->set->log, "%s: the device is gone", gpu->eng.dev->name);
-		emu_engine_wake(&gpu->eng);
+		soft_engine_wake(&gpu->eng);
 	}
 	return rc;
 }
@@ -35,7 +35,7 @@ static void describe(struct strait_device *dev, const struct strait_vgpu_info *i
 	dev->import_kind = info->caps & STRAIT_VGPU_CAP_P2PDMA ? STRAIT_IMPORT_P2P : 0;
 	dev->caps = STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS | STRAIT_DEVICE_MMIO |
 		    STRAIT_DEVICE_REVOKE_NOTICE | (info->caps & STRAIT_VGPU_CAP_DMABUF ? STRAIT_DEVICE_DMABUF : 0) |
-		    (emu_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);
+		    (soft_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);
 	dev->tuning.chunk_bytes = KIB(512); /* the CPU copies, as for an emulated device */
 }
 
@@ -52,7 +52,7 @@ static int add_device(struct provider *p, int fd, const struct strait_vgpu_info 
 		os_close(fd);
 		return -ENOMEM;
 	}
-	emu_engine_init(&gpu->eng, dev);
+	soft_engine_init(&gpu->eng, dev);
 	gpu->eng.pin = vgpu_pin;
 	gpu->eng.unpin = vgpu_unpin;
 	gpu->fd = fd;
@@ -122,7 +122,7 @@ static void vgpu_close(struct provider *p)
 
 		vgpu_watch_stop(gpu);
 		/* The engine before the memory: what it still does it does with that. */
-		emu_engine_fini(&gpu->eng);
+		soft_engine_fini(&gpu->eng);
 		vgpu_alloc_free_all(gpu);
 		os_close(gpu->fd);
 		pthread_mutex_destroy(&gpu->watch_lock);
@@ -155,7 +155,7 @@ static int vgpu_info(struct strait_device *dev, struct strait_device_info *info)
 /* The CPU does the device's work, so it sees a peer's registers where the CPU does. */
 static int vgpu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
-	if (emu_gone(emu_engine(dev)))
+	if (soft_gone(soft_engine(dev)))
 		return -ENODEV;
 	*ret = (struct host_reg){ .ptr = mmio, .len = len, .dev_addr = (uint64_t)(uintptr_t)mmio };
 	return 0;
@@ -179,6 +179,6 @@ const struct provider_ops vgpu_provider_ops = {
 	.mem_map_io = vgpu_mem_map_io,
 	.mem_unmap_io = vgpu_mem_unmap_io,
 	.mem_sync_memops = vgpu_mem_sync_memops,
-	EMU_ENGINE_OPS,
+	SOFT_ENGINE_OPS,
 	.mmio_map = vgpu_mmio_map,
 };

@@ -37,7 +37,7 @@ struct vgpu_alloc {
 };
 
 struct vgpu_device {
-	struct emu_engine eng; /* first: see emu_engine.h */
+	struct soft_engine eng; /* first: see soft_engine.h */
 	int fd;
 	uint32_t caps;		  /* of the regions on it; those allocated here give notice too */
 	pthread_rwlock_t lock;	  /* protects @allocs */
@@ -64,7 +64,7 @@ int vgpu_watch(struct vgpu_device *gpu);
 void vgpu_watch_stop(struct vgpu_device *gpu);
 
 /* vgpu_mem.c */
-int vgpu_pin(struct emu_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
+int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
 void vgpu_unpin(struct emu_alloc *pinned);
 /* All that is left when the device goes. */
 void vgpu_alloc_free_all(struct vgpu_device *gpu);

@@ -16,7 +16,7 @@ static void *watch_main(void *arg)
 		return NULL;
 	if (!atomic_exchange_explicit(&dev->removed, true, memory_order_acq_rel))
 		log_warn(dev->provider->set->log, "%s: the device is gone", dev->name);
-	emu_engine_wake(&gpu->eng);
+	soft_engine_wake(&gpu->eng);
 	device_set_revoke_device(dev);
 	return NULL;
 }
