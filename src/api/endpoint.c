@@ -9,7 +9,7 @@ static void adopt(struct strait_context *ctx, struct strait_endpoint *ep, struct
 	engine_ref(ctx);
 	ep->owner = ctx;
 	if (ep->facts.wants_lease)
-		keep_lease(&ctx->keeper, ep);
+		regcache_take_lease(&ctx->reg_cache, ep);
 	*ret = ep;
 }
 

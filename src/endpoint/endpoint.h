@@ -122,7 +122,7 @@ struct strait_endpoint {
 	uint32_t flags;		     /* of its own kind: not to be looked at but by its ops */
 	atomic_uint refs;
 	void *owner;				/* struct strait_context */
-	struct list kept;			/* the engine's kept registrations, under the engine's lock */
+	struct list reg_windows;		/* the engine's kept registrations, under the engine's lock */
 	struct list lease_node;			/* the engine's list of leases */
 	_Atomic uint16_t p2p[ENDPOINT_DEVICES]; /* the engine's verdict for each device, 0: not asked yet */
 	atomic_uint p2p_tries;

@@ -78,7 +78,7 @@ static void close_device(struct strait_device *dev)
 static void destroy(struct strait_context *ctx)
 {
 	workers_fini(&ctx->workers);
-	keeper_fini(&ctx->keeper);
+	regcache_fini(&ctx->reg_cache);
 	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
 		close_device(ctx->set.devices[i]);
 	device_set_close(&ctx->set);
@@ -126,7 +126,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	rc = workers_init(&ctx->workers, ctx->threads);
 	if (rc)
 		goto free_ctx;
-	keeper_init(&ctx->keeper, o.pinned_budget ? o.pinned_budget : DEFAULT_BUDGET, &ctx->stats, &ctx->log);
+	regcache_init(&ctx->reg_cache, o.pinned_budget ? o.pinned_budget : DEFAULT_BUDGET, &ctx->stats, &ctx->log);
 	rc = device_set_open(&ctx->set, &ctx->log, ctx);
 	if (rc)
 		goto fini_workers;
@@ -141,7 +141,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	*ret = ctx;
 	return 0;
 fini_workers:
-	keeper_fini(&ctx->keeper);
+	regcache_fini(&ctx->reg_cache);
 	workers_fini(&ctx->workers);
 free_ctx:
 	p2p_fini(&ctx->p2p);
@@ -300,7 +300,7 @@ void endpoint_unref(struct strait_endpoint *ep, unsigned int n)
 
 	if (atomic_fetch_sub_explicit(&ep->refs, n, memory_order_acq_rel) != n)
 		return;
-	keep_forget(&ctx->keeper, ep);
+	regcache_drop_endpoint(&ctx->reg_cache, ep);
 	ep->ops->destroy(ep);
 	engine_unref(ctx);
 }

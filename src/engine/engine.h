@@ -45,7 +45,7 @@ struct strait_context {
 	uint32_t queue_depth;
 	struct device_set set;
 	struct workers workers;
-	struct keeper keeper;
+	struct reg_cache reg_cache;
 	struct stats stats;
 	struct p2p p2p;
 	pthread_mutex_t ring_lock;

@@ -187,7 +187,7 @@ static bool has_word(const char *text, const char *word)
 int os_file_has_word(const char *path, const char *word)
 {
 	enum { PIECE = 64 << 10 };
-	size_t kept = 0;
+	size_t reg_window = 0;
 	uint64_t off = 0;
 	int fd, ret = 0;
 	ssize_t n;
@@ -204,31 +204,31 @@ int os_file_has_word(const char *path, const char *word)
 	for (;;) {
 		char *end, cut;
 
-		n = os_pread(fd, buf + kept, PIECE - kept, off);
+		n = os_pread(fd, buf + reg_window, PIECE - reg_window, off);
 		if (n <= 0)
 			break;
 		off += (uint64_t)n;
-		kept += (size_t)n;
-		buf[kept] = '\0';
+		reg_window += (size_t)n;
+		buf[reg_window] = '\0';
 		/* A word may go on in the next piece: look at whole lines only. */
-		end = memrchr(buf, '\n', kept);
-		if (!end && kept < PIECE)
+		end = memrchr(buf, '\n', reg_window);
+		if (!end && reg_window < PIECE)
 			continue;
 		if (!end)
-			end = buf + kept - 1;
+			end = buf + reg_window - 1;
 		cut = end[1];
 		end[1] = '\0';
 		ret = has_word(buf, word);
 		end[1] = cut;
 		if (ret)
 			break;
-		kept -= (size_t)(end + 1 - buf);
-		memmove(buf, end + 1, kept);
+		reg_window -= (size_t)(end + 1 - buf);
+		memmove(buf, end + 1, reg_window);
 	}
 	if (n < 0)
 		ret = (int)n;
-	else if (!n && kept) {
-		buf[kept] = '\0';
+	else if (!n && reg_window) {
+		buf[reg_window] = '\0';
 		ret = has_word(buf, word);
 	}
 	os_close(fd);

@@ -28,7 +28,7 @@ struct pci_pages pci_pages_of(uint64_t addr, uint64_t len, uint64_t page)
 void pci_fill_runs(struct pci_mapping *m, struct pci_run *runs, size_t n, uint64_t head)
 {
 	uint64_t left = m->length;
-	size_t kept = 0;
+	size_t reg_window = 0;
 
 	for (size_t i = 0; i < n && left; i++) {
 		struct pci_run r = runs[i];
@@ -40,13 +40,13 @@ void pci_fill_runs(struct pci_mapping *m, struct pci_run *runs, size_t n, uint64
 		left -= r.length;
 		if (!r.length)
 			continue;
-		if (kept && runs[kept - 1].bus + runs[kept - 1].length == r.bus)
-			runs[kept - 1].length += r.length;
+		if (reg_window && runs[reg_window - 1].bus + runs[reg_window - 1].length == r.bus)
+			runs[reg_window - 1].length += r.length;
 		else
-			runs[kept++] = r;
+			runs[reg_window++] = r;
 	}
 	m->run = runs;
-	m->count = kept;
+	m->count = reg_window;
 }
 
 static const struct backend {

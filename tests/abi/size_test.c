@@ -33,11 +33,11 @@ static struct strait_context *ctx;
 /* What is opened for a call stays open until the process ends with its test. */
 static void *keep(void *p)
 {
-	static void *kept[256];
+	static void *reg_window[256];
 	static unsigned int n;
 
-	ASSERT_LT(n, ARRAY_SIZE(kept));
-	return kept[n++] = p;
+	ASSERT_LT(n, ARRAY_SIZE(reg_window));
+	return reg_window[n++] = p;
 }
 
 static struct strait_device *emu(void)

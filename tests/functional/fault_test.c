@@ -93,10 +93,10 @@ struct rig {
 /* The driver takes long to open a GPU that nobody has open, and a rig is opened for every fault. */
 static void keep_device_open(void)
 {
-	static struct strait_region *kept;
+	static struct strait_region *reg_window;
 
-	if (!kept && on_cuda())
-		kept = region_new(device_named(context_new(NULL), "emu:0"), KIB(64));
+	if (!reg_window && on_cuda())
+		reg_window = region_new(device_named(context_new(NULL), "emu:0"), KIB(64));
 }
 
 static void rig_open(struct rig *g, const struct mode *m)

@@ -93,13 +93,13 @@ static uint64_t there(uint64_t file_len, uint64_t off, uint64_t len)
 
 __attribute__((no_sanitize("thread"))) static void look_at(const struct model_thread *t, const struct model_file *f,
 							   const struct model_region *r, uint64_t off, uint64_t at,
-							   uint64_t bytes, uint64_t most, bool kept)
+							   uint64_t bytes, uint64_t most, bool reg_window)
 {
 	const unsigned char *have = t->scratch;
 
 	for (uint64_t i = 0; i < most; i++) {
 		if (i < bytes ? may_be(t, f, off + i, have[i]) :
-				(have[i] == r->mem[at + i] || (!kept && may_be(t, f, off + i, have[i]))))
+				(have[i] == r->mem[at + i] || (!reg_window && may_be(t, f, off + i, have[i]))))
 			continue;
 		FAIL("thread %u: byte %llu of the region, from %llu of the file, %s, is 0x%02x: not 0x%02x, was 0x%02x; bytes %llu",
 		     t->number, (unsigned long long)(at + i), (unsigned long long)(off + i),

@@ -429,7 +429,7 @@ static bool exists(const struct test *t)
 /* Keep the tests that one of the patterns names; all of them without patterns. */
 static void select_tests(char **patterns, int n)
 {
-	size_t kept = 0;
+	size_t reg_window = 0;
 
 	for (size_t i = 0; i < n_tests; i++) {
 		bool keep = n == 0;
@@ -438,9 +438,9 @@ static void select_tests(char **patterns, int n)
 			keep = matches(patterns[j], tests[i].name);
 		keep = keep && exists(&tests[i]);
 		if (keep)
-			tests[kept++] = tests[i];
+			tests[reg_window++] = tests[i];
 	}
-	n_tests = kept;
+	n_tests = reg_window;
 }
 
 /* In a child, because the check may open a driver that cannot be used after fork(). */

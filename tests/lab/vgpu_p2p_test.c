@@ -177,17 +177,17 @@ TEST(consumers_of_one_range_each_get_their_own)
 {
 	int fd = gpu_open(), a = consumer_open(), b = consumer_open();
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, 4 * PAGE), part = m;
-	uint32_t one, two, three, kept;
+	uint32_t one, two, three, reg_window;
 
 	part.p += PAGE;
 	part.len = PAGE;
 	one = consumer_get(a, &m, 0, 0);
 	two = consumer_get(b, &m, 0, 0);
 	three = consumer_get(b, &part, 0, 0);
-	kept = consumer_get(b, &part, VT_GET_PERSISTENT, 0);
+	reg_window = consumer_get(b, &part, VT_GET_PERSISTENT, 0);
 	ASSERT_EQ(consumer_map(a, one), 0);
 	ASSERT_EQ(consumer_map(b, two), 0);
-	ASSERT_EQ(consumer_map(b, kept), 0);
+	ASSERT_EQ(consumer_map(b, reg_window), 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 2 * m.len + PAGE);
 	/* One lets go: the others keep theirs. */
 	ASSERT_EQ(consumer_put(a, one, 0), 0);
@@ -199,7 +199,7 @@ TEST(consumers_of_one_range_each_get_their_own)
 	/* In the order in which they came. */
 	ASSERT_LT(consumer_status(b, two).order, consumer_status(b, three).order);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, PAGE);
-	ASSERT_EQ(consumer_put(b, kept, VT_PUT_PERSISTENT), 0);
+	ASSERT_EQ(consumer_put(b, reg_window, VT_PUT_PERSISTENT), 0);
 	close(a);
 	close(b);
 	close(fd);

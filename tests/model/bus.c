@@ -125,13 +125,13 @@ int bus_map_region(struct bus *b, struct strait_region *r, uint64_t off, uint64_
 
 void bus_unmap(struct bus *b, struct pci_mapping *m)
 {
-	size_t kept = 0;
+	size_t reg_window = 0;
 
 	pthread_mutex_lock(&b->lock);
 	for (size_t i = 0; i < b->count; i++)
 		if (b->pages[i].owner != m)
-			b->pages[kept++] = b->pages[i];
-	b->count = kept;
+			b->pages[reg_window++] = b->pages[i];
+	b->count = reg_window;
 	b->mapped--;
 	pthread_mutex_unlock(&b->lock);
 }

@@ -435,7 +435,7 @@ TEST(flags_are_no_files)
 	begin(&u, &shapes[0], 0);
 	for (uint32_t i = 0; i < 32; i++) {
 		u.ep->flags = 1u << i;
-		ASSERT_FALSE(keep_wanted(u.ep));
+		ASSERT_FALSE(regcache_may_cache(u.ep));
 	}
 	u.ep->flags = 0;
 	end(&u);

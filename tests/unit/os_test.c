@@ -340,14 +340,14 @@ static unsigned int highest_of(unsigned int n)
 {
 	unsigned int number[MANY + 1] = { os_thread_slot() }, highest = number[0];
 	pthread_t thread[MANY];
-	void *kept;
+	void *reg_window;
 
 	pthread_barrier_init(&together, NULL, n);
 	for (unsigned int i = 0; i < n; i++)
 		ASSERT_OK(pthread_create(&thread[i], NULL, take_number, &number[i + 1]));
 	for (unsigned int i = 0; i < n; i++) {
-		ASSERT_OK(pthread_join(thread[i], &kept));
-		ASSERT_TRUE(kept);
+		ASSERT_OK(pthread_join(thread[i], &reg_window));
+		ASSERT_TRUE(reg_window);
 	}
 	for (unsigned int i = 1; i <= n; i++) {
 		for (unsigned int k = 0; k < i; k++)

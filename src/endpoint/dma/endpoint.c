@@ -174,7 +174,7 @@ int dma_endpoint_open(struct strait_dma *d, struct strait_endpoint **ret)
 		return -ENOMEM;
 	c->ep.ops = &card_ops;
 	atomic_init(&c->ep.refs, 1);
-	list_init(&c->ep.kept);
+	list_init(&c->ep.reg_windows);
 	list_init(&c->ep.lease_node);
 	c->ep.facts = (struct endpoint_facts){
 		.fs = "dma",

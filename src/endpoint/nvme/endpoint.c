@@ -237,7 +237,7 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 	n->ep.ops = &namespace_ops;
 	n->ep.flags = flags;
 	atomic_init(&n->ep.refs, 1);
-	list_init(&n->ep.kept);
+	list_init(&n->ep.reg_windows);
 	list_init(&n->ep.lease_node);
 	n->ep.facts = (struct endpoint_facts){
 		.fs = "nvme",

@@ -73,7 +73,7 @@ static const struct nvme_ns *find(const struct strait_nvme *ctrl, uint32_t nsid)
 /* With the lock held. */
 int nvme_scan(struct strait_nvme *ctrl)
 {
-	uint32_t nsid[NS_MAX], n = 0, kept = 0;
+	uint32_t nsid[NS_MAX], n = 0, reg_window = 0;
 	uint8_t page[4096];
 	struct nvme_ns *ns;
 	int rc = list(ctrl, nsid, &n);
@@ -93,15 +93,16 @@ int nvme_scan(struct strait_nvme *ctrl)
 		}
 		if (rc || !hw_get64(page, NVME_NS_SIZE)) /* gone meanwhile, or never there */
 			continue;
-		parse(page, nsid[i], &ns[kept].info);
-		ns[kept].there = true;
+		parse(page, nsid[i], &ns[reg_window].info);
+		ns[reg_window].there = true;
 		if (old)
-			ns[kept].generation = old->generation + (old->info.lba_bytes != ns[kept].info.lba_bytes);
-		kept++;
+			ns[reg_window].generation =
+				old->generation + (old->info.lba_bytes != ns[reg_window].info.lba_bytes);
+		reg_window++;
 	}
 	free(ctrl->ns);
 	ctrl->ns = ns;
-	ctrl->n_ns = kept;
+	ctrl->n_ns = reg_window;
 	atomic_fetch_add(&ctrl->ns_epoch, 1);
 	return 0;
 }

@@ -60,16 +60,16 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 
 	for (unsigned int i = 0; i < g->n; i++) {
 		const struct strait_transfer *t = g->item[i].t;
-		struct keep_place *p = &g->place[i];
+		struct reg_ref *p = &g->place[i];
 
 		/* The answer, which costs system calls, is mostly the one for the item before. */
 		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->routes != t->routes) {
-			if (!place_allowed(t, &len))
+			if (!regcache_read_allowed(t, &len))
 				len = 0;
 			any |= len != 0;
 		}
 		last = t;
-		*p = (struct keep_place){ .dev = t->region->dev, .off = t->endpoint_offset, .ep_len = len };
+		*p = (struct reg_ref){ .dev = t->region->dev, .off = t->endpoint_offset, .ep_len = len };
 		if (t->endpoint_offset < len) {
 			p->ep = t->endpoint;
 			p->len = min_u64(t->length, len - p->off);
@@ -83,13 +83,13 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 	}
 	if (!any)
 		return;
-	keep_find_many(&ctx->keeper, g->place, g->n);
+	regcache_find_many(&ctx->reg_cache, g->place, g->n);
 	for (unsigned int i = 0; i < g->n; i++) {
-		struct keep_place *p = &g->place[i];
+		struct reg_ref *p = &g->place[i];
 
 		/* One that was found holds it all. */
-		if (p->kept || (p->ep && make && place_find(&ctx->keeper, p))) {
-			g->item[i].skip = p->off - p->kept->off;
+		if (p->reg_window || (p->ep && make && reg_ref_find(&ctx->reg_cache, p))) {
+			g->item[i].skip = p->off - p->reg_window->off;
 			g->item[i].n = (ssize_t)p->len;
 		}
 	}
@@ -202,9 +202,10 @@ static uint64_t item_addr(const struct gather_item *it)
 static struct copy_seg item_seg(const struct gather *g, unsigned int i, const struct chunk *c)
 {
 	const struct gather_item *it = &g->item[i];
-	const struct kept *kept = g->place[i].kept;
+	const struct reg_window *reg_window = g->place[i].reg_window;
 
-	return (struct copy_seg){ item_addr(it), (kept ? kept->reg.dev_addr : c->dev_addr + it->slot) + it->skip,
+	return (struct copy_seg){ item_addr(it),
+				  (reg_window ? reg_window->reg.dev_addr : c->dev_addr + it->slot) + it->skip,
 				  (uint64_t)it->n };
 }
 
@@ -234,8 +235,8 @@ static void copy_singly(struct strait_context *ctx, struct gather *g, struct chu
 		if (it->n <= 0)
 			continue;
 		rc = copy_and_wait(ls, &seg, 1);
-		if (rc == -EFAULT && g->place[i].kept) {
-			g->place[i].kept = NULL;
+		if (rc == -EFAULT && g->place[i].reg_window) {
+			g->place[i].reg_window = NULL;
 			it->n = small_read(ctx, t->endpoint, (char *)c->ptr + it->slot, t->endpoint_offset, t->length,
 					   &it->skip);
 			seg = item_seg(g, i, c);
@@ -254,7 +255,7 @@ static void fill_results(struct gather *g, const struct lane_stream *ls, int rc)
 	for (unsigned int i = 0; i < g->n; i++) {
 		struct gather_item *it = &g->item[i];
 		struct strait_result *r = it->result;
-		int route = g->place[i].kept ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
+		int route = g->place[i].reg_window ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
 
 		if (it->n < 0) {
 			r->status = (int)it->n;
@@ -275,7 +276,7 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 
 	find_places(ctx, g, true);
 	for (unsigned int i = 0; i < g->n; i++) {
-		if (g->place[i].kept)
+		if (g->place[i].reg_window)
 			continue;
 		read_cached(ctx, &g->item[i], c->ptr);
 		misses += g->item[i].miss;
@@ -291,7 +292,7 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 		rc = 0;
 	}
 	fill_results(g, ls, rc);
-	keep_put_many(&ctx->keeper, g->place, g->n);
+	regcache_put_many(&ctx->reg_cache, g->place, g->n);
 }
 
 static void write_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
@@ -381,12 +382,12 @@ bool gather_start(struct gather *g, bool read)
 		return false;
 	find_places(ctx, g, false);
 	for (unsigned int i = 0; i < g->n && all; i++) {
-		all = g->place[i].kept || (read && read_now(g, &g->item[i], pool));
+		all = g->place[i].reg_window || (read && read_now(g, &g->item[i], pool));
 		if (all)
 			g->seg[i] = item_seg(g, i, g->chunk);
 	}
 	if (!all || engine_stream_get(dev, &first->region->mem, false, &g->started)) {
-		keep_put_many(&ctx->keeper, g->place, g->n);
+		regcache_put_many(&ctx->reg_cache, g->place, g->n);
 		drop_chunk(g, pool);
 		return false;
 	}
@@ -417,7 +418,7 @@ bool gather_finish(struct gather *g, int64_t timeout_ns)
 	if (rc == -EFAULT) {
 		/* A promise that was not kept. */
 		engine_stream_put(dev, g->started, true);
-		keep_put_many(&ctx->keeper, g->place, g->n);
+		regcache_put_many(&ctx->reg_cache, g->place, g->n);
 		gather_run(g);
 		return true;
 	}
@@ -426,7 +427,7 @@ bool gather_finish(struct gather *g, int64_t timeout_ns)
 		fill_results(g, g->started, rc);
 		sum_up(g);
 	}
-	keep_put_many(&ctx->keeper, g->place, g->n);
+	regcache_put_many(&ctx->reg_cache, g->place, g->n);
 	engine_stream_put(dev, g->started, rc != 0);
 	stat_add(&ctx->stats.gathers, 1);
 	stat_add(&ctx->stats.gathered, g->n);

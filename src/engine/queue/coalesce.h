@@ -23,7 +23,7 @@ struct gather {
 	uint64_t room, align; /* of the chunk, and for the item added last */
 	struct gather_item item[GATHER_MAX];
 	struct copy_seg seg[GATHER_MAX];
-	struct keep_place place[GATHER_MAX]; /* of items whose bytes are read in place */
+	struct reg_ref place[GATHER_MAX]; /* of items whose bytes are read in place */
 	/* Of those that were started: */
 	struct lane_stream *started;
 	struct chunk *chunk; /* NULL: all are read in place */

@@ -160,7 +160,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 	}
 
 	/* If these are all small and lie in registered windows, starting them takes the CPU no time. */
-	in_place = t->op == STRAIT_READ && keep_wanted(t->endpoint);
+	in_place = t->op == STRAIT_READ && regcache_may_cache(t->endpoint);
 	queue_classify(&entries, t, !in_place, kinds);
 	if (in_place && kinds[ENTRY_SMALL] == n)
 		started = queue_start_in_place(q, &entries, t, n);

@@ -7,17 +7,17 @@
 #include "engine/transfer/transfer.h"
 
 /* Shorter ones a kernel, or the CPU, does better; nor may a file's pages be given to a shorter copy. */
-#define PLACE_BYTES COPY_ENGINE_BYTES
+#define REGCACHE_READ_MIN COPY_ENGINE_BYTES
 
 /* May the bytes be read where they are? @len is the length of the file then. */
-bool place_allowed(const struct strait_transfer *t, uint64_t *len);
+bool regcache_read_allowed(const struct strait_transfer *t, uint64_t *len);
 /* The window of a place, registered if that is worth it; false if it has none that holds it all. */
-bool place_find(struct keeper *k, struct keep_place *p);
+bool reg_ref_find(struct reg_cache *k, struct reg_ref *p);
 /* The window of a transfer that is neither short nor long: false if it has none. @p says how much is in the file. */
-bool place_get(const struct strait_transfer *t, struct keep_place *p);
+bool reg_ref_get(const struct strait_transfer *t, struct reg_ref *p);
 /* What it gives when all went well. */
-void place_result(const struct keep_place *p, struct strait_result *result);
+void reg_ref_result(const struct reg_ref *p, struct strait_result *result);
 /* Does such a transfer. False if it has to go another. */
-bool place_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
+bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
 
 #endif

@@ -41,7 +41,7 @@ static uint64_t key(const struct strait_endpoint *ep, const struct strait_device
 	return ((uint64_t)(uintptr_t)ep >> 5) ^ ((uint64_t)(uintptr_t)dev >> 7) ^ (off >> 12);
 }
 
-static struct list *bucket_of(struct keeper *k, const struct strait_endpoint *ep, const struct strait_device *dev,
+static struct list *bucket_of(struct reg_cache *k, const struct strait_endpoint *ep, const struct strait_device *dev,
 			      uint64_t off)
 {
 	return &k->buckets[hash(key(ep, dev, off)) >> 54];
@@ -49,11 +49,11 @@ static struct list *bucket_of(struct keeper *k, const struct strait_endpoint *ep
 
 /* All of these are called with the lock held. */
 
-static struct kept *find(struct keeper *k, const struct strait_endpoint *ep, const struct strait_device *dev,
-			 uint64_t off)
+static struct reg_window *find(struct reg_cache *k, const struct strait_endpoint *ep, const struct strait_device *dev,
+			       uint64_t off)
 {
 	list_for_each(it, bucket_of(k, ep, dev, off)) {
-		struct kept *w = list_entry(it, struct kept, bucket_node);
+		struct reg_window *w = list_entry(it, struct reg_window, bucket_node);
 
 		if (w->ep == ep && w->dev == dev && w->off == off)
 			return w;
@@ -61,7 +61,7 @@ static struct kept *find(struct keeper *k, const struct strait_endpoint *ep, con
 	return NULL;
 }
 
-static void unlist(struct keeper *k, struct kept *w)
+static void unlist(struct reg_cache *k, struct reg_window *w)
 {
 	list_del(&w->bucket_node);
 	list_del(&w->lru_node);
@@ -71,12 +71,12 @@ static void unlist(struct keeper *k, struct kept *w)
 }
 
 /* Moves windows nobody uses to @out until @need bytes fit into the budget. */
-static bool make_room(struct keeper *k, uint64_t need, struct list *out)
+static bool make_room(struct reg_cache *k, uint64_t need, struct list *out)
 {
 	if (need > k->budget)
 		return false;
 	list_for_each_safe(it, tmp, &k->lru) {
-		struct kept *w = list_entry(it, struct kept, lru_node);
+		struct reg_window *w = list_entry(it, struct reg_window, lru_node);
 
 		if (k->bytes + need <= k->budget)
 			break;
@@ -89,7 +89,7 @@ static bool make_room(struct keeper *k, uint64_t need, struct list *out)
 	return k->bytes + need <= k->budget;
 }
 
-static void free_window(struct kept *w)
+static void free_window(struct reg_window *w)
 {
 	window_unregister(w->dev, w->map, w->len, &w->reg);
 	free(w);
@@ -99,7 +99,7 @@ static void free_window(struct kept *w)
 static void free_windows(struct list *out)
 {
 	list_for_each_safe(it, tmp, out) {
-		struct kept *w = list_entry(it, struct kept, lru_node);
+		struct reg_window *w = list_entry(it, struct reg_window, lru_node);
 
 		list_del(&w->lru_node);
 		free_window(w);
@@ -112,9 +112,9 @@ static bool vouched(const struct strait_endpoint *ep)
 	return ep->facts.unchanging || ep->leased;
 }
 
-static struct kept *window_new(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len)
+static struct reg_window *window_new(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len)
 {
-	struct kept *w = calloc(1, sizeof(*w));
+	struct reg_window *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return NULL;
@@ -133,12 +133,12 @@ static struct kept *window_new(struct strait_endpoint *ep, struct strait_device 
 	return w;
 }
 
-struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strait_device *dev, uint64_t off,
-		      uint64_t ep_len)
+struct reg_window *regcache_get(struct reg_cache *k, struct strait_endpoint *ep, struct strait_device *dev,
+				uint64_t off, uint64_t ep_len)
 {
 	uint64_t size = dev->tuning.window_bytes, start = align_down(off, size), len;
 	struct list out = LIST_INIT(out);
-	struct kept *w, *other;
+	struct reg_window *w, *other;
 	bool room;
 
 	if (off >= ep_len || !(dev->caps & STRAIT_DEVICE_REGISTER_FILE) || !ep->ops->unchanged(ep))
@@ -174,21 +174,21 @@ struct kept *keep_get(struct keeper *k, struct strait_endpoint *ep, struct strai
 		k->bytes += len;
 		stat_add(&k->stats->kept_bytes, len);
 	}
-	list_add_tail(&ep->kept, &w->ep_node);
+	list_add_tail(&ep->reg_windows, &w->ep_node);
 	pthread_mutex_unlock(&k->lock);
 	free_windows(&out);
 	return w;
 }
 
-bool keep_worth(struct keeper *k, const struct keep_place *p, uint64_t need)
+bool regcache_should_admit(struct reg_cache *k, const struct reg_ref *p, uint64_t need)
 {
 	uint64_t window = key(p->ep, p->dev, align_down(p->off, p->dev->tuning.window_bytes));
-	struct keep_wish *wish = &k->wish[hash(window) >> (64 - KEEP_WISH_BITS)];
+	struct admission_hint *wish = &k->wish[hash(window) >> (64 - REGCACHE_HINT_BITS)];
 	bool worth;
 
 	pthread_mutex_lock(&k->lock);
 	if (wish->window != window || p->off + need / SOME < wish->off || p->off > wish->off + need / SOME)
-		*wish = (struct keep_wish){ .window = window };
+		*wish = (struct admission_hint){ .window = window };
 	wish->off = p->off;
 	wish->bytes += p->len;
 	k->missed += p->len;
@@ -205,7 +205,7 @@ bool keep_worth(struct keeper *k, const struct keep_place *p, uint64_t need)
 	return worth;
 }
 
-void keep_tried(struct keeper *k, uint64_t need, bool got)
+void regcache_admitted(struct reg_cache *k, uint64_t need, bool got)
 {
 	pthread_mutex_lock(&k->lock);
 	k->trying = false;
@@ -213,7 +213,7 @@ void keep_tried(struct keeper *k, uint64_t need, bool got)
 	pthread_mutex_unlock(&k->lock);
 }
 
-void keep_put(struct keeper *k, struct kept *w)
+void regcache_put(struct reg_cache *k, struct reg_window *w)
 {
 	bool gone;
 
@@ -230,14 +230,14 @@ void keep_put(struct keeper *k, struct kept *w)
 	free(w);
 }
 
-void keep_park(struct keeper *k, struct kept *w)
+void regcache_park(struct reg_cache *k, struct reg_window *w)
 {
 	pthread_mutex_lock(&k->lock);
 	w->parked++;
 	pthread_mutex_unlock(&k->lock);
 }
 
-bool keep_valid(struct keeper *k, struct kept *w)
+bool regcache_valid(struct reg_cache *k, struct reg_window *w)
 {
 	bool listed;
 
@@ -247,22 +247,22 @@ bool keep_valid(struct keeper *k, struct kept *w)
 	return listed && w->ep->ops->unchanged(w->ep);
 }
 
-void keep_unpark(struct keeper *k, struct kept *w)
+void regcache_unpark(struct reg_cache *k, struct reg_window *w)
 {
 	pthread_mutex_lock(&k->lock);
 	w->parked--;
 	pthread_mutex_unlock(&k->lock);
-	keep_put(k, w);
+	regcache_put(k, w);
 }
 
-void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
+void regcache_find_many(struct reg_cache *k, struct reg_ref *p, unsigned int n)
 {
-	struct kept *near[NEAR] = { NULL }; /* windows that one of the places holds already */
+	struct reg_window *near[NEAR] = { NULL }; /* windows that one of the places holds already */
 	uint64_t hits = 0;
 
 	pthread_mutex_lock(&k->lock);
 	for (unsigned int i = 0; i < n; i++) {
-		struct kept **slot, *w;
+		struct reg_window **slot, *w;
 		uint64_t start;
 
 		if (!p[i].ep)
@@ -274,7 +274,7 @@ void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
 			w = find(k, p[i].ep, p[i].dev, start);
 		if (!w || p[i].off + p[i].len > w->off + w->len)
 			continue;
-		p[i].kept = w;
+		p[i].reg_window = w;
 		hits++;
 		if (w == *slot)
 			continue;
@@ -285,13 +285,13 @@ void keep_find_many(struct keeper *k, struct keep_place *p, unsigned int n)
 	stat_add(&k->stats->registration_hits, hits);
 }
 
-void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n)
+void regcache_put_many(struct reg_cache *k, struct reg_ref *p, unsigned int n)
 {
 	bool rest = false;
 
 	pthread_mutex_lock(&k->lock);
 	for (unsigned int i = 0; i < n; i++) {
-		struct kept *w = p[i].held;
+		struct reg_window *w = p[i].held;
 
 		if (w && (w->users > 1 || w->listed)) {
 			w->users--;
@@ -303,14 +303,14 @@ void keep_put_many(struct keeper *k, struct keep_place *p, unsigned int n)
 	/* Windows that went out of use meanwhile are rare and let go one by one. */
 	for (unsigned int i = 0; rest && i < n; i++)
 		if (p[i].held)
-			keep_put(k, p[i].held);
+			regcache_put(k, p[i].held);
 }
 
 /* Takes all windows of an endpoint out of use; those nobody uses go to @out. Called with the lock held. */
-static void unlist_endpoint(struct keeper *k, struct strait_endpoint *ep, struct list *out)
+static void unlist_endpoint(struct reg_cache *k, struct strait_endpoint *ep, struct list *out)
 {
-	list_for_each_safe(it, tmp, &ep->kept) {
-		struct kept *w = list_entry(it, struct kept, ep_node);
+	list_for_each_safe(it, tmp, &ep->reg_windows) {
+		struct reg_window *w = list_entry(it, struct reg_window, ep_node);
 
 		if (!w->listed)
 			continue;
@@ -325,8 +325,8 @@ static void unlist_endpoint(struct keeper *k, struct strait_endpoint *ep, struct
 /* Does anybody rely on the lease? */
 static bool relied_on(const struct strait_endpoint *ep)
 {
-	list_for_each(it, &ep->kept) {
-		const struct kept *w = list_entry(it, struct kept, ep_node);
+	list_for_each(it, &ep->reg_windows) {
+		const struct reg_window *w = list_entry(it, struct reg_window, ep_node);
 
 		if (w->users > w->parked || !w->users)
 			return true;
@@ -335,7 +335,7 @@ static bool relied_on(const struct strait_endpoint *ep)
 }
 
 /* Called with the lock held; drops it meanwhile. True while windows of a broken lease are still in use. */
-static bool check_leases(struct keeper *k)
+static bool check_leases(struct reg_cache *k)
 {
 	bool busy = false;
 
@@ -347,7 +347,7 @@ static bool check_leases(struct keeper *k)
 			continue;
 		ep->leased = false;
 		unlist_endpoint(k, ep, &out);
-		/* Unregistering under the lock keeps keep_forget(), and so the endpoint's end, away. */
+		/* Unregistering under the lock keeps regcache_drop_endpoint(), and so the endpoint's end, away. */
 		free_windows(&out);
 		if (relied_on(ep)) {
 			busy = true;
@@ -362,7 +362,7 @@ static bool check_leases(struct keeper *k)
 
 static void *watch_leases(void *arg)
 {
-	struct keeper *k = arg;
+	struct reg_cache *k = arg;
 	bool busy;
 
 	pthread_mutex_lock(&k->lock);
@@ -382,7 +382,7 @@ static void *watch_leases(void *arg)
 	return NULL;
 }
 
-void keep_lease(struct keeper *k, struct strait_endpoint *ep)
+void regcache_take_lease(struct reg_cache *k, struct strait_endpoint *ep)
 {
 	int rc = 0;
 
@@ -405,7 +405,7 @@ void keep_lease(struct keeper *k, struct strait_endpoint *ep)
 		log_info(k->log, "no read lease (%s): registrations are not kept", strerror(-rc));
 }
 
-void keep_forget(struct keeper *k, struct strait_endpoint *ep)
+void regcache_drop_endpoint(struct reg_cache *k, struct strait_endpoint *ep)
 {
 	struct list out = LIST_INIT(out);
 	bool leased;
@@ -421,10 +421,10 @@ void keep_forget(struct keeper *k, struct strait_endpoint *ep)
 		ep->ops->unlease(ep);
 }
 
-int keeper_init(struct keeper *k, uint64_t budget, struct stats *stats, const struct log_sink *log)
+int regcache_init(struct reg_cache *k, uint64_t budget, struct stats *stats, const struct log_sink *log)
 {
 	memset(k, 0, sizeof(*k));
-	for (int i = 0; i < KEEP_BUCKETS; i++)
+	for (int i = 0; i < REGCACHE_BUCKETS; i++)
 		list_init(&k->buckets[i]);
 	list_init(&k->lru);
 	list_init(&k->leases);
@@ -436,7 +436,7 @@ int keeper_init(struct keeper *k, uint64_t budget, struct stats *stats, const st
 	return 0;
 }
 
-void keeper_fini(struct keeper *k)
+void regcache_fini(struct reg_cache *k)
 {
 	if (k->started) {
 		pthread_mutex_lock(&k->lock);

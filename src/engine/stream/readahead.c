@@ -81,16 +81,16 @@ static void slot_put(struct strait_device *dev, struct ahead_slot *slot, bool br
 bool ahead_begin(struct ahead *a, const struct strait_transfer *t)
 {
 	struct strait_device *dev = t->region->dev;
-	struct keeper *k = &device_context(dev)->keeper;
+	struct reg_cache *k = &device_context(dev)->reg_cache;
 	int rc;
 
 	a->slot = slot_get(dev, &t->region->mem);
 	if (!a->slot)
 		return false;
-	rc = place_get(t, &a->place) ? 0 : -ENOENT;
+	rc = reg_ref_get(t, &a->place) ? 0 : -ENOENT;
 	if (!rc && a->place.len < t->length) {
 		/* At the end of the file. */
-		keep_put(k, a->place.kept);
+		regcache_put(k, a->place.reg_window);
 		rc = -ENOENT;
 	}
 	if (rc) {
@@ -98,11 +98,12 @@ bool ahead_begin(struct ahead *a, const struct strait_transfer *t)
 		a->slot = NULL;
 		return false;
 	}
-	keep_park(k, a->place.kept);
+	regcache_park(k, a->place.reg_window);
 	rc = dev->ops->copy_in(a->slot->stream, a->slot->addr,
-			       (char *)a->place.kept->map + (a->place.off - a->place.kept->off), a->place.len);
+			       (char *)a->place.reg_window->map + (a->place.off - a->place.reg_window->off),
+			       a->place.len);
 	if (rc) {
-		keep_unpark(k, a->place.kept);
+		regcache_unpark(k, a->place.reg_window);
 		slot_put(dev, a->slot, true);
 		a->slot = NULL;
 	}
@@ -116,18 +117,18 @@ bool ahead_finish(struct ahead *a, const struct strait_transfer *t, struct strai
 	int rc;
 
 	/* The file did not change from when it was copied to now. */
-	if (!a->slot || dev != a->place.dev || !keep_valid(&ctx->keeper, a->place.kept))
+	if (!a->slot || dev != a->place.dev || !regcache_valid(&ctx->reg_cache, a->place.reg_window))
 		return false;
 	rc = dev->ops->copy_within_now(a->slot->stream, t->region->mem.addr + t->region_offset, a->slot->addr,
 				       a->place.len);
-	keep_unpark(&ctx->keeper, a->place.kept);
+	regcache_unpark(&ctx->reg_cache, a->place.reg_window);
 	slot_put(dev, a->slot, rc != 0);
 	a->slot = NULL;
 	if (rc)
 		return false;
 	memset(result, 0, sizeof(*result));
 	result->user_data = t->user_data;
-	place_result(&a->place, result);
+	reg_ref_result(&a->place, result);
 	stats_transfer(&ctx->stats, t->op, result);
 	return true;
 }
@@ -140,7 +141,7 @@ void ahead_drop(struct ahead *a)
 	if (!a->slot)
 		return;
 	rc = dev->ops->stream_wait(a->slot->stream, STRAIT_FOREVER);
-	keep_unpark(&device_context(dev)->keeper, a->place.kept);
+	regcache_unpark(&device_context(dev)->reg_cache, a->place.reg_window);
 	slot_put(dev, a->slot, rc != 0);
 	a->slot = NULL;
 }

@@ -20,7 +20,7 @@ struct ahead_slot {
 
 struct ahead {
 	struct ahead_slot *slot; /* NULL: nothing is on its way */
-	struct keep_place place;
+	struct reg_ref place;
 };
 
 /* Starts copying what @t will read, if it can be. */

@@ -60,7 +60,7 @@ struct ordered {
 	uint32_t sequence;
 	atomic_uint refs;	      /* the transfer's own, and stream_transfer()'s */
 	atomic_bool abandoned;	      /* stream_transfer() failed: not to be begun */
-	struct keep_place early;      /* its copy is on the stream itself, before the notice, if there is a window */
+	struct reg_ref early;	      /* its copy is on the stream itself, before the notice, if there is a window */
 	bool over;		      /* under the stream's lock */
 	struct list node;	      /* strait_stream.waiting */
 	struct strait_transfer guess; /* what it will be */
@@ -235,8 +235,8 @@ static void ordered_end(struct ordered *o)
 	struct strait_stream *s = o->stream;
 
 	ahead_end(s, o, NULL, NULL);
-	if (o->early.kept)
-		keep_unpark(&s->ctx->keeper, o->early.kept);
+	if (o->early.reg_window)
+		regcache_unpark(&s->ctx->reg_cache, o->early.reg_window);
 	region_unuse(o->t.region);
 	endpoint_unref(o->t.endpoint, 1);
 	pthread_mutex_lock(&s->lock);
@@ -285,8 +285,8 @@ static void ordered_move(struct ordered *o)
 	if (!rc)
 		rc = transfer_begin(&t);
 	if (!rc) {
-		if (o->early.kept && keep_valid(&s->ctx->keeper, o->early.kept)) {
-			place_result(&o->early, &r);
+		if (o->early.reg_window && regcache_valid(&s->ctx->reg_cache, o->early.reg_window)) {
+			reg_ref_result(&o->early, &r);
 			stats_transfer(&s->ctx->stats, t.op, &r);
 		} else if (!ahead_end(s, o, &t, &r)) {
 			transfer_execute(&t, UINT64_MAX, NULL, true, &r);
@@ -377,10 +377,10 @@ static void find_early(struct strait_stream *s, struct ordered *o)
 				     .length = *o->t.length };
 
 	if (!region_place(o, &t.region_offset) || transfer_check(s->ctx, &t) ||
-	    !range_inside(t.region_offset, t.length, t.region->mem.len) || !place_get(&t, &o->early))
-		o->early.kept = NULL;
+	    !range_inside(t.region_offset, t.length, t.region->mem.len) || !reg_ref_get(&t, &o->early))
+		o->early.reg_window = NULL;
 	else
-		keep_park(&s->ctx->keeper, o->early.kept);
+		regcache_park(&s->ctx->reg_cache, o->early.reg_window);
 }
 
 /* Notes what the transfer will be, if that can be copied ahead. */
@@ -392,7 +392,7 @@ static void guess(struct strait_stream *s, struct ordered *o)
 					     .region = o->t.region,
 					     .endpoint_offset = __atomic_load_n(o->t.endpoint_offset, __ATOMIC_RELAXED),
 					     .length = __atomic_load_n(o->t.length, __ATOMIC_RELAXED) };
-	if (o->guess.length < PLACE_BYTES || o->guess.length > AHEAD_BYTES || transfer_check(s->ctx, &o->guess)) {
+	if (o->guess.length < REGCACHE_READ_MIN || o->guess.length > AHEAD_BYTES || transfer_check(s->ctx, &o->guess)) {
 		o->guess.region = NULL;
 		return;
 	}
@@ -405,14 +405,14 @@ static void guess(struct strait_stream *s, struct ordered *o)
 /* With the stream's order held. If it fails, the transfer is one as any other. */
 static bool put_early(struct strait_stream *s, struct ordered *o)
 {
-	const struct kept *w = o->early.kept;
+	const struct reg_window *w = o->early.reg_window;
 	uint64_t to = o->t.region->mem.addr + o->t.region_base + *o->t.region_offset;
 
 	if (w && !s->dev->ops->copy_in(s->stream, to, (char *)w->map + (o->early.off - w->off), o->early.len))
 		return true;
 	if (w)
-		keep_unpark(&s->ctx->keeper, o->early.kept);
-	o->early.kept = NULL;
+		regcache_unpark(&s->ctx->reg_cache, o->early.reg_window);
+	o->early.reg_window = NULL;
 	return false;
 }
 

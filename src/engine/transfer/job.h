@@ -37,7 +37,7 @@ struct window {
 	void *map;		 /* a page-cache window registered for this transfer */
 	uint64_t map_len;
 	struct host_reg reg;
-	struct kept *kept;
+	struct reg_window *reg_window;
 	struct dev_event *event;
 };
 

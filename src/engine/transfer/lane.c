@@ -36,8 +36,8 @@ void lane_free_window(struct lane *l, struct window *w)
 
 	if (w->event)
 		engine_event_put(l->ls, w->event);
-	if (w->kept)
-		keep_put(&job->ctx->keeper, w->kept);
+	if (w->reg_window)
+		regcache_put(&job->ctx->reg_cache, w->reg_window);
 	if (w->chunk)
 		pool_put(job->pool, &job->user, w->chunk);
 	if (w->map && !l->registers) {
@@ -181,8 +181,8 @@ int lane_copy(struct lane *l, struct window *w)
 		return rc;
 	if (job->op == STRAIT_WRITE)
 		rc = ops->copy_out(s, w->chunk->ptr, addr, w->len);
-	else if (w->kept || w->map)
-		rc = ops->copy_pages(s, addr, w->kept ? &w->kept->reg : &w->reg, w->skip, w->got);
+	else if (w->reg_window || w->map)
+		rc = ops->copy_pages(s, addr, w->reg_window ? &w->reg_window->reg : &w->reg, w->skip, w->got);
 	else
 		rc = ops->copy_in(s, addr, (char *)w->chunk->ptr + w->skip, w->got);
 	if (rc)

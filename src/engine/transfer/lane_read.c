@@ -92,14 +92,14 @@ static int register_window(struct lane *l, struct window *w)
 	if (w->off >= len)
 		return -ENODATA; /* nothing to map: the file ends before */
 	if (w->off + w->len <= align_down(w->off, unit) + unit)
-		w->kept = keep_get(&job->ctx->keeper, job->ep, job->dev, w->off, len);
+		w->reg_window = regcache_get(&job->ctx->reg_cache, job->ep, job->dev, w->off, len);
 	w->got = min_u64(w->len, len - w->off);
-	if (w->kept) {
-		w->skip = w->off - w->kept->off;
-		if (w->skip + w->got <= w->kept->len)
+	if (w->reg_window) {
+		w->skip = w->off - w->reg_window->off;
+		if (w->skip + w->got <= w->reg_window->len)
 			return 0;
-		keep_put(&job->ctx->keeper, w->kept); /* the file has grown since, promise or not */
-		w->kept = NULL;
+		regcache_put(&job->ctx->reg_cache, w->reg_window); /* the file has grown since, promise or not */
+		w->reg_window = NULL;
 	}
 	w->map_len = align_up(w->off + w->got - start, os_page_size());
 	rc = window_register(job->ep, job->dev, start, w->map_len, &w->map, &w->reg);
@@ -267,7 +267,7 @@ static void pass(struct lane *l, struct window *w)
 				reap_copy(l, true);
 			return;
 		}
-		if (rc == -EFAULT && (w->kept || w->map)) {
+		if (rc == -EFAULT && (w->reg_window || w->map)) {
 			w->len = w->got; /* the file was cut, as in reap_copy(), and was found to be right away */
 			read_again(l, w);
 		} else {

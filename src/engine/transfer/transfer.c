@@ -224,7 +224,7 @@ struct terms {
 static void run_plain(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
 		      struct strait_result *result)
 {
-	if (place_run(t, mask, terms->apart, result))
+	if (regcache_read(t, mask, terms->apart, result))
 		return;
 	if (!transfer_is_small(t) || small_run(t, mask, terms->apart, result) == -EAGAIN)
 		run_job(t, mask, terms->deadline, terms->cancel, terms->apart, result);
