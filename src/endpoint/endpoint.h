@@ -107,7 +107,7 @@ struct endpoint_ops {
 	 */
 	int (*batch_open)(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
 	int (*batch_start)(struct endpoint_batch *b, struct endpoint_flight *f);
-	unsigned int (*batch_reap)(struct endpoint_batch *b, struct endpoint_flight **over, unsigned int max);
+	unsigned int (*batch_reap)(struct endpoint_batch *b, struct endpoint_flight **completed, unsigned int max);
 	void (*batch_wake)(struct endpoint_batch *b);
 	void (*batch_close)(struct endpoint_batch *b);
 	void (*destroy)(struct strait_endpoint *ep);

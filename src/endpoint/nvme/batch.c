@@ -24,8 +24,8 @@ struct endpoint_batch {
 	struct strait_nvme_queue *q;
 	struct list free;
 	atomic_bool woken;
-	struct list over; /* this and the next under the lock of the queue */
-	unsigned int flying, fresh;
+	struct list completed; /* this and the next under the lock of the queue */
+	unsigned int in_flight, fresh;
 	struct slot slot[];
 };
 
@@ -40,7 +40,7 @@ int namespace_batch_open(struct strait_endpoint *ep, unsigned int *room, struct 
 	b->n = n;
 	b->q = q;
 	list_init(&b->free);
-	list_init(&b->over);
+	list_init(&b->completed);
 	for (unsigned int i = 0; i < q->entries - 1; i++)
 		list_add_tail(&b->free, &b->slot[i].node);
 	*room = q->entries - 1;
@@ -60,8 +60,8 @@ static void slot_done(struct nvme_wait *w, const struct strait_nvme_result *r)
 
 	s->status = r->status;
 	s->nvme_status = r->nvme_status;
-	list_add_tail(&s->batch->over, &s->node);
-	s->batch->flying--;
+	list_add_tail(&s->batch->completed, &s->node);
+	s->batch->in_flight--;
 }
 
 /* The command into the queue. */
@@ -77,7 +77,7 @@ static int put_slot(struct endpoint_batch *b, struct slot *s, const struct nvme_
 		rc = q->gone ? -ENODEV : nvme_put(q, &cmd, &s->wait, os_now_ns());
 	if (!rc) {
 		list_del(&s->node);
-		b->flying++;
+		b->in_flight++;
 		if (++b->fresh % RING_AFTER == 0)
 			nvme_ring(q);
 	}
@@ -113,7 +113,7 @@ static bool some_over(void *arg)
 {
 	struct endpoint_batch *b = arg;
 
-	return !list_empty(&b->over) || !b->flying || atomic_load_explicit(&b->woken, memory_order_relaxed);
+	return !list_empty(&b->completed) || !b->in_flight || atomic_load_explicit(&b->woken, memory_order_relaxed);
 }
 
 static void slot_end(struct endpoint_batch *b, struct slot *s)
@@ -135,7 +135,7 @@ static void slot_end(struct endpoint_batch *b, struct slot *s)
 	list_add(&b->free, &s->node);
 }
 
-unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **over, unsigned int max)
+unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **completed, unsigned int max)
 {
 	struct nvme_until u = { some_over, b, UINT64_MAX };
 	struct list mine = LIST_INIT(mine);
@@ -146,12 +146,12 @@ unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flig
 	pthread_mutex_unlock(&b->q->lock);
 	nvme_wait_locked(b->q, &u);
 	atomic_store_explicit(&b->woken, false, memory_order_relaxed);
-	while (n < max && !list_empty(&b->over)) {
-		struct slot *s = list_first(&b->over, struct slot, node);
+	while (n < max && !list_empty(&b->completed)) {
+		struct slot *s = list_first(&b->completed, struct slot, node);
 
 		list_del(&s->node);
 		list_add_tail(&mine, &s->node);
-		over[n++] = s->flight;
+		completed[n++] = s->flight;
 	}
 	pthread_mutex_unlock(&b->q->lock);
 	list_for_each_safe(it, tmp, &mine) {

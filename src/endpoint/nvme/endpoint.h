@@ -58,7 +58,7 @@ uint64_t namespace_moved(struct namespace *n, const struct strait_nvme_map *map,
 /* batch.c */
 int namespace_batch_open(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
 int namespace_batch_start(struct endpoint_batch *b, struct endpoint_flight *f);
-unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **over, unsigned int max);
+unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **completed, unsigned int max);
 void namespace_batch_wake(struct endpoint_batch *b);
 void namespace_batch_close(struct endpoint_batch *b);
 

@@ -104,7 +104,7 @@ struct strait_nvme_queue {
 	bool gone;   /* not at the controller any more: it could not be made again, or its memory went away */
 	uint32_t tail, rung, head;
 	uint32_t phase;
-	uint32_t flying;
+	uint32_t in_flight;
 	uint64_t soonest; /* no deadline is before that */
 	uint64_t commands, failed, lost_irqs;
 	uint64_t looked; /* at the controller's status, or when the first command came */

@@ -98,7 +98,7 @@ static bool collected(void *arg)
 {
 	const struct collect *c = arg;
 
-	return c->q->done_count >= c->min || !c->q->flying;
+	return c->q->done_count >= c->min || !c->q->in_flight;
 }
 
 int nvme_collect(struct strait_nvme_queue *q, unsigned int min, unsigned int max, int64_t timeout_ns,

@@ -135,7 +135,7 @@ static inline __attribute__((always_inline)) int put(struct strait_nvme_queue *q
 	s->deadline = now + (cmd->timeout_ns ? cmd->timeout_ns : q->ctrl->timeout);
 	if (s->deadline < q->soonest)
 		q->soonest = s->deadline;
-	if (!q->flying++)
+	if (!q->in_flight++)
 		q->looked = now;
 	write_entry(&q->sq[q->tail], cmd, s);
 	q->tail = q->tail + 1 == q->entries ? 0 : q->tail + 1;
@@ -150,7 +150,7 @@ int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd,
 int nvme_put_many(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n, uint64_t now)
 {
 	/* A result that nobody has fetched yet takes the room of a command. */
-	uint32_t room = q->entries - 1 - q->flying - q->done_count;
+	uint32_t room = q->entries - 1 - q->in_flight - q->done_count;
 	unsigned int i;
 	int rc = room ? 0 : -EAGAIN;
 
@@ -173,7 +173,7 @@ static inline __attribute__((always_inline)) void finish(struct strait_nvme_queu
 	s->map = NULL;
 	s->state = SLOT_FREE;
 	q->free[q->n_free++] = s->cid & (NVME_MAX_ENTRIES - 1);
-	if (!--q->flying)
+	if (!--q->in_flight)
 		q->soonest = UINT64_MAX;
 	if (status)
 		q->failed++;
@@ -235,7 +235,7 @@ unsigned int nvme_reap(struct strait_nvme_queue *q)
 	unsigned int n = 0;
 
 	/* No more than there are entries: a controller that fills it faster is not to keep us here. */
-	while (q->flying && !q->broken && n < q->entries) {
+	while (q->in_flight && !q->broken && n < q->entries) {
 		const struct nvme_cqe *e = &q->cq[q->head];
 		uint32_t last = HW_SWAP32(hw_load_last(&e->last));
 
@@ -289,7 +289,7 @@ bool nvme_needs_help(struct strait_nvme_queue *q, uint64_t now)
 
 	if (q->broken)
 		return true;
-	if (!q->flying)
+	if (!q->in_flight)
 		return false;
 	if (now >= q->soonest) {
 		q->soonest = find_soonest(q);

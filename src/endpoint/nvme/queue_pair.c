@@ -314,7 +314,7 @@ int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opt
 
 static bool is_empty(void *arg)
 {
-	return !((struct strait_nvme_queue *)arg)->flying;
+	return !((struct strait_nvme_queue *)arg)->in_flight;
 }
 
 void nvme_queue_close(struct strait_nvme_queue *q)

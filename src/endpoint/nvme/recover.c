@@ -11,7 +11,7 @@ void nvme_fail_all(struct strait_nvme_queue *q, int status)
 {
 	uint64_t now = os_now_ns();
 
-	for (uint32_t i = 0; i < q->entries && q->flying; i++) {
+	for (uint32_t i = 0; i < q->entries && q->in_flight; i++) {
 		struct nvme_slot *s = &q->slot[i];
 		bool late = s->state == SLOT_ABORTING || (s->state == SLOT_FLYING && now >= s->deadline);
 

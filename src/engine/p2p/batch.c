@@ -28,7 +28,7 @@ int p2p_batch_open(struct p2p_batch *b, struct strait_endpoint *ep)
 	int rc;
 
 	*b = (struct p2p_batch){ .ep = ep };
-	list_init(&b->left);
+	list_init(&b->leftovers);
 	rc = ep->ops->batch_open(ep, &b->room, &b->batch);
 	b->room = (unsigned int)min_u64(b->room, P2P_RING_MAX);
 	return rc;
@@ -50,11 +50,11 @@ bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item)
 	int rc = -EAGAIN;
 
 	/* What is left is done by itself, when nothing else is under way. */
-	if (!list_empty(&b->left))
+	if (!list_empty(&b->leftovers))
 		return false;
 	if (atomic_load_explicit(item->cancel, memory_order_relaxed)) {
 		rc = -ECANCELED;
-	} else if (b->flying < b->room) {
+	} else if (b->in_flight < b->room) {
 		item->flight = (struct endpoint_flight){ .m = { .write = t->op == STRAIT_WRITE,
 								.region = t->region,
 								.region_offset = t->region_offset,
@@ -63,16 +63,16 @@ bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item)
 								.deadline = UINT64_MAX } };
 		rc = b->ep->ops->batch_start(b->batch, &item->flight);
 	}
-	if (rc == -EAGAIN && b->flying)
+	if (rc == -EAGAIN && b->in_flight)
 		return false;
 	item->done = 0;
-	item->left = rc;
+	item->fallback = rc;
 	memset(item->result, 0, sizeof(*item->result));
 	item->result->user_data = t->user_data;
 	if (rc)
-		list_add_tail(&b->left, &item->node);
+		list_add_tail(&b->leftovers, &item->node);
 	else
-		b->flying++;
+		b->in_flight++;
 	return true;
 }
 
@@ -81,8 +81,8 @@ static void arrived(struct p2p_item *item)
 	const struct endpoint_move *m = &item->flight.m;
 
 	item->done = item->flight.done;
-	item->left = m->err == -EAGAIN || m->err == -EOPNOTSUPP;
-	if (item->left)
+	item->fallback = m->err == -EAGAIN || m->err == -EOPNOTSUPP;
+	if (item->fallback)
 		return;
 	item->result->status = m->err;
 	item->result->device_status = m->device_status;
@@ -92,36 +92,36 @@ static void arrived(struct p2p_item *item)
  * Those left come when nothing is under way any more: another way may wait for a part of the endpoint that one of the
  * others still has.
  */
-static unsigned int take_left(struct p2p_batch *b, struct p2p_item *over[P2P_RING_MAX])
+static unsigned int take_left(struct p2p_batch *b, struct p2p_item *completed[P2P_RING_MAX])
 {
 	unsigned int n = 0;
 
-	while (n < P2P_RING_MAX && !list_empty(&b->left)) {
-		over[n] = list_first(&b->left, struct p2p_item, node);
-		list_del(&over[n++]->node);
+	while (n < P2P_RING_MAX && !list_empty(&b->leftovers)) {
+		completed[n] = list_first(&b->leftovers, struct p2p_item, node);
+		list_del(&completed[n++]->node);
 	}
 	return n;
 }
 
-unsigned int p2p_batch_step(struct p2p_batch *b, struct p2p_item *over[P2P_RING_MAX])
+unsigned int p2p_batch_step(struct p2p_batch *b, struct p2p_item *completed[P2P_RING_MAX])
 {
 	struct endpoint_flight *flights[P2P_RING_MAX];
 	unsigned int n, good = 0;
 
-	if (!b->flying)
-		return take_left(b, over);
+	if (!b->in_flight)
+		return take_left(b, completed);
 	n = b->ep->ops->batch_reap(b->batch, flights, P2P_RING_MAX);
-	b->flying -= n;
+	b->in_flight -= n;
 	for (unsigned int i = 0; i < n; i++) {
-		over[i] = container_of(flights[i], struct p2p_item, flight);
-		arrived(over[i]);
+		completed[i] = container_of(flights[i], struct p2p_item, flight);
+		arrived(completed[i]);
 	}
-	p2p_items_flush(over, n);
+	p2p_items_flush(completed, n);
 	for (unsigned int i = 0; i < n; i++) {
-		if (over[i]->left)
-			list_add_tail(&b->left, &over[i]->node);
+		if (completed[i]->fallback)
+			list_add_tail(&b->leftovers, &completed[i]->node);
 		else
-			over[good++] = over[i];
+			completed[good++] = completed[i];
 	}
 	return good;
 }
@@ -134,7 +134,7 @@ void p2p_batch_finish(struct p2p_item *item)
 
 	result->bytes = result->route_bytes[route] = item->done;
 	result->routes = item->done ? STRAIT_ROUTE_MASK(route) : 0;
-	if (item->left)
+	if (item->fallback)
 		transfer_resume(item->t, item->done, item->cancel, result);
 	else if (transfer_is_small(item->t))
 		stat_add(&ctx->stats.small, 1);

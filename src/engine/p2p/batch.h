@@ -15,8 +15,8 @@
 struct p2p_batch {
 	struct strait_endpoint *ep;
 	struct endpoint_batch *batch;
-	unsigned int flying, room;
-	struct list left; /* items that must go another way */
+	unsigned int in_flight, room;
+	struct list leftovers; /* items that must go another way */
 };
 
 /* Can a transfer go that way: allowed, all of it aligned, and not too long? */
@@ -33,7 +33,7 @@ void p2p_batch_wake(struct p2p_batch *b);
  */
 bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item);
 /* As p2p_ring_step() and p2p_ring_finish(). */
-unsigned int p2p_batch_step(struct p2p_batch *b, struct p2p_item *over[P2P_RING_MAX]);
+unsigned int p2p_batch_step(struct p2p_batch *b, struct p2p_item *completed[P2P_RING_MAX]);
 void p2p_batch_finish(struct p2p_item *item);
 
 #endif

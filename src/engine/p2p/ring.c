@@ -36,7 +36,7 @@ static bool take(struct p2p_ring *r, int64_t timeout_ns, struct p2p_item **item,
 		return false;
 	*item = tag;
 	if (tag)
-		r->flying--;
+		r->in_flight--;
 	else
 		r->waiting = false;
 	return true;
@@ -57,7 +57,7 @@ void p2p_ring_close(struct p2p_ring *r)
 
 bool p2p_ring_room(const struct p2p_ring *r)
 {
-	return !r->broken && r->flying + r->n_fresh < r->room;
+	return !r->broken && r->in_flight + r->n_fresh < r->room;
 }
 
 /* The next command of an item. */
@@ -65,7 +65,7 @@ static void ask(struct p2p_ring *r, struct p2p_item *item)
 {
 	if (p2p_command(item->t, r->ring, item->done, item, &item->asked)) {
 		item->asked = 0;
-		item->left = true;
+		item->fallback = true;
 	}
 	list_add_tail(&r->fresh, &item->node);
 	r->n_fresh++;
@@ -74,7 +74,7 @@ static void ask(struct p2p_ring *r, struct p2p_item *item)
 void p2p_ring_add(struct p2p_ring *r, struct p2p_item *item)
 {
 	item->done = 0;
-	item->left = false;
+	item->fallback = false;
 	memset(item->result, 0, sizeof(*item->result));
 	item->result->user_data = item->t->user_data;
 	ask(r, item);
@@ -84,7 +84,7 @@ void p2p_ring_add(struct p2p_ring *r, struct p2p_item *item)
  * Give the kernel what is new; what it does not take comes back in @over. A ring that has not taken something is not
  * given anything any more: closed, it forgets it.
  */
-static unsigned int hand_over(struct p2p_ring *r, struct p2p_item **over)
+static unsigned int hand_over(struct p2p_ring *r, struct p2p_item **completed)
 {
 	bool wait = !r->broken && r->wake >= 0 && !r->waiting &&
 		    !os_ring_read(r->ring, r->wake, &r->woken, sizeof(r->woken), 0, NULL);
@@ -96,14 +96,14 @@ static unsigned int hand_over(struct p2p_ring *r, struct p2p_item **over)
 
 		list_del(it);
 		r->n_fresh--;
-		if (!item->left && rc > 0) {
+		if (!item->fallback && rc > 0) {
 			rc--;
-			r->flying++;
+			r->in_flight++;
 			continue;
 		}
-		r->broken |= !item->left;
-		item->left = true;
-		over[n++] = item;
+		r->broken |= !item->fallback;
+		item->fallback = true;
+		completed[n++] = item;
 	}
 	r->waiting |= wait && rc > 0;
 	r->broken |= wait && rc <= 0;
@@ -114,49 +114,49 @@ static unsigned int hand_over(struct p2p_ring *r, struct p2p_item **over)
 static bool arrived(struct p2p_item *item, ssize_t res)
 {
 	item->done += res > 0 ? (uint64_t)res : 0;
-	item->left = res != (ssize_t)item->asked ||
-		     (item->done < item->t->length && atomic_load_explicit(item->cancel, memory_order_relaxed));
-	return item->left || item->done == item->t->length;
+	item->fallback = res != (ssize_t)item->asked ||
+			 (item->done < item->t->length && atomic_load_explicit(item->cancel, memory_order_relaxed));
+	return item->fallback || item->done == item->t->length;
 }
 
-void p2p_items_flush(struct p2p_item **over, unsigned int n)
+void p2p_items_flush(struct p2p_item **completed, unsigned int n)
 {
 	struct strait_device *last = NULL;
 
 	for (unsigned int i = 0; i < n; i++) {
-		struct strait_device *dev = over[i]->t->region->dev;
+		struct strait_device *dev = completed[i]->t->region->dev;
 		int rc = 0;
 
-		if (over[i]->t->op != STRAIT_READ || dev == last)
+		if (completed[i]->t->op != STRAIT_READ || dev == last)
 			continue;
 		rc = dev->ops->flush_peer_writes(dev);
 		/* Nobody knows whether they are: once more, by who can tell. */
 		if (rc && rc != -EOPNOTSUPP) {
-			over[i]->done = 0;
-			over[i]->left = true;
+			completed[i]->done = 0;
+			completed[i]->fallback = true;
 			continue;
 		}
 		last = dev;
 	}
 }
 
-unsigned int p2p_ring_step(struct p2p_ring *r, struct p2p_item *over[P2P_RING_MAX])
+unsigned int p2p_ring_step(struct p2p_ring *r, struct p2p_item *completed[P2P_RING_MAX])
 {
-	unsigned int n = hand_over(r, over);
+	unsigned int n = hand_over(r, completed);
 	int64_t timeout = n ? 0 : STRAIT_FOREVER;
 	struct p2p_item *item;
 	ssize_t res;
 
-	while (r->flying && take(r, timeout, &item, &res)) {
+	while (r->in_flight && take(r, timeout, &item, &res)) {
 		timeout = 0;
 		if (!item)
 			continue;
 		if (arrived(item, res))
-			over[n++] = item;
+			completed[n++] = item;
 		else
 			ask(r, item);
 	}
-	p2p_items_flush(over, n);
+	p2p_items_flush(completed, n);
 	return n;
 }
 
@@ -168,7 +168,7 @@ void p2p_ring_finish(struct p2p_item *item)
 	result->bytes = result->route_bytes[STRAIT_ROUTE_P2P] = item->done;
 	result->routes = item->done ? STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P) : 0;
 	stat_add(&ctx->stats.direct_bytes, item->done);
-	if (item->left)
+	if (item->fallback)
 		transfer_resume(item->t, item->done, item->cancel, result);
 	else if (transfer_is_small(item->t))
 		stat_add(&ctx->stats.small, 1);

@@ -21,7 +21,7 @@ struct p2p_item {
 	const atomic_bool *cancel;
 	uint64_t done;		       /* bytes that have arrived */
 	uint64_t asked;		       /* of the command under way */
-	bool left;		       /* the rest must go another way */
+	bool fallback;		       /* the rest must go another way */
 	struct endpoint_flight flight; /* p2p_batch.h */
 };
 
@@ -29,7 +29,7 @@ struct p2p_ring {
 	struct strait_context *ctx;
 	struct os_ring *ring;
 	struct list fresh; /* commands on the ring that were not handed over yet */
-	unsigned int n_fresh, flying, room;
+	unsigned int n_fresh, in_flight, room;
 	bool broken;
 	int wake;     /* -1: nobody does */
 	bool waiting; /* for @wake, by a read that is under way */
@@ -51,9 +51,9 @@ void p2p_ring_add(struct p2p_ring *r, struct p2p_item *item);
  * Waits until something has happened, for as long as a drive takes. How many items are over, which may be none; for
  * each p2p_ring_finish() is called next.
  */
-unsigned int p2p_ring_step(struct p2p_ring *r, struct p2p_item *over[P2P_RING_MAX]);
+unsigned int p2p_ring_step(struct p2p_ring *r, struct p2p_item *completed[P2P_RING_MAX]);
 /* What drives wrote is seen by the device before anybody is told. Where that fails an item is left, all of it. */
-void p2p_items_flush(struct p2p_item **over, unsigned int n);
+void p2p_items_flush(struct p2p_item **completed, unsigned int n);
 /* Fills the result and counts it. The rest of an item that was left is moved here, which may take long. */
 void p2p_ring_finish(struct p2p_item *item);
 

@@ -4,7 +4,7 @@
 #include "base/util.h"
 #include "engine/regcache/read.h"
 
-bool gather_takes(const struct strait_transfer *t)
+bool coalesce_takes(const struct strait_transfer *t)
 {
 	struct route_facts facts;
 	struct route_decision way;
@@ -16,7 +16,7 @@ bool gather_takes(const struct strait_transfer *t)
 	return (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) && !(way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
 }
 
-bool gather_fits(const struct strait_transfer *t)
+bool coalesce_fits(const struct strait_transfer *t)
 {
 	uint64_t room = device_engine(t->region->dev)->pool.chunk_bytes;
 
@@ -24,7 +24,7 @@ bool gather_fits(const struct strait_transfer *t)
 	       align_up(small_span(t->endpoint, t->endpoint_offset, t->length), 64) <= room;
 }
 
-uint64_t gather_sure(const struct strait_transfer *t)
+uint64_t coalesce_sure(const struct strait_transfer *t)
 {
 	uint64_t room = device_engine(t->region->dev)->pool.chunk_bytes;
 	uint64_t rounding = 2ull * t->endpoint->facts.dio_align + 64;
@@ -39,7 +39,7 @@ static bool go_together(const struct strait_transfer *a, const struct strait_tra
 				  (a->region->dev == b->region->dev && a->region->mem.space == b->region->mem.space));
 }
 
-bool gather_joins(struct gather *g, const struct strait_transfer *t)
+bool coalesce_joins(struct coalesce *g, const struct strait_transfer *t)
 {
 	const struct endpoint_facts *facts = &t->endpoint->facts;
 
@@ -52,7 +52,7 @@ bool gather_joins(struct gather *g, const struct strait_transfer *t)
 }
 
 /* Finds the registered windows of those items that can be read in place. @make: or makes them, which takes long. */
-static void find_places(struct strait_context *ctx, struct gather *g, bool make)
+static void find_places(struct strait_context *ctx, struct coalesce *g, bool make)
 {
 	const struct strait_transfer *last = NULL;
 	uint64_t len = 0;
@@ -96,7 +96,7 @@ static void find_places(struct strait_context *ctx, struct gather *g, bool make)
 }
 
 /* Read what is in memory: -EAGAIN if nothing is, or that does not count. */
-static ssize_t read_in_memory(const struct gather_item *it, char *chunk)
+static ssize_t read_in_memory(const struct coalesce_item *it, char *chunk)
 {
 	const struct strait_transfer *t = it->t;
 	struct strait_endpoint *ep = t->endpoint;
@@ -107,7 +107,7 @@ static ssize_t read_in_memory(const struct gather_item *it, char *chunk)
 }
 
 /* The same; the rest is left for the ring. */
-static void read_cached(struct strait_context *ctx, struct gather_item *it, char *chunk)
+static void read_cached(struct strait_context *ctx, struct coalesce_item *it, char *chunk)
 {
 	const struct strait_transfer *t = it->t;
 
@@ -119,7 +119,7 @@ static void read_cached(struct strait_context *ctx, struct gather_item *it, char
 }
 
 /* Start one request on the ring: the place of @it in the array travels with it. */
-static int queue_miss(struct os_ring *ring, struct gather_item *it, char *chunk)
+static int queue_miss(struct os_ring *ring, struct coalesce_item *it, char *chunk)
 {
 	const struct strait_transfer *t = it->t;
 	struct strait_endpoint *ep = t->endpoint;
@@ -132,7 +132,7 @@ static int queue_miss(struct os_ring *ring, struct gather_item *it, char *chunk)
 			    small_span(ep, t->endpoint_offset, t->length), t->endpoint_offset - it->skip, it);
 }
 
-static void finish_miss(struct strait_context *ctx, struct gather_item *it, char *chunk, ssize_t res)
+static void finish_miss(struct strait_context *ctx, struct coalesce_item *it, char *chunk, ssize_t res)
 {
 	const struct strait_transfer *t = it->t;
 
@@ -148,10 +148,10 @@ static void finish_miss(struct strait_context *ctx, struct gather_item *it, char
 	it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
 }
 
-static void read_misses(struct strait_context *ctx, struct gather *g, char *chunk)
+static void read_misses(struct strait_context *ctx, struct coalesce *g, char *chunk)
 {
 	struct os_ring *ring = engine_ring_get(ctx);
-	unsigned int next = 0, flying = 0, queued;
+	unsigned int next = 0, in_flight = 0, queued;
 	bool broken = !ring;
 	ssize_t res;
 	void *tag;
@@ -161,32 +161,32 @@ static void read_misses(struct strait_context *ctx, struct gather *g, char *chun
 		for (; next < g->n; next++) {
 			if (!g->item[next].miss)
 				continue;
-			if (flying + queued >= ctx->queue_depth || queue_miss(ring, &g->item[next], chunk))
+			if (in_flight + queued >= ctx->queue_depth || queue_miss(ring, &g->item[next], chunk))
 				break;
 			queued++;
 		}
 		if (queued) {
 			int rc = os_ring_submit(ring);
 
-			flying += rc > 0 ? (unsigned int)rc : 0;
+			in_flight += rc > 0 ? (unsigned int)rc : 0;
 			broken = rc != (int)queued;
 		}
-		if (!flying)
+		if (!in_flight)
 			break;
 		if (os_ring_take(ring, STRAIT_FOREVER, &tag, &res)) {
-			flying--;
+			in_flight--;
 			finish_miss(ctx, tag, chunk, res);
 		}
 	}
-	while (flying)
+	while (in_flight)
 		if (os_ring_take(ring, STRAIT_FOREVER, &tag, &res)) {
-			flying--;
+			in_flight--;
 			finish_miss(ctx, tag, chunk, res);
 		}
 	if (ring)
 		engine_ring_put(ctx, ring, broken);
 	for (unsigned int i = 0; i < g->n; i++) {
-		struct gather_item *it = &g->item[i];
+		struct coalesce_item *it = &g->item[i];
 
 		if (it->miss)
 			it->n = small_read(ctx, it->t->endpoint, chunk + it->slot, it->t->endpoint_offset,
@@ -194,14 +194,14 @@ static void read_misses(struct strait_context *ctx, struct gather *g, char *chun
 	}
 }
 
-static uint64_t item_addr(const struct gather_item *it)
+static uint64_t item_addr(const struct coalesce_item *it)
 {
 	return it->t->region->mem.addr + it->t->region_offset;
 }
 
-static struct copy_seg item_seg(const struct gather *g, unsigned int i, const struct chunk *c)
+static struct copy_seg item_seg(const struct coalesce *g, unsigned int i, const struct chunk *c)
 {
-	const struct gather_item *it = &g->item[i];
+	const struct coalesce_item *it = &g->item[i];
 	const struct reg_window *reg_window = g->place[i].reg_window;
 
 	return (struct copy_seg){ item_addr(it),
@@ -224,10 +224,10 @@ static int copy_and_wait(struct lane_stream *ls, const struct copy_seg *segs, un
  * A file was cut under its registered pages, which fails the list as a whole: each item again by
  * itself, those of that file by reading them.
  */
-static void copy_singly(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
+static void copy_singly(struct strait_context *ctx, struct coalesce *g, struct chunk *c, struct lane_stream *ls)
 {
 	for (unsigned int i = 0; i < g->n; i++) {
-		struct gather_item *it = &g->item[i];
+		struct coalesce_item *it = &g->item[i];
 		const struct strait_transfer *t = it->t;
 		struct copy_seg seg = item_seg(g, i, c);
 		int rc;
@@ -250,10 +250,10 @@ static void copy_singly(struct strait_context *ctx, struct gather *g, struct chu
 }
 
 /* Fills the results; @rc is how the copies went. */
-static void fill_results(struct gather *g, const struct lane_stream *ls, int rc)
+static void fill_results(struct coalesce *g, const struct lane_stream *ls, int rc)
 {
 	for (unsigned int i = 0; i < g->n; i++) {
-		struct gather_item *it = &g->item[i];
+		struct coalesce_item *it = &g->item[i];
 		struct strait_result *r = it->result;
 		int route = g->place[i].reg_window ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
 
@@ -269,7 +269,7 @@ static void fill_results(struct gather *g, const struct lane_stream *ls, int rc)
 	}
 }
 
-static void read_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
+static void read_all(struct strait_context *ctx, struct coalesce *g, struct chunk *c, struct lane_stream *ls)
 {
 	unsigned int segs = 0, misses = 0;
 	int rc;
@@ -295,7 +295,7 @@ static void read_all(struct strait_context *ctx, struct gather *g, struct chunk 
 	regcache_put_many(&ctx->reg_cache, g->place, g->n);
 }
 
-static void write_all(struct strait_context *ctx, struct gather *g, struct chunk *c, struct lane_stream *ls)
+static void write_all(struct strait_context *ctx, struct coalesce *g, struct chunk *c, struct lane_stream *ls)
 {
 	int rc;
 
@@ -319,7 +319,7 @@ static void write_all(struct strait_context *ctx, struct gather *g, struct chunk
 	}
 }
 
-static void sum_up(struct gather *g)
+static void sum_up(struct coalesce *g)
 {
 	memset(&g->sum, 0, sizeof(g->sum));
 	for (unsigned int i = 0; i < g->n; i++)
@@ -327,12 +327,12 @@ static void sum_up(struct gather *g)
 }
 
 /* The counters are shared by all threads: touch them once for all. */
-static void count(struct strait_context *ctx, const struct gather *g)
+static void count(struct strait_context *ctx, const struct coalesce *g)
 {
 	stats_transfers(&ctx->stats, g->item[0].t->op, &g->sum);
 }
 
-static void results_clear(struct gather *g)
+static void results_clear(struct coalesce *g)
 {
 	for (unsigned int i = 0; i < g->n; i++) {
 		memset(g->item[i].result, 0, sizeof(*g->item[i].result));
@@ -341,7 +341,7 @@ static void results_clear(struct gather *g)
 }
 
 /* A chunk, if one can be had at once. The batch may be left to a worker. */
-static bool take_chunk(struct gather *g, struct pool *pool)
+static bool take_chunk(struct coalesce *g, struct pool *pool)
 {
 	if (pool_enter(pool, &g->user))
 		return false;
@@ -351,7 +351,7 @@ static bool take_chunk(struct gather *g, struct pool *pool)
 	return g->chunk;
 }
 
-static void drop_chunk(struct gather *g, struct pool *pool)
+static void drop_chunk(struct coalesce *g, struct pool *pool)
 {
 	if (!g->chunk)
 		return;
@@ -361,7 +361,7 @@ static void drop_chunk(struct gather *g, struct pool *pool)
 }
 
 /* An item that is in no window, all of it, if that is in memory. */
-static bool read_now(struct gather *g, struct gather_item *it, struct pool *pool)
+static bool read_now(struct coalesce *g, struct coalesce_item *it, struct pool *pool)
 {
 	if (!g->chunk && !take_chunk(g, pool))
 		return false;
@@ -369,7 +369,7 @@ static bool read_now(struct gather *g, struct gather_item *it, struct pool *pool
 	return it->n == (ssize_t)it->t->length;
 }
 
-bool gather_start(struct gather *g, bool read)
+bool coalesce_start(struct coalesce *g, bool read)
 {
 	const struct strait_transfer *first = g->item[0].t;
 	struct strait_device *dev = first->region->dev;
@@ -396,14 +396,14 @@ bool gather_start(struct gather *g, bool read)
 }
 
 /* While the device works: it will be as hoped for. */
-void gather_started(struct gather *g)
+void coalesce_started(struct coalesce *g)
 {
 	results_clear(g);
 	fill_results(g, g->started, g->rc);
 	sum_up(g);
 }
 
-bool gather_finish(struct gather *g, int64_t timeout_ns)
+bool coalesce_finish(struct coalesce *g, int64_t timeout_ns)
 {
 	const struct strait_transfer *first = g->item[0].t;
 	struct strait_device *dev = first->region->dev;
@@ -419,7 +419,7 @@ bool gather_finish(struct gather *g, int64_t timeout_ns)
 		/* A promise that was not kept. */
 		engine_stream_put(dev, g->started, true);
 		regcache_put_many(&ctx->reg_cache, g->place, g->n);
-		gather_run(g);
+		coalesce_run(g);
 		return true;
 	}
 	if (rc != g->rc) {
@@ -429,13 +429,13 @@ bool gather_finish(struct gather *g, int64_t timeout_ns)
 	}
 	regcache_put_many(&ctx->reg_cache, g->place, g->n);
 	engine_stream_put(dev, g->started, rc != 0);
-	stat_add(&ctx->stats.gathers, 1);
+	stat_add(&ctx->stats.coalesces, 1);
 	stat_add(&ctx->stats.gathered, g->n);
 	count(ctx, g);
 	return true;
 }
 
-void gather_run(struct gather *g)
+void coalesce_run(struct coalesce *g)
 {
 	const struct strait_transfer *first = g->item[0].t;
 	struct strait_device *dev = first->region->dev;
@@ -459,7 +459,7 @@ void gather_run(struct gather *g)
 			write_all(ctx, g, c, ls);
 		pool_put(pool, &user, c);
 		pool_leave(pool, &user);
-		stat_add(&ctx->stats.gathers, 1);
+		stat_add(&ctx->stats.coalesces, 1);
 		stat_add(&ctx->stats.gathered, g->n);
 	}
 	if (ls)

@@ -3,8 +3,8 @@
 #define ENGINE_QUEUE_INTERNAL_H
 
 /*
- * A queue as its sources see it: queue.c has the calls, queue_kind.c says how a request is run, queue_run.c decides which
- * thread runs what and runs it, queue_peers.c runs transfers of which one thread has many in flight.
+ * A queue as its sources see it: queue.c has the calls, kind.c says how a request is run, run.c decides which
+ * thread runs what and runs it, async.c runs transfers of which one thread has many in flight.
  *
  * One lock, strait_queue.lock, protects all of it. It is never held over I/O, a copy, or a wait for either.
  *
@@ -32,7 +32,7 @@
  *	idle -> held -> started -> held -> idle, or held -> idle where it is run at once or cannot be started
  *
  * A started batch holds its entries (RUNNING), a stream, registered windows and perhaps a chunk of the staging pool,
- * but never the last chunk: see gather_start().
+ * but never the last chunk: see coalesce_start().
  *
  * Threads. queue_decide() alone says what each does next:
  *
@@ -71,7 +71,7 @@ enum entry_state { ENTRY_FREE, ENTRY_RESERVED, ENTRY_PENDING, ENTRY_RUNNING, ENT
  * How a transfer is run: by itself, which may take long; gathered with others; as a command on a ring; or by an endpoint
  * that has many in flight.
  */
-enum entry_kind { ENTRY_LARGE, ENTRY_SMALL, ENTRY_PEER, ENTRY_MOVE, ENTRY_KINDS };
+enum entry_kind { ENTRY_LARGE, ENTRY_SMALL, ENTRY_RING, ENTRY_ASYNC, ENTRY_KINDS };
 
 struct entry {
 	struct list node;
@@ -80,15 +80,15 @@ struct entry {
 	atomic_bool cancel;
 	struct strait_transfer t;
 	struct strait_result r;
-	struct p2p_item peer;
+	struct p2p_item item;
 };
 
 /* Small transfers that travel together. */
 struct queue_batch {
 	struct list node; /* strait_queue.idle or .started */
 	unsigned int n;
-	struct entry *entry[GATHER_MAX];
-	struct gather gather;
+	struct entry *entry[COALESCE_MAX];
+	struct coalesce coalesce;
 };
 
 /* A task that takes transfers off the queue until none is left. */
@@ -99,8 +99,8 @@ struct queue_worker {
 	struct queue_batch batch;
 	struct p2p_ring ring;
 	struct list node; /* strait_queue.movers, while it has transfers of one endpoint in flight */
-	struct p2p_batch moves;
-	struct p2p_item *over[P2P_RING_MAX];
+	struct p2p_batch async;
+	struct p2p_item *completed[P2P_RING_MAX];
 };
 
 struct strait_queue {
@@ -109,7 +109,7 @@ struct strait_queue {
 	pthread_cond_t changed; /* results, or a thread has left a queue that closes */
 	struct entry *entries;
 	unsigned int n_entries;
-	struct list free, pending, moves, done;
+	struct list free, pending, async, done;
 	unsigned int n_free, n_done;
 	unsigned int n[ENTRY_KINDS]; /* pending, on either list */
 	struct list idle, started;   /* struct queue_batch */
@@ -121,9 +121,9 @@ struct strait_queue {
 	unsigned int obliged;	     /* threads that have not run queue_serve() to its end */
 	int fd;			     /* strait_queue_fd(), -1 until it is asked for */
 	bool fd_readable;
-	bool peering;	    /* a worker has a ring, and can be woken to put more on it */
-	int wake;	    /* to do so; -1 until it is needed */
-	struct list movers; /* workers with transfers of one endpoint, which can be woken to start more */
+	bool has_ring;		   /* a worker has a ring, and can be woken to put more on it */
+	int wake;		   /* to do so; -1 until it is needed */
+	struct list async_workers; /* workers with transfers of one endpoint, which can be woken to start more */
 	bool closing;
 	struct queue_worker *worker[WORKERS_MAX];
 };
@@ -137,7 +137,7 @@ struct queue_thread {
 	uint64_t end;		     /* when it wants to be gone, in os_now_ns() time; QUEUE_FOREVER */
 	struct queue_worker *worker; /* of a worker */
 	bool leaves;		     /* it has left something for a worker */
-	bool moved;		     /* what a worker did last was QUEUE_RUN_MOVES */
+	bool ran_async;		     /* what a worker did last was QUEUE_RUN_ASYNC */
 };
 
 #define QUEUE_FOREVER UINT64_MAX
@@ -148,15 +148,15 @@ enum queue_step {
 	QUEUE_START_SMALL, /* start small transfers, as far as that takes no time */
 	QUEUE_RUN_SMALL,   /* run small transfers to their end */
 	QUEUE_RUN_LARGE,   /* run the next transfer to its end */
-	QUEUE_RUN_PEERS,   /* put transfers on a ring */
-	QUEUE_RUN_MOVES,   /* have an endpoint move many */
+	QUEUE_RUN_RING,	   /* put transfers on a ring */
+	QUEUE_RUN_ASYNC,   /* have an endpoint move many */
 };
 
 /* The lock is held where the name ends in _locked, and is not dropped. Where a comment says so it is dropped meanwhile. */
 
 static inline bool queue_has_work_locked(const struct strait_queue *q)
 {
-	return !list_empty(&q->started) || !list_empty(&q->pending) || !list_empty(&q->moves);
+	return !list_empty(&q->started) || !list_empty(&q->pending) || !list_empty(&q->async);
 }
 
 static inline void queue_check_locked(const struct strait_queue *q)
@@ -199,7 +199,7 @@ static inline void queue_complete_locked(struct strait_queue *q, struct entry *e
 /* After one or more were completed. */
 void queue_announce_locked(struct strait_queue *q);
 
-/* queue_kind.c */
+/* kind.c */
 
 static inline void entry_fill(struct entry *e, const struct strait_transfer *t)
 {
@@ -213,7 +213,7 @@ static inline void entry_fill(struct entry *e, const struct strait_transfer *t)
  */
 void queue_classify(struct list *entries, const struct strait_transfer *t, bool fill, unsigned int n[ENTRY_KINDS]);
 
-/* queue_run.c */
+/* run.c */
 
 struct queue_worker *queue_worker_new(struct strait_queue *q);
 enum queue_step queue_decide_locked(const struct strait_queue *q, const struct queue_thread *me);
@@ -233,13 +233,13 @@ unsigned int queue_start_in_place(struct strait_queue *q, struct list *entries, 
 /* Takes back workers that are posted and have not begun to run. */
 void queue_withdraw_workers_locked(struct strait_queue *q);
 
-/* queue_peers.c: with the lock held, which is dropped while transfers are in flight. */
+/* async.c: with the lock held, which is dropped while transfers are in flight. */
 
-struct entry *queue_next_peer_locked(const struct strait_queue *q);
-struct entry *queue_next_move_locked(const struct strait_queue *q);
+struct entry *queue_next_ring_locked(const struct strait_queue *q);
+struct entry *queue_next_async_locked(const struct strait_queue *q);
 /* False: there is no ring. */
-bool queue_run_peers(struct strait_queue *q, struct queue_worker *w);
-void queue_run_moves(struct strait_queue *q, struct queue_worker *w);
-void queue_wake_movers_locked(struct strait_queue *q);
+bool queue_run_ring(struct strait_queue *q, struct queue_worker *w);
+void queue_run_async(struct strait_queue *q, struct queue_worker *w);
+void queue_wake_async_locked(struct strait_queue *q);
 
 #endif

@@ -5,7 +5,7 @@
 /* How requests of one kind between the same two travel: mostly the answer is the one for the request before. */
 struct kinds {
 	const struct strait_transfer *last;
-	bool gathers, peers;
+	bool coalesces, ring;
 	uint64_t sure; /* how long one may be to be sure to be gathered */
 };
 
@@ -25,22 +25,22 @@ static bool is_sure(const struct kinds *k, const struct strait_transfer *t)
 static enum entry_kind find_kind(struct kinds *k, const struct strait_transfer *t)
 {
 	if (!same_kind(k, t)) {
-		k->peers = p2p_commands(t);
-		k->gathers = gather_takes(t);
-		k->sure = k->gathers && !k->peers && !t->endpoint->facts.flight_bytes ? gather_sure(t) : 0;
+		k->ring = p2p_commands(t);
+		k->coalesces = coalesce_takes(t);
+		k->sure = k->coalesces && !k->ring && !t->endpoint->facts.flight_bytes ? coalesce_sure(t) : 0;
 	}
 	k->last = t;
 	if (is_sure(k, t))
 		return ENTRY_SMALL;
 	if (t->endpoint->facts.flight_bytes)
-		return p2p_batch_takes(t) ? ENTRY_MOVE : ENTRY_LARGE;
-	if (k->peers) {
+		return p2p_batch_takes(t) ? ENTRY_ASYNC : ENTRY_LARGE;
+	if (k->ring) {
 		if (p2p_ring_takes(t))
-			return ENTRY_PEER;
+			return ENTRY_RING;
 		/* Where some of it may go by p2p it depends on each. */
-		k->gathers = gather_takes(t);
+		k->coalesces = coalesce_takes(t);
 	}
-	return k->gathers && gather_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;
+	return k->coalesces && coalesce_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;
 }
 
 static inline enum entry_kind kind_of(struct kinds *k, const struct strait_transfer *t)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls of a queue. Which thread runs what is decided in queue_run.c. */
+/* The calls of a queue. Which thread runs what is decided in run.c. */
 #include "engine/queue/internal.h"
 
 #include <stdlib.h>
@@ -47,10 +47,10 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	list_init(&q->free);
 	list_init(&q->pending);
 	list_init(&q->done);
-	list_init(&q->moves);
+	list_init(&q->async);
 	list_init(&q->idle);
 	list_init(&q->started);
-	list_init(&q->movers);
+	list_init(&q->async_workers);
 	for (unsigned int i = 0; i < q->n_entries; i++)
 		list_add_tail(&q->free, &q->entries[i].node);
 	mutex_init_brief(&q->lock);
@@ -121,13 +121,13 @@ static void pend_locked(struct strait_queue *q, struct list *entries, const unsi
 		struct entry *e = list_entry(it, struct entry, node);
 
 		list_del(it);
-		list_add_tail(e->kind == ENTRY_MOVE ? &q->moves : &q->pending, it);
+		list_add_tail(e->kind == ENTRY_ASYNC ? &q->async : &q->pending, it);
 		e->state = ENTRY_PENDING;
 	}
 	for (int i = 0; i < ENTRY_KINDS; i++)
 		q->n[i] += kinds[i];
-	if (kinds[ENTRY_MOVE])
-		queue_wake_movers_locked(q);
+	if (kinds[ENTRY_ASYNC])
+		queue_wake_async_locked(q);
 }
 
 /* A thread is no longer obliged. */
@@ -181,7 +181,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 				entry_fill(list_entry(it, struct entry, node), t++);
 		queue_lock(q);
 		pend_locked(q, &entries, kinds);
-		wake = kinds[ENTRY_PEER] && q->peering;
+		wake = kinds[ENTRY_RING] && q->has_ring;
 		me = (struct queue_thread){ .role = QUEUE_SUBMITTER };
 		queue_serve(q, &me);
 		if (wake) {

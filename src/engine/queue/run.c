@@ -46,12 +46,12 @@ enum queue_step queue_decide_locked(const struct strait_queue *q, const struct q
 	if (me->role != QUEUE_WORKER)
 		return QUEUE_LEAVE;
 	/* Pending transfers and those that an endpoint moves take turns. */
-	if (queue_next_move_locked(q) && !(me->moved && next))
-		return QUEUE_RUN_MOVES;
+	if (queue_next_async_locked(q) && !(me->ran_async && next))
+		return QUEUE_RUN_ASYNC;
 	if (!next)
 		return QUEUE_LEAVE;
-	if (next->kind == ENTRY_PEER)
-		return QUEUE_RUN_PEERS;
+	if (next->kind == ENTRY_RING)
+		return QUEUE_RUN_RING;
 	return next->kind == ENTRY_SMALL ? QUEUE_RUN_SMALL : QUEUE_RUN_LARGE;
 }
 
@@ -77,8 +77,8 @@ static void batch_put_locked(struct strait_queue *q, struct queue_batch *b)
 
 static void batch_clear(struct queue_batch *b)
 {
-	b->n = b->gather.n = 0;
-	b->gather.used = 0;
+	b->n = b->coalesce.n = 0;
+	b->coalesce.used = 0;
 }
 
 /* Takes this thread's share of the small transfers that are pending, as far as they go together. */
@@ -94,7 +94,7 @@ static void take_small_locked(struct strait_queue *q, struct queue_batch *b)
 
 		if (e->kind != ENTRY_SMALL)
 			continue;
-		if (b->n == share || !gather_add(&b->gather, &e->t, &e->r))
+		if (b->n == share || !coalesce_add(&b->coalesce, &e->t, &e->r))
 			break;
 		queue_take_locked(q, e);
 		b->entry[b->n++] = e;
@@ -135,7 +135,7 @@ static void batch_done(struct strait_queue *q, struct queue_batch *b)
 /* The device works on the batch. Takes the lock. */
 static void batch_started(struct strait_queue *q, struct queue_batch *b)
 {
-	gather_started(&b->gather);
+	coalesce_started(&b->coalesce);
 	queue_lock(q);
 	for (unsigned int i = 0; i < b->n; i++)
 		b->entry[i]->state = ENTRY_RUNNING;
@@ -150,7 +150,7 @@ static bool finish_started(struct strait_queue *q, uint64_t end)
 
 	list_del(&b->node);
 	queue_unlock(q);
-	done = gather_finish(&b->gather, os_time_left(end));
+	done = coalesce_finish(&b->coalesce, os_time_left(end));
 	if (done) {
 		batch_done(q, b);
 		batch_put_locked(q, b);
@@ -166,7 +166,7 @@ static void run_small(struct strait_queue *q, struct queue_batch *b)
 {
 	take_small_locked(q, b);
 	queue_unlock(q);
-	gather_run(&b->gather);
+	coalesce_run(&b->coalesce);
 	batch_done(q, b);
 }
 
@@ -177,7 +177,7 @@ static bool start_small(struct strait_queue *q, struct queue_batch *b)
 
 	take_small_locked(q, b);
 	queue_unlock(q);
-	started = gather_start(&b->gather, true);
+	started = coalesce_start(&b->coalesce, true);
 	if (started) {
 		batch_started(q, b);
 	} else {
@@ -227,7 +227,7 @@ static bool run_step(struct strait_queue *q, struct queue_thread *me, enum queue
 {
 	bool worker = me->role == QUEUE_WORKER;
 
-	me->moved = step == QUEUE_RUN_MOVES;
+	me->ran_async = step == QUEUE_RUN_ASYNC;
 	switch (step) {
 	case QUEUE_LEAVE:
 		return false;
@@ -243,12 +243,12 @@ static bool run_step(struct strait_queue *q, struct queue_thread *me, enum queue
 			return help(q, me, true);
 		run_small(q, &me->worker->batch);
 		return true;
-	case QUEUE_RUN_PEERS:
-		if (!queue_run_peers(q, me->worker) && !list_empty(&q->pending))
+	case QUEUE_RUN_RING:
+		if (!queue_run_ring(q, me->worker) && !list_empty(&q->pending))
 			run_one(q);
 		return true;
-	case QUEUE_RUN_MOVES:
-		queue_run_moves(q, me->worker);
+	case QUEUE_RUN_ASYNC:
+		queue_run_async(q, me->worker);
 		return true;
 	case QUEUE_RUN_LARGE:
 		run_one(q);
@@ -293,7 +293,7 @@ static void worker_main(struct task *task)
 static struct queue_worker *worker_get_locked(struct strait_queue *q, bool *must)
 {
 	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + SMALL_PER_WORKER - 1) / SMALL_PER_WORKER +
-			    (q->n[ENTRY_PEER] && !q->peering) + (queue_next_move_locked(q) != NULL) +
+			    (q->n[ENTRY_RING] && !q->has_ring) + (queue_next_async_locked(q) != NULL) +
 			    !list_empty(&q->started);
 
 	*must = q->n[ENTRY_LARGE] || q->workers == q->busy;
@@ -371,11 +371,11 @@ static unsigned int start_some(struct queue_batch *b, struct list *entries, cons
 	list_for_each(it, entries) {
 		struct entry *e = list_entry(it, struct entry, node);
 
-		if (b->n == n || !gather_add(&b->gather, &t[b->n], &e->r))
+		if (b->n == n || !coalesce_add(&b->coalesce, &t[b->n], &e->r))
 			break;
 		b->entry[b->n++] = e;
 	}
-	return b->n && gather_start(&b->gather, false) ? b->n : 0;
+	return b->n && coalesce_start(&b->coalesce, false) ? b->n : 0;
 }
 
 /* Copies the requests into their entries: the device is at work, so this costs no time. */
@@ -385,8 +385,8 @@ static void copy_started(struct queue_batch *b)
 		struct entry *e = b->entry[i];
 
 		list_del(&e->node);
-		entry_fill(e, b->gather.item[i].t);
-		b->gather.item[i].t = &e->t;
+		entry_fill(e, b->coalesce.item[i].t);
+		b->coalesce.item[i].t = &e->t;
 	}
 }
 

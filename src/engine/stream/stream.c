@@ -43,8 +43,8 @@ struct strait_stream {
 	pthread_mutex_t order;
 	uint32_t sequence; /* under @order */
 	pthread_mutex_t lock;
-	pthread_cond_t idle; /* a transfer has landed */
-	unsigned int flying; /* transfers not yet finished */
+	pthread_cond_t idle;	/* a transfer has landed */
+	unsigned int in_flight; /* transfers not yet finished */
 	struct word *word;
 	bool imported;
 	pthread_mutex_t ahead_lock;	/* protects what follows, and each transfer's part in it */
@@ -134,7 +134,7 @@ void stream_close(struct strait_stream *s)
 	 */
 	s->dev->ops->stream_wait(s->stream, STRAIT_FOREVER);
 	pthread_mutex_lock(&s->lock);
-	while (s->flying)
+	while (s->in_flight)
 		pthread_cond_wait(&s->idle, &s->lock);
 	pthread_mutex_unlock(&s->lock);
 	s->dev->ops->stream_close(s->stream);
@@ -153,9 +153,9 @@ void stream_forget(struct strait_stream *s)
 		return;
 	}
 	pthread_mutex_lock(&s->lock);
-	while (s->flying && !rc)
+	while (s->in_flight && !rc)
 		rc = pthread_cond_timedwait(&s->idle, &s->lock, &ts);
-	rc = s->flying > 0;
+	rc = s->in_flight > 0;
 	pthread_mutex_unlock(&s->lock);
 	if (rc) {
 		/* The device has failed, or is busy with something else for long: what is in use stays. */
@@ -251,7 +251,7 @@ static void landed(struct strait_stream *s)
 {
 	s->dev->ops->ordered_end(s->dev);
 	pthread_mutex_lock(&s->lock);
-	if (!--s->flying)
+	if (!--s->in_flight)
 		pthread_cond_broadcast(&s->idle);
 	pthread_mutex_unlock(&s->lock);
 }
@@ -312,7 +312,7 @@ static struct ordered *look_out(struct strait_stream *s)
 	bool more;
 
 	pthread_mutex_lock(&s->lock);
-	more = s->flying > 1;
+	more = s->in_flight > 1;
 	pthread_mutex_unlock(&s->lock);
 	if (!more || !atomic_compare_exchange_strong(&s->next, &next, LOOKING))
 		return NULL;
@@ -491,7 +491,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 		guess(s, o);
 	s->dev->ops->ordered_begin(s->dev);
 	pthread_mutex_lock(&s->lock);
-	s->flying++;
+	s->in_flight++;
 	pthread_mutex_unlock(&s->lock);
 	rc = put_on_stream(s, o);
 	ordered_unref(o);
