@@ -48,7 +48,7 @@ STRAIT_API int strait_file_info(struct strait_endpoint *ep, struct strait_file_i
 
 	API_CHECK(ep && info);
 	API_ALIVE((struct strait_context *)ep->owner);
-	API_CHECK(!ep->facts.can_move);
+	API_CHECK(!ep->facts.self_dma);
 	rc = ep->ops->length(ep, &i.length);
 	if (rc)
 		return rc;

@@ -21,7 +21,7 @@ static void release(struct strait_nvme *nvme)
 	engine_unref(ctx);
 }
 
-static void hold(struct strait_nvme *nvme)
+static void controller_ref(struct strait_nvme *nvme)
 {
 	nvme_ref(nvme);
 	engine_ref(owner(nvme));
@@ -179,7 +179,7 @@ STRAIT_API int strait_nvme_map(struct strait_nvme *nvme, struct strait_region *r
 	API_CHECK(device_context(region->dev) == owner(nvme));
 	rc = nvme_map_region(nvme, region, offset, len, false, ret);
 	if (!rc)
-		hold(nvme);
+		controller_ref(nvme);
 	return rc;
 }
 
@@ -227,7 +227,7 @@ STRAIT_API int strait_nvme_queue_open(struct strait_nvme *nvme, const struct str
 	if (!rc)
 		rc = nvme_queue_open(nvme, &o, false, ret);
 	if (!rc)
-		hold(nvme);
+		controller_ref(nvme);
 	return rc;
 }
 

@@ -53,15 +53,15 @@ STRAIT_API const char *strait_route_verdict_fix(const struct strait_route_verdic
 static int report(const struct strait_transfer *t, struct strait_route_report *out)
 {
 	struct strait_route_report rep = { .size = sizeof(rep) };
-	struct route_decision way;
+	struct route_decision decision;
 	struct route_facts facts;
 
 	transfer_facts(t, true, &facts);
-	route_decide(&facts, &way);
-	rep.route = way.route;
-	rep.mask = way.mask;
+	route_decide(&facts, &decision);
+	rep.route = decision.route;
+	rep.mask = decision.mask;
 	rep.cached_bytes = facts.cached == UINT64_MAX ? 0 : facts.cached;
-	route_explain(&facts, &way, rep.verdict);
+	route_explain(&facts, &decision, rep.verdict);
 	return struct_out(out, &rep, sizeof(rep), STRAIT_ROUTE_REPORT_SIZE_V1);
 }
 

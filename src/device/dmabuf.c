@@ -134,7 +134,8 @@ static int map_or_reserve(struct dmabuf *b, uint64_t len, uint32_t flags, void *
 	return b->cpu ? 0 : os_reserve(len, ret);
 }
 
-static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags, struct mem *m)
+static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags,
+			 struct provider_mem *m)
 {
 	struct dmabuf_device *d = dmabuf_device(dev);
 	struct dmabuf *b = calloc(1, sizeof(*b));
@@ -166,7 +167,7 @@ static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64
 	pthread_rwlock_wrlock(&d->lock);
 	range_tree_insert(&d->bufs, &b->node);
 	pthread_rwlock_unlock(&d->lock);
-	*m = (struct mem){
+	*m = (struct provider_mem){
 		.addr = b->node.start,
 		.len = len,
 		.caps = STRAIT_REGION_DMABUF | (b->cpu ? STRAIT_REGION_CPU_MAP : STRAIT_REGION_DMA_ONLY),
@@ -181,7 +182,7 @@ free_buf:
 	return rc;
 }
 
-static void dmabuf_release(struct strait_device *dev, struct mem *m)
+static void dmabuf_release(struct strait_device *dev, struct provider_mem *m)
 {
 	struct dmabuf_device *d = dmabuf_device(dev);
 	struct dmabuf *b = m->priv;
@@ -192,7 +193,7 @@ static void dmabuf_release(struct strait_device *dev, struct mem *m)
 	dmabuf_unref(b);
 }
 
-static int dmabuf_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+static int dmabuf_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
 {
 	if (!(m->caps & STRAIT_REGION_CPU_MAP))
 		return -EOPNOTSUPP;
@@ -200,7 +201,7 @@ static int dmabuf_mem_map(struct strait_device *dev, const struct mem *m, void *
 	return 0;
 }
 
-static int dmabuf_part(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd,
+static int dmabuf_part(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd,
 		       uint64_t *at)
 {
 	const struct dmabuf *b = m->priv;
@@ -214,7 +215,7 @@ static int dmabuf_part(struct strait_device *dev, const struct mem *m, uint64_t 
 }
 
 /* It can be given on as it came only. */
-static int dmabuf_whole(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd)
+static int dmabuf_whole(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
 	const struct dmabuf *b = m->priv;
 	uint64_t at;

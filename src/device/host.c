@@ -70,15 +70,15 @@ static int host_info(struct strait_device *dev, struct strait_device_info *info)
 	return 0;
 }
 
-static int host_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+static int host_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
-	*m = (struct mem){
+	*m = (struct provider_mem){
 		.addr = addr, .len = len, .caps = STRAIT_REGION_CPU_MAP, .page_size = (uint32_t)os_page_size()
 	};
 	return 0;
 }
 
-static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	void *p;
 	int rc;
@@ -91,18 +91,18 @@ static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m
 	return 0;
 }
 
-static void host_mem_free(struct strait_device *dev, struct mem *m)
+static void host_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
 	os_unmap((void *)(uintptr_t)m->addr, align_up(m->len, os_page_size()));
 }
 
-static int host_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+static int host_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
 {
 	*cpu = (void *)(uintptr_t)m->addr;
 	return 0;
 }
 
-static int host_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
+static int host_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
 	return 0; /* a CPU's copies are never otherwise */
 }

@@ -32,7 +32,7 @@ struct strait_region;
 #define DEVICES_MAX 32
 
 /* What a provider knows about the memory of one region. */
-struct mem {
+struct provider_mem {
 	uint64_t addr; /* device address of the first byte */
 	uint64_t len;
 	uint64_t id;   /* allocation identity, 0 if there is none */
@@ -91,10 +91,10 @@ struct provider_ops {
 	int (*info)(struct strait_device *dev, struct strait_device_info *info);
 
 	/* mem_alloc fills @m; mem_free gives memory of either back. */
-	int (*mem_alloc)(struct strait_device *dev, uint64_t len, struct mem *m);
+	int (*mem_alloc)(struct strait_device *dev, uint64_t len, struct provider_mem *m);
 	/* The same for memory with STRAIT_REGION_PINNABLE. */
-	int (*mem_alloc_pinnable)(struct strait_device *dev, uint64_t len, struct mem *m);
-	void (*mem_free)(struct strait_device *dev, struct mem *m);
+	int (*mem_alloc_pinnable)(struct strait_device *dev, uint64_t len, struct provider_mem *m);
+	void (*mem_free)(struct strait_device *dev, struct provider_mem *m);
 	/*
 	 * ptr_device: the provider's device that owns @addr, -ENOENT if none does.
 	 * mem_import fills @m for memory the application owns: -EFAULT unless [addr, addr + len) lies
@@ -103,30 +103,31 @@ struct provider_ops {
 	int (*ptr_device)(struct provider *p, uint64_t addr, struct strait_device **ret);
 	/* How many bytes from @addr on, which is @dev's, mem_import takes as one range; -EFAULT for none. */
 	int (*ptr_extent)(struct strait_device *dev, uint64_t addr, uint64_t *len);
-	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
-	void (*mem_release)(struct strait_device *dev, struct mem *m);
+	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+	void (*mem_release)(struct strait_device *dev, struct provider_mem *m);
 	/* The same for [off, off + len) of a dma-buf, len 0: to its end. @fd stays the caller's. */
 	int (*mem_import_dmabuf)(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags,
-				 struct mem *m);
+				 struct provider_mem *m);
 	/*
 	 * mem_check: 0 while the allocation behind [off, off + len) of @m is the one it was; -ESTALE after a free, -ENODEV
 	 * after removal. Where @m was put together of several allocations, those outside of the range are not looked at.
 	 */
-	int (*mem_check)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
+	int (*mem_check)(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len);
 	/* mem_dmabuf: -EINVAL unless the range is whole pages of @m; a provider may allow the last page to go past the end. */
-	int (*mem_dmabuf)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
+	int (*mem_dmabuf)(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd);
 	/* The same for a device to map: the range starts at @at in the dma-buf, which may be longer. */
-	int (*mem_dmabuf_part)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd,
-			       uint64_t *at);
-	int (*mem_map)(struct strait_device *dev, const struct mem *m, void **cpu);
+	int (*mem_dmabuf_part)(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
+			       int *fd, uint64_t *at);
+	int (*mem_map)(struct strait_device *dev, const struct provider_mem *m, void **cpu);
 	/*
 	 * A part of it as I/O memory that has no pages, which is how VFIO takes memory of devices; whole pages.
 	 * It is not taken away from who has mapped that for a device when the memory is freed.
 	 */
-	int (*mem_map_io)(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io);
+	int (*mem_map_io)(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
+			  void **io);
 	void (*mem_unmap_io)(struct strait_device *dev, void *io, uint64_t len);
 	/* Makes copies of @m by the application synchronous with peer access, CUDA's SYNC_MEMOPS. */
-	int (*mem_sync_memops)(struct strait_device *dev, const struct mem *m, bool on);
+	int (*mem_sync_memops)(struct strait_device *dev, const struct provider_mem *m, bool on);
 
 	/* When it returns, peer writes into device memory that completed before are visible to the device. */
 	int (*flush_peer_writes)(struct strait_device *dev);
@@ -149,12 +150,12 @@ struct provider_ops {
 	 * stream_wait: -ETIMEDOUT, or the first error of work on the stream, which is cleared.
 	 * stream_close waits for the work.
 	 */
-	int (*stream_open)(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+	int (*stream_open)(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 	/*
 	 * The same for copies that a stream of the application's waits for: its work is never queued behind that
 	 * of such a stream, as it can be where streams share the queues of the hardware. No copy_list on it.
 	 */
-	int (*stream_open_apart)(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+	int (*stream_open_isolated)(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 	/* Memory of the device for who has opened @s, until that is closed. */
 	int (*stream_scratch)(struct dev_stream *s, uint64_t len, uint64_t *addr);
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);

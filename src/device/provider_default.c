@@ -18,12 +18,12 @@ static int common_info(struct strait_device *dev, struct strait_device_info *inf
 	return 0;
 }
 
-static int no_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+static int no_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	return -EOPNOTSUPP;
 }
 
-static void no_mem_free(struct strait_device *dev, struct mem *m)
+static void no_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
 }
 
@@ -37,41 +37,41 @@ static int no_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len
 	return -EOPNOTSUPP;
 }
 
-static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
 	return -EOPNOTSUPP;
 }
 
 /* A provider that cannot tell has no reason to say the memory is gone, unless the device is. */
-static int no_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
+static int no_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
 {
 	return atomic_load_explicit(&dev->removed, memory_order_acquire) ? -ENODEV : 0;
 }
 
-static int no_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd)
+static int no_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
 	return -EOPNOTSUPP;
 }
 
 static int no_mem_import_dmabuf(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags,
-				struct mem *m)
+				struct provider_mem *m)
 {
 	return -EOPNOTSUPP;
 }
 
-static int whole_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd,
-			    uint64_t *at)
+static int whole_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
+			    int *fd, uint64_t *at)
 {
 	*at = 0;
 	return dev->ops->mem_dmabuf(dev, m, off, len, fd);
 }
 
-static int no_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+static int no_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
 {
 	return -EOPNOTSUPP;
 }
 
-static int no_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io)
+static int no_mem_map_io(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, void **io)
 {
 	return -EOPNOTSUPP;
 }
@@ -80,7 +80,7 @@ static void no_mem_unmap_io(struct strait_device *dev, void *io, uint64_t len)
 {
 }
 
-static int no_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
+static int no_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
 	return -EOPNOTSUPP;
 }
@@ -104,7 +104,7 @@ static int no_host_register(struct strait_device *dev, void *ptr, size_t len, ui
 	return -EOPNOTSUPP;
 }
 
-static int no_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+static int no_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
 	return -EOPNOTSUPP;
 }
@@ -221,7 +221,7 @@ static int no_event_wait(struct dev_event *e, int64_t timeout_ns)
 	return -EOPNOTSUPP;
 }
 
-static int stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+static int stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
 	return dev->ops->stream_open(dev, m, ret);
 }
@@ -266,7 +266,7 @@ const struct provider_ops provider_default_ops = {
 	.host_register = no_host_register,
 	.host_unregister = no_host_unregister,
 	.stream_open = no_stream_open,
-	.stream_open_apart = stream_open_apart,
+	.stream_open_isolated = stream_open_isolated,
 	.stream_scratch = no_stream_scratch,
 	.stream_import = no_stream_import,
 	.stream_close = no_stream_close,

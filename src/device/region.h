@@ -8,7 +8,7 @@
 
 struct strait_region {
 	struct strait_device *dev;
-	struct mem mem;
+	struct provider_mem mem;
 	bool imported;
 	struct range_node node; /* in device_set.regions; under device_set.lock */
 	bool indexed;		/* likewise */

@@ -4,7 +4,7 @@
 
 /*
  * An endpoint moves bytes to or from host memory and states its facts; it knows no device and no
- * other endpoint. The engine joins it with a region. One with can_move reaches memory of regions itself.
+ * other endpoint. The engine joins it with a region. One with self_dma reaches memory of regions itself.
  */
 
 #include <stdatomic.h>
@@ -18,9 +18,9 @@
 #include "base/log.h"
 
 /* How bytes pass between the endpoint and host memory. */
-enum way {
-	WAY_BUFFERED, /* through the page cache, any alignment */
-	WAY_DIRECT,   /* past it; offset, length and memory aligned */
+enum io_mode {
+	IO_BUFFERED, /* through the page cache, any alignment */
+	IO_DIRECT,   /* past it; offset, length and memory aligned */
 };
 
 struct endpoint_facts {
@@ -34,10 +34,10 @@ struct endpoint_facts {
 	bool can_buffered; /* unaligned access works */
 	bool force_direct; /* the caller wants direct I/O even for cached data */
 	bool is_block;
-	bool unchanging;       /* the caller promised that the contents do not change */
-	bool wants_lease;      /* a read lease is to be taken, under which they are known not to */
-	bool can_move;	       /* it has reach and move */
-	uint64_t flight_bytes; /* the most that batch_start takes; 0: it has no batches */
+	bool unchanging;      /* the caller promised that the contents do not change */
+	bool wants_lease;     /* a read lease is to be taken, under which they are known not to */
+	bool self_dma;	      /* it has reach and move */
+	uint64_t async_bytes; /* the most that batch_start takes; 0: it has no batches */
 	uint32_t dio_align;
 	uint32_t dio_mem_align;
 };
@@ -45,7 +45,7 @@ struct endpoint_facts {
 struct strait_device;
 
 /* A transfer, or a part of one, by an endpoint itself. */
-struct endpoint_move {
+struct endpoint_io {
 	bool write; /* to the endpoint */
 	struct strait_region *region;
 	uint64_t region_offset;
@@ -58,8 +58,8 @@ struct endpoint_move {
 };
 
 /* One of many moves under way at the same time. Its deadline and cancel are not looked at. */
-struct endpoint_flight {
-	struct endpoint_move m;
+struct endpoint_io_async {
+	struct endpoint_io m;
 	uint64_t done; /* bytes that are good, when it is over; @m.err says why not all, -EAGAIN that it may be tried again */
 };
 
@@ -74,11 +74,11 @@ struct endpoint_ops {
 	 * Bytes read or written, 0 at the end of the endpoint, a negative errno. read_cached reads only
 	 * what needs no waiting: -EAGAIN, or -EOPNOTSUPP where that cannot be told.
 	 */
-	ssize_t (*read)(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off);
+	ssize_t (*read)(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off);
 	ssize_t (*read_cached)(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off);
-	ssize_t (*write)(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off);
+	ssize_t (*write)(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off);
 	/* The descriptor requests on a ring use. */
-	int (*fd)(struct strait_endpoint *ep, enum way way);
+	int (*fd)(struct strait_endpoint *ep, enum io_mode mode);
 	/* Map [off, off + len) read-only; @off is a multiple of the page size. Undone by os_unmap(). */
 	int (*map)(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret);
 	/* Is it known right now that nobody changes the contents? */
@@ -88,26 +88,26 @@ struct endpoint_ops {
 	void (*unlease)(struct strait_endpoint *ep);
 	int (*sync)(struct strait_endpoint *ep);
 	/*
-	 * Only with can_move. reach: can the memory of this device (@region NULL), or of this region, be
+	 * Only with self_dma. reach: can the memory of this device (@region NULL), or of this region, be
 	 * given to what moves the bytes? 0, or a negative errno with the enum strait_reason in @reason. What that
 	 * takes is kept as long as the region. The region is in use.
 	 */
-	int (*reach)(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
-		     uint32_t *reason);
+	int (*dma_map)(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
+		       uint32_t *reason);
 	/*
 	 * Moves what @m says, all of it a multiple of dio_align and dio_mem_align. Returns how many bytes
 	 * from the start on are good; @m->err says why not all: nothing is in flight any more.
 	 */
-	uint64_t (*move)(struct strait_endpoint *ep, struct endpoint_move *m);
+	uint64_t (*io)(struct strait_endpoint *ep, struct endpoint_io *m);
 	/*
-	 * Only with flight_bytes: many moves at once, by one thread. batch_open says for how many there is @room.
+	 * Only with async_bytes: many moves at once, by one thread. batch_open says for how many there is @room.
 	 * batch_start begins with one, as move would, which stays where it is until batch_reap gives it back; an
 	 * error: not now, -EAGAIN for want of room, or not this way. batch_reap waits until some are over, or
 	 * batch_wake is called, which any thread may: how many. Nothing is under way when batch_close is called.
 	 */
 	int (*batch_open)(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
-	int (*batch_start)(struct endpoint_batch *b, struct endpoint_flight *f);
-	unsigned int (*batch_reap)(struct endpoint_batch *b, struct endpoint_flight **completed, unsigned int max);
+	int (*batch_start)(struct endpoint_batch *b, struct endpoint_io_async *f);
+	unsigned int (*batch_reap)(struct endpoint_batch *b, struct endpoint_io_async **completed, unsigned int max);
 	void (*batch_wake)(struct endpoint_batch *b);
 	void (*batch_close)(struct endpoint_batch *b);
 	void (*destroy)(struct strait_endpoint *ep);

@@ -226,7 +226,7 @@ static void close_lost_streams(struct strait_device *dev)
 	}
 }
 
-int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart, struct lane_stream **ret)
+int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret)
 {
 	struct device_engine *de = device_engine(dev);
 	struct lane_stream *ls;
@@ -235,7 +235,7 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart
 	pthread_mutex_lock(&de->lock);
 	list_for_each(it, &de->streams) {
 		ls = list_entry(it, struct lane_stream, node);
-		if (ls->space == m->space && ls->apart == apart) {
+		if (ls->space == m->space && ls->isolated == isolated) {
 			list_del(&ls->node);
 			pthread_mutex_unlock(&de->lock);
 			*ret = ls;
@@ -249,8 +249,9 @@ int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart
 		return -ENOMEM;
 	list_init(&ls->node);
 	ls->space = m->space;
-	ls->apart = apart;
-	rc = apart ? dev->ops->stream_open_apart(dev, m, &ls->stream) : dev->ops->stream_open(dev, m, &ls->stream);
+	ls->isolated = isolated;
+	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :
+			dev->ops->stream_open(dev, m, &ls->stream);
 	if (rc) {
 		free(ls);
 		return rc;

@@ -58,7 +58,7 @@ struct strait_context {
 struct lane_stream {
 	struct list node;
 	uintptr_t space;
-	bool apart;
+	bool isolated;
 	bool broken; /* a copy on it failed: not to be used again */
 	struct dev_stream *stream;
 	struct dev_event *events[64]; /* idle ones */
@@ -92,8 +92,8 @@ struct os_ring *engine_ring_get(struct strait_context *ctx);
 /* A broken ring is closed instead of kept. */
 void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool broken);
 
-/* @apart: for what a stream of the application's waits for, see stream_open_apart. */
-int engine_stream_get(struct strait_device *dev, const struct mem *m, bool apart, struct lane_stream **ret);
+/* @apart: for what a stream of the application's waits for, see stream_open_isolated. */
+int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret);
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);

@@ -99,7 +99,7 @@ static enum strait_reason how(const struct route_facts *f, const struct route_de
 	case STRAIT_ROUTE_PAGECACHE:
 		return f->unchanged ? STRAIT_WHY_COPY_ENGINE_KEPT : STRAIT_WHY_COPY_ENGINE;
 	case STRAIT_ROUTE_STAGED:
-		if (f->ep->can_move)
+		if (f->ep->self_dma)
 			return STRAIT_WHY_DRIVE_TO_HOST;
 		if (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))
 			return STRAIT_WHY_UNCACHED_PART;
@@ -107,9 +107,9 @@ static enum strait_reason how(const struct route_facts *f, const struct route_de
 			return f->ep->force_direct ? STRAIT_WHY_RING_DIRECT_FORCED : STRAIT_WHY_RING_BUFFERED;
 		return f->ep->can_direct ? STRAIT_WHY_RING_DIRECT : STRAIT_WHY_RING_BUFFERED;
 	default:
-		if (f->moves)
+		if (f->self_dma)
 			return STRAIT_WHY_DRIVE_HOST_DMA;
-		return f->ep->can_move ? STRAIT_WHY_DRIVE_BOUNCE : STRAIT_WHY_FILE_IO;
+		return f->ep->self_dma ? STRAIT_WHY_DRIVE_BOUNCE : STRAIT_WHY_FILE_IO;
 	}
 }
 
@@ -121,8 +121,8 @@ static void explain_ok(const struct route_facts *f, const struct route_decision 
 		v->because = f->ep->direct_reason;
 		v->error = f->ep->direct_error;
 	} else if (v->reason == STRAIT_WHY_DRIVE_BOUNCE) {
-		v->because = f->reach_reason ? f->reach_reason : STRAIT_WHY_UNALIGNED;
-		v->error = f->reach_error;
+		v->because = f->dma_map_reason ? f->dma_map_reason : STRAIT_WHY_UNALIGNED;
+		v->error = f->dma_map_error;
 	}
 }
 
@@ -163,12 +163,12 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 	case ROUTE_REFUSED:
 		v->because = module_reason(f->p2p_reason);
 		break;
-	case ROUTE_NO_REACH:
-		v->reason = f->reach_reason;
-		v->error = f->reach_error;
+	case ROUTE_NO_DMA_MAP:
+		v->reason = f->dma_map_reason;
+		v->error = f->dma_map_error;
 		break;
 	case ROUTE_NO_MAP:
-		v->reason = f->ep->can_move ? STRAIT_WHY_NO_PAGE_CACHE : STRAIT_WHY_NO_FILE_MAP;
+		v->reason = f->ep->self_dma ? STRAIT_WHY_NO_PAGE_CACHE : STRAIT_WHY_NO_FILE_MAP;
 		break;
 	case ROUTE_NOT_CACHED:
 		v->reason = f->ep->force_direct ? STRAIT_WHY_DIRECT_ASKED : STRAIT_WHY_NOT_CACHED;

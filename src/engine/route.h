@@ -20,7 +20,7 @@ enum route_reason {
 	ROUTE_NO_IMPORT,   /* p2p: the module does not take the memory */
 	ROUTE_NO_BRIDGE,   /* p2p: the module has no bridge to the memory's driver */
 	ROUTE_NO_DIRECT,   /* p2p: no direct I/O */
-	ROUTE_NO_REACH,	   /* p2p: the endpoint's own device cannot be given the memory */
+	ROUTE_NO_DMA_MAP,  /* p2p: the endpoint's own device cannot be given the memory */
 	ROUTE_REFUSED,	   /* p2p: the module refuses the file */
 	ROUTE_UNVERIFIED,  /* p2p: drive and device not tried yet, and not with this file */
 	ROUTE_PAIR,	   /* p2p: bytes from drive to device do not arrive */
@@ -62,9 +62,9 @@ struct route_facts {
 	bool p2p_bridged;	   /* by way of the device's driver, which no hardware has been tried with */
 	enum route_reason p2p_why; /* if not */
 	uint32_t p2p_reason;	   /* STRAIT_REASON_* behind ROUTE_REFUSED */
-	bool moves;		   /* the endpoint moves the bytes itself, to host memory too */
-	uint32_t reach_reason;	   /* enum strait_reason behind ROUTE_NO_REACH */
-	int reach_error;	   /* likewise */
+	bool self_dma;		   /* the endpoint moves the bytes itself, to host memory too */
+	uint32_t dma_map_reason;   /* enum strait_reason behind ROUTE_NO_DMA_MAP */
+	int dma_map_error;	   /* likewise */
 };
 
 struct route_decision {

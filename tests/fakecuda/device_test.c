@@ -174,7 +174,7 @@ struct rig {
 	struct device_set set;
 	struct strait_device *dev;
 	const struct provider_ops *ops;
-	struct mem m;
+	struct provider_mem m;
 };
 
 static const struct log_sink no_log;

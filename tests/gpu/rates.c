@@ -15,7 +15,7 @@ static const struct log_sink no_log;
 static struct strait_device *dev;
 static const struct provider_ops *ops;
 static struct dev_stream *s;
-static struct mem m;
+static struct provider_mem m;
 static struct host_reg reg;
 static char *host;
 

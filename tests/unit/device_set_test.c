@@ -119,7 +119,7 @@ TEST(operations_have_defaults)
 	struct strait_device *dev;
 	struct strait_region *r;
 	_Atomic uint32_t word = 0;
-	struct mem m;
+	struct provider_mem m;
 
 	ASSERT_OK(device_set_open_table(&set, &no_log, NULL, table, 1));
 	ASSERT_OK(device_set_find(&set, "bare:0", &dev));

@@ -5,7 +5,7 @@
 struct errors {
 	struct dev_stream *s;
 	struct host_reg reg;
-	struct mem m;
+	struct provider_mem m;
 	char host[64];
 };
 

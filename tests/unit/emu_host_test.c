@@ -385,7 +385,7 @@ TEST(removal_in_the_middle_of_a_copy)
 	struct dev_event *e;
 	struct host_reg reg, no_reg;
 	struct strait_region *r;
-	struct mem m;
+	struct provider_mem m;
 	uint64_t began, where;
 	void *p;
 	char *d;

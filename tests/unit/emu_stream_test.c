@@ -29,7 +29,7 @@ TEST_VARIANTS(work_runs_in_order, struct kind, kinds)
 	struct append a[3];
 	struct dev_stream *s;
 	struct host_reg reg;
-	struct mem m;
+	struct provider_mem m;
 	char *text, copy[16] = "", host[16] = "xy";
 
 	setup(v->name);
@@ -64,7 +64,7 @@ TEST_VARIANTS(streams_are_independent, struct kind, kinds)
 	struct dev_event *e;
 	char host[64] = "from the host";
 	uint64_t where;
-	struct mem m;
+	struct provider_mem m;
 	char *p;
 
 	setup(v->name);
@@ -200,7 +200,7 @@ TEST_VARIANTS(words_hold_a_stream, struct kind, kinds)
 	_Atomic uint32_t *words;
 	struct dev_stream *s, *other;
 	struct host_reg reg;
-	struct mem m;
+	struct provider_mem m;
 	char *p, host[8] = "1234567";
 
 	setup(v->name);
@@ -307,7 +307,7 @@ TEST(a_removed_device_keeps_its_promises)
 #define THREADS 6
 
 struct worker {
-	struct mem m;
+	struct provider_mem m;
 	char *buf;
 	struct host_reg reg;
 	struct dev_stream *shared;

@@ -60,7 +60,7 @@ static void pattern(char *p, size_t len, unsigned int seed)
 TEST(memory_is_zeroed_counted_and_numbered)
 {
 	struct strait_device_info info = { .size = sizeof(info) };
-	struct mem a, b;
+	struct provider_mem a, b;
 	uint64_t before, id;
 	char *cpu;
 
@@ -94,7 +94,7 @@ TEST(memory_is_zeroed_counted_and_numbered)
 
 TEST(memory_ends)
 {
-	struct mem m[4], none;
+	struct provider_mem m[4], none;
 	void *p;
 
 	setenv("STRAIT_EMU_MEMORY", "262144", 1);
@@ -125,7 +125,7 @@ TEST(allocation_that_fails_halfway_leaves_nothing)
 {
 	static const enum os_call calls[] = { OS_MEMFD, OS_MMAP };
 	struct strait_device_info info = { .size = sizeof(info) };
-	struct mem m;
+	struct provider_mem m;
 	uint64_t before;
 
 	setup();
@@ -146,7 +146,7 @@ TEST(calls_of_the_driver_interface_check_their_device)
 {
 	struct strait_emu_model model = { .size = sizeof(model) };
 	struct strait_device *host;
-	struct mem m;
+	struct provider_mem m;
 	void *p = NULL;
 	char *q;
 
@@ -195,7 +195,7 @@ TEST(a_forked_child_owns_nothing)
 
 TEST(dmabuf_where_the_kernel_makes_them)
 {
-	struct mem m;
+	struct provider_mem m;
 	char *cpu;
 	int fd = -1;
 

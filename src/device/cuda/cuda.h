@@ -194,8 +194,8 @@ void cuda_stream_no_word(struct cuda_stream *s);
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 /* The end of a call for the stream, inside cuda_enter(): that of the entry, too. */
 int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r);
-int cuda_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
-int cuda_stream_open_apart(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
+int cuda_stream_open_apart(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 int cuda_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void cuda_stream_close(struct dev_stream *s);
@@ -248,16 +248,16 @@ int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t
 int cuda_copy_within_now(struct dev_stream *s, uint64_t dst, uint64_t src, uint64_t len);
 
 /* cuda_mem.c, cuda_import.c */
-int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
-void cuda_mem_free(struct strait_device *dev, struct mem *m);
+int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m);
+void cuda_mem_free(struct strait_device *dev, struct provider_mem *m);
 int cuda_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
 int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
-int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
-void cuda_mem_release(struct strait_device *dev, struct mem *m);
-int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
-int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
-int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
-int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on);
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+void cuda_mem_release(struct strait_device *dev, struct provider_mem *m);
+int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len);
+int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd);
+int cuda_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu);
+int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on);
 int cuda_flush_peer_writes(struct strait_device *dev);
 
 /* cuda_hostreg.c */

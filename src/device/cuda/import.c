@@ -200,7 +200,7 @@ static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, cons
  * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
  * later copies the driver sees to that itself now; for those before there is a moment.
  */
-static void settle_copies(struct cuda_space *sp, const struct mem *m)
+static void settle_copies(struct cuda_space *sp, const struct provider_mem *m)
 {
 	unsigned int sync = 0;
 	int capturing = 0;
@@ -218,7 +218,7 @@ static void settle_copies(struct cuda_space *sp, const struct mem *m)
 	cuda_leave(&e);
 }
 
-int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
 	struct cuda_device *cd = cuda_device(dev);
 	struct cuda_space *sp;
@@ -258,7 +258,7 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	return 0;
 }
 
-void cuda_mem_release(struct strait_device *dev, struct mem *m)
+void cuda_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
 	free(m->priv);
 	cuda_space_put((struct cuda_space *)m->space);
@@ -282,7 +282,7 @@ static int check(uint64_t addr, uint64_t id)
 	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
 }
 
-int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
+int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
 {
 	const struct import *im = m->priv;
 	uint64_t start = m->addr + off, end = start + len;
@@ -302,7 +302,7 @@ int cuda_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off,
 	return rc;
 }
 
-int cuda_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+int cuda_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
 {
 	const struct import *im = m->priv;
 	int rc;

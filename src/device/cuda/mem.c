@@ -8,14 +8,14 @@
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
-static struct cuda_space *space_of(const struct mem *m)
+static struct cuda_space *space_of(const struct provider_mem *m)
 {
 	return (struct cuda_space *)m->space;
 }
 
-void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t id, struct mem *m)
+void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t id, struct provider_mem *m)
 {
-	*m = (struct mem){
+	*m = (struct provider_mem){
 		.addr = addr,
 		.len = len,
 		.id = id,
@@ -26,7 +26,7 @@ void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t 
 	};
 }
 
-int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	uint64_t id = 0;
 	struct cuda_space *sp;
@@ -60,7 +60,7 @@ put_space:
 	return rc;
 }
 
-void cuda_mem_free(struct strait_device *dev, struct mem *m)
+void cuda_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
 	struct cuda_space *sp = space_of(m);
 	struct cuda_entry e;
@@ -74,7 +74,7 @@ void cuda_mem_free(struct strait_device *dev, struct mem *m)
 	cuda_space_put(sp);
 }
 
-int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd)
+int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
 	struct cuda_space *sp = space_of(m);
 	struct cuda_entry e;
@@ -101,7 +101,7 @@ int cuda_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 	return 0;
 }
 
-int cuda_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
+int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
 	struct cuda_space *sp = space_of(m);
 	unsigned int value = on;

@@ -54,16 +54,16 @@ void emu_alloc_free(struct emu_alloc *a);
 int emu_alloc_claim(struct emu_device *emu, uint64_t addr, struct emu_alloc **ret);
 /* All that is left when the device goes. */
 void emu_alloc_free_all(struct emu_device *emu);
-int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
-void emu_mem_free(struct strait_device *dev, struct mem *m);
+int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m);
+void emu_mem_free(struct strait_device *dev, struct provider_mem *m);
 int emu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
 int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
-int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
-void emu_mem_release(struct strait_device *dev, struct mem *m);
-int emu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
-int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
-int emu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
-int emu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on);
+int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+void emu_mem_release(struct strait_device *dev, struct provider_mem *m);
+int emu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len);
+int emu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd);
+int emu_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu);
+int emu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on);
 
 /*
  * Tests only: @after_copies copies (calls of copy_in, copy_out or copy_list) go through from now on, and

@@ -189,9 +189,9 @@ void emu_alloc_free_all(struct emu_device *emu)
 	}
 }
 
-static void fill_mem(struct emu_alloc *a, uint64_t addr, uint64_t len, struct mem *m)
+static void fill_mem(struct emu_alloc *a, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
-	*m = (struct mem){
+	*m = (struct provider_mem){
 		.addr = addr,
 		.len = len,
 		.id = a->id,
@@ -202,7 +202,7 @@ static void fill_mem(struct emu_alloc *a, uint64_t addr, uint64_t len, struct me
 	};
 }
 
-int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	struct emu_alloc *a;
 	int rc;
@@ -214,7 +214,7 @@ int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
 	return 0;
 }
 
-void emu_mem_free(struct strait_device *dev, struct mem *m)
+void emu_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
 	emu_alloc_free(m->priv);
 }
@@ -250,7 +250,7 @@ int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 	return a ? 0 : -EFAULT;
 }
 
-int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
 	struct emu_device *emu = emu_device(dev);
 	struct emu_alloc *a;
@@ -270,19 +270,19 @@ int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struc
 	return rc;
 }
 
-void emu_mem_release(struct strait_device *dev, struct mem *m)
+void emu_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
 	alloc_unref(m->priv);
 }
 
-int emu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
+int emu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
 {
 	if (soft_gone(soft_engine(dev)))
 		return -ENODEV;
 	return is_stale(m->priv) ? -ESTALE : 0;
 }
 
-int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd)
+int emu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
 	const struct emu_alloc *a = m->priv;
 	uint64_t at = m->addr - a->node.start + off;
@@ -300,7 +300,7 @@ int emu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off,
 	return rc == -EINVAL || rc == -ENOENT || rc == -ENOTTY ? -EOPNOTSUPP : rc;
 }
 
-int emu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+int emu_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
 {
 	int rc = emu_mem_check(dev, m, 0, m->len);
 
@@ -310,7 +310,7 @@ int emu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 	return 0;
 }
 
-int emu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
+int emu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
 	struct emu_alloc *a = m->priv;
 	int rc = emu_mem_check(dev, m, 0, m->len);

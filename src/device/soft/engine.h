@@ -224,7 +224,7 @@ void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_
 void soft_stream_ref(struct soft_stream *s);
 void soft_stream_unref(struct soft_stream *s);
 void soft_stream_drain(struct soft_stream *s);
-int soft_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret);
+int soft_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 int soft_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void soft_stream_close(struct dev_stream *s);
 int soft_stream_wait(struct dev_stream *s, int64_t timeout_ns);

@@ -240,7 +240,7 @@ static struct soft_stream *stream_new(struct soft_engine *eng)
 	return s;
 }
 
-int soft_stream_open(struct strait_device *dev, const struct mem *m, struct dev_stream **ret)
+int soft_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
 	struct soft_stream *s;
 

@@ -101,7 +101,7 @@ static struct vgpu_alloc *import_mapping(struct vgpu_device *gpu, const struct s
 	return a;
 }
 
-int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m)
+int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	struct strait_vgpu_query q;
@@ -129,7 +129,7 @@ int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	return rc;
 }
 
-void vgpu_mem_release(struct strait_device *dev, struct mem *m)
+void vgpu_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	struct vgpu_alloc *a = m->priv;
@@ -146,7 +146,7 @@ void vgpu_mem_release(struct strait_device *dev, struct mem *m)
 	vgpu_alloc_unref(a);
 }
 
-int vgpu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len)
+int vgpu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	const struct vgpu_alloc *a = m->priv;
@@ -165,7 +165,7 @@ int vgpu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off,
 	return 0;
 }
 
-int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd)
+int vgpu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
 	struct strait_vgpu_dmabuf_at req = { .size = sizeof(req),
 					     .address = m->addr + off,
@@ -190,7 +190,7 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off
 }
 
 /* Copies are the CPU's, which are never otherwise. */
-int vgpu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on)
+int vgpu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
 	return vgpu_mem_check(dev, m, 0, m->len);
 }

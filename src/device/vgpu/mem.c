@@ -149,9 +149,9 @@ void vgpu_alloc_free_all(struct vgpu_device *gpu)
 	}
 }
 
-void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct mem *m)
+void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
-	*m = (struct mem){
+	*m = (struct provider_mem){
 		.addr = addr,
 		.len = len,
 		.id = a->id,
@@ -162,7 +162,7 @@ void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct mem
 	};
 }
 
-static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, struct mem *m)
+static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, struct provider_mem *m)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	struct vgpu_alloc *a;
@@ -186,24 +186,24 @@ static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, str
 	return 0;
 }
 
-int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m)
+int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	return mem_alloc(dev, STRAIT_VGPU_MEM_PLAIN, len, m);
 }
 
-int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct mem *m)
+int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	if (!vgpu_device(dev)->total[STRAIT_VGPU_MEM_PINNABLE])
 		return -EOPNOTSUPP;
 	return mem_alloc(dev, STRAIT_VGPU_MEM_PINNABLE, len, m);
 }
 
-void vgpu_mem_free(struct strait_device *dev, struct mem *m)
+void vgpu_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
 	alloc_free(m->priv);
 }
 
-int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
+int vgpu_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
 {
 	int rc = vgpu_mem_check(dev, m, 0, m->len);
 
@@ -214,7 +214,7 @@ int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu)
 }
 
 /* Memory that was allocated here: of other we have no file. */
-int vgpu_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io)
+int vgpu_mem_map_io(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, void **io)
 {
 	const struct vgpu_alloc *a = m->priv;
 	uint64_t at = m->addr - a->node.start + off;

@@ -68,26 +68,26 @@ int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_al
 void vgpu_unpin(struct emu_alloc *pinned);
 /* All that is left when the device goes. */
 void vgpu_alloc_free_all(struct vgpu_device *gpu);
-int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct mem *m);
-int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct mem *m);
-void vgpu_mem_free(struct strait_device *dev, struct mem *m);
-int vgpu_mem_map(struct strait_device *dev, const struct mem *m, void **cpu);
-int vgpu_mem_map_io(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, void **io);
+int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m);
+int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct provider_mem *m);
+void vgpu_mem_free(struct strait_device *dev, struct provider_mem *m);
+int vgpu_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu);
+int vgpu_mem_map_io(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, void **io);
 void vgpu_mem_unmap_io(struct strait_device *dev, void *io, uint64_t len);
 
 /* vgpu_import.c */
 int vgpu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
 int vgpu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
-int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct mem *m);
-void vgpu_mem_release(struct strait_device *dev, struct mem *m);
-int vgpu_mem_check(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len);
-int vgpu_mem_dmabuf(struct strait_device *dev, const struct mem *m, uint64_t off, uint64_t len, int *fd);
-int vgpu_mem_sync_memops(struct strait_device *dev, const struct mem *m, bool on);
+int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+void vgpu_mem_release(struct strait_device *dev, struct provider_mem *m);
+int vgpu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len);
+int vgpu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd);
+int vgpu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on);
 
 /* Shared by the two. */
 void vgpu_alloc_unref(struct vgpu_alloc *a);
 /* With the device's lock held: what holds all of [addr, addr + len). */
 struct vgpu_alloc *vgpu_alloc_at(struct vgpu_device *gpu, uint64_t addr, uint64_t len);
-void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct mem *m);
+void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct provider_mem *m);
 
 #endif

@@ -234,7 +234,7 @@ static int compare(struct strait_dma *d, struct strait_region *r, struct dev_str
 	return rc ? rc : memcmp(buf, want, job.length) ? -EREMOTEIO : 0;
 }
 
-static int try_device(struct strait_dma *d, struct strait_device *dev)
+static int verify_device(struct strait_dma *d, struct strait_device *dev)
 {
 	_Atomic int8_t *known = &d->pair[dev->number];
 	struct strait_region *r;
@@ -257,7 +257,7 @@ static int try_device(struct strait_dma *d, struct strait_device *dev)
 	return rc;
 }
 
-int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason)
+int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason)
 {
 	const struct pci_mapping *pm;
 	int rc = r ? dma_map(d, r, &pm) : 0;
@@ -268,7 +268,7 @@ int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_reg
 	}
 	if (dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_IMPORT_ONLY))
 		return 0;
-	rc = try_device(d, dev);
+	rc = verify_device(d, dev);
 	if (rc)
 		*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
 	return rc;

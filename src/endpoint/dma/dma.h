@@ -101,7 +101,7 @@ void dma_info(struct strait_dma *d, struct strait_dma_info *info);
 /* All of a region, made the first time. The region is in use. */
 int dma_map(struct strait_dma *d, struct strait_region *r, const struct pci_mapping **ret);
 /* Can the card reach memory of the region or device? 0, or a negative errno with the enum strait_reason. */
-int dma_reach(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason);
+int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason);
 
 /* move.c: how many bytes from the start on are good. Nothing is in flight any more. */
 uint64_t dma_move(struct strait_dma *d, struct dma_job *job);

@@ -34,7 +34,7 @@ static ssize_t card_read_cached(struct strait_endpoint *ep, void *buf, size_t le
 	return -EOPNOTSUPP;
 }
 
-static int card_fd(struct strait_endpoint *ep, enum way way)
+static int card_fd(struct strait_endpoint *ep, enum io_mode mode)
 {
 	return -EBADF;
 }
@@ -74,7 +74,7 @@ static int run(struct strait_dma *d, bool write, uint64_t off, uint64_t len)
 	return job.err;
 }
 
-static ssize_t card_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off)
+static ssize_t card_read(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off)
 {
 	struct strait_dma *d = to_card(ep)->d;
 	uint64_t first = align_down(off, d->align), end;
@@ -93,7 +93,7 @@ static ssize_t card_read(struct strait_endpoint *ep, enum way way, void *buf, si
 }
 
 /* Words of which only a part is written are read first. */
-static ssize_t card_write(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off)
+static ssize_t card_write(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off)
 {
 	struct strait_dma *d = to_card(ep)->d;
 	uint64_t first = align_down(off, d->align), end;
@@ -114,13 +114,13 @@ static ssize_t card_write(struct strait_endpoint *ep, enum way way, const void *
 	return rc ? rc : (ssize_t)len;
 }
 
-static int card_reach(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
-		      uint32_t *reason)
+static int card_dma_map(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
+			uint32_t *reason)
 {
-	return dma_reach(to_card(ep)->d, dev, region, reason);
+	return dma_map_device(to_card(ep)->d, dev, region, reason);
 }
 
-static uint64_t card_move(struct strait_endpoint *ep, struct endpoint_move *m)
+static uint64_t card_io(struct strait_endpoint *ep, struct endpoint_io *m)
 {
 	struct strait_dma *d = to_card(ep)->d;
 	struct dma_job job = { .offset = m->region_offset,
@@ -161,8 +161,8 @@ static const struct endpoint_ops card_ops = {
 	.lease = card_lease,
 	.unlease = card_unlease,
 	.sync = card_sync,
-	.reach = card_reach,
-	.move = card_move,
+	.dma_map = card_dma_map,
+	.io = card_io,
 	.destroy = card_destroy,
 };
 
@@ -182,7 +182,7 @@ int dma_endpoint_open(struct strait_dma *d, struct strait_endpoint **ret)
 		.can_read = true,
 		.can_write = true,
 		.can_buffered = true,
-		.can_move = true,
+		.self_dma = true,
 		.dio_align = d->align,
 		.dio_mem_align = d->align,
 	};

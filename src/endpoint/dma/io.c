@@ -142,10 +142,10 @@ static int through_card(struct strait_dma *d, struct strait_region *src, uint64_
 {
 	struct dma_job in = { .to_card = true, .deadline = deadline }, out = { .deadline = deadline };
 	uint32_t reason = STRAIT_WHY_NONE;
-	int rc = dma_reach(d, src->dev, src, &reason);
+	int rc = dma_map_device(d, src->dev, src, &reason);
 
 	if (!rc)
-		rc = dma_reach(d, dst->dev, dst, &reason);
+		rc = dma_map_device(d, dst->dev, dst, &reason);
 	if (rc) {
 		log_warn(d->log, "%s: %s: %s", d->pci->name, strait_reason_text(reason), strerror(-rc));
 		return rc;

@@ -35,11 +35,11 @@ static int file_cached(struct strait_endpoint *ep, uint64_t off, uint64_t len, u
 	return os_cached_bytes(to_file(ep)->fd, off, len, bytes);
 }
 
-static int file_fd(struct strait_endpoint *ep, enum way way)
+static int file_fd(struct strait_endpoint *ep, enum io_mode mode)
 {
 	struct file *f = to_file(ep);
 
-	return way == WAY_DIRECT ? f->fd_direct : f->fd;
+	return mode == IO_DIRECT ? f->fd_direct : f->fd;
 }
 
 /* Descriptors of this kind of all files: there are only so many, and they are the application's too. */
@@ -87,11 +87,11 @@ static int reader_fd(struct file *f)
 	return fd > 0 ? fd : f->fd;
 }
 
-static ssize_t file_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off)
+static ssize_t file_read(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off)
 {
 	struct file *f = to_file(ep);
 
-	return os_pread(way == WAY_DIRECT ? f->fd_direct : reader_fd(f), buf, len, off);
+	return os_pread(mode == IO_DIRECT ? f->fd_direct : reader_fd(f), buf, len, off);
 }
 
 /* Every page of the range is in memory, or that cannot be told. */
@@ -127,9 +127,9 @@ static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t le
 	return n;
 }
 
-static ssize_t file_write(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off)
+static ssize_t file_write(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off)
 {
-	return os_pwrite(file_fd(ep, way), buf, len, off);
+	return os_pwrite(file_fd(ep, mode), buf, len, off);
 }
 
 static int file_map(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret)

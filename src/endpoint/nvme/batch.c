@@ -12,9 +12,9 @@ struct slot {
 	struct nvme_wait wait;
 	struct list node; /* endpoint_batch.free, or .over */
 	struct endpoint_batch *batch;
-	struct endpoint_flight *flight;
+	struct endpoint_io_async *io_async;
 	struct strait_nvme_map *map;
-	struct hold hold; /* of a write */
+	struct range_lock range_lock; /* of a write */
 	int status;
 	uint32_t nvme_status;
 };
@@ -85,9 +85,9 @@ static int put_slot(struct endpoint_batch *b, struct slot *s, const struct nvme_
 	return rc;
 }
 
-int namespace_batch_start(struct endpoint_batch *b, struct endpoint_flight *f)
+int namespace_batch_start(struct endpoint_batch *b, struct endpoint_io_async *f)
 {
-	const struct endpoint_move *m = &f->m;
+	const struct endpoint_io *m = &f->m;
 	struct namespace *n = b->n;
 	struct nvme_job job = namespace_job(n, m->write);
 	struct slot *s;
@@ -99,13 +99,13 @@ int namespace_batch_start(struct endpoint_batch *b, struct endpoint_flight *f)
 	rc = namespace_prepare(n, m, &job);
 	if (rc)
 		return rc;
-	*s = (struct slot){ .wait.done = slot_done, .node = s->node, .batch = b, .flight = f, .map = job.map };
+	*s = (struct slot){ .wait.done = slot_done, .node = s->node, .batch = b, .io_async = f, .map = job.map };
 	/* Who writes a part of a block there now has it alone for a while. */
-	if (m->write && !hold_try(n, &s->hold, m->offset, m->length))
+	if (m->write && !range_lock_try(n, &s->range_lock, m->offset, m->length))
 		return -EBUSY;
 	rc = put_slot(b, s, &job);
 	if (rc && m->write)
-		hold_drop(n, &s->hold);
+		range_lock_put(n, &s->range_lock);
 	return rc;
 }
 
@@ -118,11 +118,11 @@ static bool some_over(void *arg)
 
 static void slot_end(struct endpoint_batch *b, struct slot *s)
 {
-	struct endpoint_flight *f = s->flight;
+	struct endpoint_io_async *f = s->io_async;
 	struct nvme_job job = namespace_job(b->n, f->m.write);
 
 	if (f->m.write)
-		hold_drop(b->n, &s->hold);
+		range_lock_put(b->n, &s->range_lock);
 	job.offset = f->m.offset;
 	job.length = f->m.length;
 	job.err = s->status;
@@ -131,11 +131,11 @@ static void slot_end(struct endpoint_batch *b, struct slot *s)
 		job.err = -EAGAIN;
 	else
 		nvme_job_say(b->n->ctrl, &job, 0);
-	f->done = namespace_moved(b->n, s->map, &f->m, &job, job.err ? 0 : job.length);
+	f->done = namespace_io_result(b->n, s->map, &f->m, &job, job.err ? 0 : job.length);
 	list_add(&b->free, &s->node);
 }
 
-unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **completed, unsigned int max)
+unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_io_async **completed, unsigned int max)
 {
 	struct nvme_until u = { some_over, b, UINT64_MAX };
 	struct list mine = LIST_INIT(mine);
@@ -151,7 +151,7 @@ unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flig
 
 		list_del(&s->node);
 		list_add_tail(&mine, &s->node);
-		completed[n++] = s->flight;
+		completed[n++] = s->io_async;
 	}
 	pthread_mutex_unlock(&b->q->lock);
 	list_for_each_safe(it, tmp, &mine) {

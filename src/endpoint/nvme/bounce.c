@@ -17,7 +17,7 @@ static int run(struct namespace *n, struct strait_nvme_map *m, uint64_t at, uint
 	job.map_offset = at;
 	job.offset = off;
 	job.length = len;
-	nvme_move(n->ctrl, &job);
+	nvme_io(n->ctrl, &job);
 	return job.err;
 }
 
@@ -30,7 +30,7 @@ static unsigned int edges(const struct namespace *n, uint64_t off, uint64_t len)
 	return head && tail && off >> n->lba_shift == (end - 1) >> n->lba_shift ? 1 : head + tail;
 }
 
-ssize_t namespace_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off)
+ssize_t namespace_read(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off)
 {
 	struct namespace *n = to_namespace(ep);
 	const uint64_t lba = (uint64_t)1 << n->lba_shift;
@@ -84,17 +84,17 @@ static int write_span(struct namespace *n, struct strait_nvme_map *m, const void
 	const uint64_t lba = (uint64_t)1 << n->lba_shift;
 	uint64_t first = align_down(off, lba), span = align_up(off + len, lba) - first;
 	unsigned int partial = edges(n, off, len);
-	struct hold h;
+	struct range_lock h;
 	int rc = 0;
 
-	hold_take(n, &h, first, span, partial);
+	range_lock_get(n, &h, first, span, partial);
 	if (partial)
 		rc = read_edges(n, m, first, span, off, len);
 	if (!rc) {
 		memcpy((char *)m->host + (off - first), buf, len);
 		rc = run(n, m, 0, first, span, true);
 	}
-	hold_drop(n, &h);
+	range_lock_put(n, &h);
 	if (!rc) {
 		count(&n->edge_writes, partial);
 		count(&n->bounced_bytes, len);
@@ -102,7 +102,7 @@ static int write_span(struct namespace *n, struct strait_nvme_map *m, const void
 	return rc;
 }
 
-ssize_t namespace_write(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off)
+ssize_t namespace_write(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off)
 {
 	struct namespace *n = to_namespace(ep);
 	const uint64_t lba = (uint64_t)1 << n->lba_shift;

@@ -69,7 +69,7 @@ static ssize_t namespace_read_cached(struct strait_endpoint *ep, void *buf, size
 	return -EOPNOTSUPP;
 }
 
-static int namespace_fd(struct strait_endpoint *ep, enum way way)
+static int namespace_fd(struct strait_endpoint *ep, enum io_mode mode)
 {
 	return -EBADF;
 }
@@ -107,8 +107,8 @@ static int namespace_sync(struct strait_endpoint *ep)
 	return nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
 }
 
-static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
-			   uint32_t *reason)
+static int namespace_dma_map(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
+			     uint32_t *reason)
 {
 	struct namespace *n = to_namespace(ep);
 	struct nvme_job how = namespace_job(n, false);
@@ -121,14 +121,14 @@ static int namespace_reach(struct strait_endpoint *ep, struct strait_device *dev
 			*reason = STRAIT_WHY_NO_DEVICE_MAP;
 	}
 	if (!rc && !(dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_IMPORT_ONLY))) {
-		rc = nvme_try_device(n->ctrl, &how, dev);
+		rc = nvme_verify_dma(n->ctrl, &how, dev);
 		if (rc)
 			*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
 	}
 	return rc;
 }
 
-int namespace_prepare(struct namespace *n, const struct endpoint_move *m, struct nvme_job *job)
+int namespace_prepare(struct namespace *n, const struct endpoint_io *m, struct nvme_job *job)
 {
 	uint64_t length;
 	int rc = namespace_look(n, &length);
@@ -145,8 +145,8 @@ int namespace_prepare(struct namespace *n, const struct endpoint_move *m, struct
 	return rc;
 }
 
-uint64_t namespace_moved(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_move *m,
-			 const struct nvme_job *job, uint64_t done)
+uint64_t namespace_io_result(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_io *m,
+			     const struct nvme_job *job, uint64_t done)
 {
 	const struct pci_ops *ops = n->ctrl->pci->ops;
 
@@ -162,22 +162,22 @@ uint64_t namespace_moved(struct namespace *n, const struct strait_nvme_map *map,
 	return done;
 }
 
-static uint64_t namespace_move(struct strait_endpoint *ep, struct endpoint_move *m)
+static uint64_t namespace_io(struct strait_endpoint *ep, struct endpoint_io *m)
 {
 	struct namespace *n = to_namespace(ep);
 	struct nvme_job job = namespace_job(n, m->write);
 	uint64_t done;
-	struct hold h;
+	struct range_lock h;
 
 	m->err = namespace_prepare(n, m, &job);
 	if (m->err)
 		return 0;
 	if (m->write)
-		hold_take(n, &h, m->offset, m->length, false);
-	done = nvme_move(n->ctrl, &job);
+		range_lock_get(n, &h, m->offset, m->length, false);
+	done = nvme_io(n->ctrl, &job);
 	if (m->write)
-		hold_drop(n, &h);
-	return namespace_moved(n, job.map, m, &job, done);
+		range_lock_put(n, &h);
+	return namespace_io_result(n, job.map, m, &job, done);
 }
 
 static void namespace_destroy(struct strait_endpoint *ep)
@@ -203,8 +203,8 @@ static const struct endpoint_ops namespace_ops = {
 	.lease = namespace_lease,
 	.unlease = namespace_unlease,
 	.sync = namespace_sync,
-	.reach = namespace_reach,
-	.move = namespace_move,
+	.dma_map = namespace_dma_map,
+	.io = namespace_io,
 	.batch_open = namespace_batch_open,
 	.batch_start = namespace_batch_start,
 	.batch_reap = namespace_batch_reap,
@@ -245,10 +245,10 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 		.can_read = true,
 		.can_write = !(flags & STRAIT_NVME_READ_ONLY),
 		.can_buffered = true,
-		.can_move = true,
+		.self_dma = true,
 		.dio_align = ns.info.lba_bytes,
 		.dio_mem_align = ctrl->sgl_bytes ? 1 : 4,
-		.flight_bytes = align_down(ctrl->max_transfer, ns.info.lba_bytes),
+		.async_bytes = align_down(ctrl->max_transfer, ns.info.lba_bytes),
 	};
 	n->ctrl = ctrl;
 	n->nsid = nsid;
@@ -306,12 +306,12 @@ int nvme_endpoint_zeroes(struct strait_endpoint *ep, uint64_t off, uint64_t len)
 {
 	struct namespace *n = to_namespace(ep);
 	struct strait_nvme_result r;
-	struct hold h;
+	struct range_lock h;
 	int rc = check_range(ep, off, len, NVME_ONCS_WRITE_ZEROES);
 
 	if (rc || !len)
 		return rc;
-	hold_take(n, &h, off, len, false);
+	range_lock_get(n, &h, off, len, false);
 	for (uint64_t lba = off >> n->lba_shift, end = (off + len) >> n->lba_shift; !rc && lba < end;) {
 		uint64_t blocks = min_u64(end - lba, ZEROES_BLOCKS);
 		struct strait_nvme_command cmd = {
@@ -324,7 +324,7 @@ int nvme_endpoint_zeroes(struct strait_endpoint *ep, uint64_t off, uint64_t len)
 		rc = nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
 		lba += blocks;
 	}
-	hold_drop(n, &h);
+	range_lock_put(n, &h);
 	return rc;
 }
 
@@ -333,7 +333,7 @@ int nvme_endpoint_deallocate(struct strait_endpoint *ep, uint64_t off, uint64_t 
 	struct namespace *n = to_namespace(ep);
 	struct strait_nvme_map *m;
 	struct strait_nvme_result r;
-	struct hold h;
+	struct range_lock h;
 	int rc = check_range(ep, off, len, NVME_ONCS_DATASET);
 
 	if (rc || !len)
@@ -341,7 +341,7 @@ int nvme_endpoint_deallocate(struct strait_endpoint *ep, uint64_t off, uint64_t 
 	m = nvme_bounce_get(n->ctrl);
 	if (!m)
 		return -ENOMEM;
-	hold_take(n, &h, off, len, false);
+	range_lock_get(n, &h, off, len, false);
 	for (uint64_t lba = off >> n->lba_shift, end = (off + len) >> n->lba_shift; !rc && lba < end;) {
 		uint64_t blocks = min_u64(end - lba, UINT32_MAX);
 		struct strait_nvme_command cmd = { .opcode = NVME_DATASET,
@@ -356,7 +356,7 @@ int nvme_endpoint_deallocate(struct strait_endpoint *ep, uint64_t off, uint64_t 
 		rc = nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
 		lba += blocks;
 	}
-	hold_drop(n, &h);
+	range_lock_put(n, &h);
 	nvme_bounce_put(n->ctrl, m);
 	return rc;
 }

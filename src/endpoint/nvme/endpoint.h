@@ -26,7 +26,7 @@ struct namespace
  * A part of the namespace that is being written. Who writes a part of a block reads the rest of it first,
  * and has it alone until it is written back: a write of the whole block in between would be undone.
  */
-struct hold {
+struct range_lock {
 	struct list node;
 	uint64_t start, end;
 	bool alone;
@@ -38,27 +38,27 @@ static inline struct namespace *to_namespace(struct strait_endpoint *ep)
 }
 
 /* hold.c */
-void hold_take(struct namespace *n, struct hold *h, uint64_t off, uint64_t len, bool alone);
-void hold_drop(struct namespace *n, struct hold *h);
+void range_lock_get(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len, bool alone);
+void range_lock_put(struct namespace *n, struct range_lock *h);
 /* For who does not want it alone: false if it had to wait. */
-bool hold_try(struct namespace *n, struct hold *h, uint64_t off, uint64_t len);
+bool range_lock_try(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len);
 
 /* bounce.c: any byte offset, by way of memory of the controller's own. */
-ssize_t namespace_read(struct strait_endpoint *ep, enum way way, void *buf, size_t len, uint64_t off);
-ssize_t namespace_write(struct strait_endpoint *ep, enum way way, const void *buf, size_t len, uint64_t off);
+ssize_t namespace_read(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off);
+ssize_t namespace_write(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off);
 
 /* endpoint.c: is it still there, and how long? A job on it. */
 int namespace_look(struct namespace *n, uint64_t *length);
 struct nvme_job namespace_job(const struct namespace *n, bool write);
 /* What @m says, for a job: its memory mapped. And when that is over, with @done bytes: how many of them are good. */
-int namespace_prepare(struct namespace *n, const struct endpoint_move *m, struct nvme_job *job);
-uint64_t namespace_moved(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_move *m,
-			 const struct nvme_job *job, uint64_t done);
+int namespace_prepare(struct namespace *n, const struct endpoint_io *m, struct nvme_job *job);
+uint64_t namespace_io_result(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_io *m,
+			     const struct nvme_job *job, uint64_t done);
 
 /* batch.c */
 int namespace_batch_open(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
-int namespace_batch_start(struct endpoint_batch *b, struct endpoint_flight *f);
-unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_flight **completed, unsigned int max);
+int namespace_batch_start(struct endpoint_batch *b, struct endpoint_io_async *f);
+unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_io_async **completed, unsigned int max);
 void namespace_batch_wake(struct endpoint_batch *b);
 void namespace_batch_close(struct endpoint_batch *b);
 

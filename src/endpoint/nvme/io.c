@@ -145,7 +145,7 @@ void nvme_job_say(const struct strait_nvme *ctrl, const struct nvme_job *job, ui
 			 job->nvme_status);
 }
 
-uint64_t nvme_move(struct strait_nvme *ctrl, struct nvme_job *job)
+uint64_t nvme_io(struct strait_nvme *ctrl, struct nvme_job *job)
 {
 	struct strait_nvme_queue *q = nvme_queue_mine(ctrl);
 	struct flight f = { .wait.done = piece_done, .q = q, .room = DEPTH };

@@ -282,7 +282,7 @@ struct nvme_job {
 };
 
 /* How many bytes from the start on are good. */
-uint64_t nvme_move(struct strait_nvme *ctrl, struct nvme_job *job);
+uint64_t nvme_io(struct strait_nvme *ctrl, struct nvme_job *job);
 /* The command for @n bytes of it, from @at on. */
 struct strait_nvme_command nvme_job_command(const struct nvme_job *job, uint64_t at, uint64_t n);
 /* What the drive said of the block at @at, for the log, if anything was wrong. */
@@ -293,7 +293,7 @@ bool nvme_worth_retrying(uint32_t nvme_status);
 struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl);
 
 /* try.c: does what the drive writes to memory of @dev arrive? Tried once. 0, or -EREMOTEIO. */
-int nvme_try_device(struct strait_nvme *ctrl, const struct nvme_job *how, struct strait_device *dev);
+int nvme_verify_dma(struct strait_nvme *ctrl, const struct nvme_job *how, struct strait_device *dev);
 
 /* endpoint.c */
 int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, struct strait_endpoint **ret);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "endpoint/nvme/endpoint.h"
 
-static bool meets(const struct namespace *n, const struct hold *h)
+static bool meets(const struct namespace *n, const struct range_lock *h)
 {
 	list_for_each(it, &n->holds) {
-		const struct hold *o = list_entry(it, struct hold, node);
+		const struct range_lock *o = list_entry(it, struct range_lock, node);
 
 		if (o->start < h->end && h->start < o->end && (o->alone || h->alone))
 			return true;
@@ -12,7 +12,7 @@ static bool meets(const struct namespace *n, const struct hold *h)
 	return false;
 }
 
-static bool take(struct namespace *n, struct hold *h, bool wait)
+static bool take(struct namespace *n, struct range_lock *h, bool wait)
 {
 	bool mine;
 
@@ -27,19 +27,19 @@ static bool take(struct namespace *n, struct hold *h, bool wait)
 	return mine;
 }
 
-bool hold_try(struct namespace *n, struct hold *h, uint64_t off, uint64_t len)
+bool range_lock_try(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len)
 {
-	*h = (struct hold){ .start = off, .end = off + len };
+	*h = (struct range_lock){ .start = off, .end = off + len };
 	return take(n, h, false);
 }
 
-void hold_take(struct namespace *n, struct hold *h, uint64_t off, uint64_t len, bool alone)
+void range_lock_get(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len, bool alone)
 {
-	*h = (struct hold){ .start = off, .end = off + len, .alone = alone };
+	*h = (struct range_lock){ .start = off, .end = off + len, .alone = alone };
 	take(n, h, true);
 }
 
-void hold_drop(struct namespace *n, struct hold *h)
+void range_lock_put(struct namespace *n, struct range_lock *h)
 {
 	pthread_mutex_lock(&n->lock);
 	list_del(&h->node);

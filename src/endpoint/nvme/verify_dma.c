@@ -29,7 +29,7 @@ static int compare(struct strait_nvme *ctrl, struct nvme_job *job, struct strait
 		return rc;
 	rc = poison(s, r, buf, want);
 	if (!rc) {
-		nvme_move(ctrl, job);
+		nvme_io(ctrl, job);
 		rc = job->err;
 	}
 	if (!rc) {
@@ -57,7 +57,7 @@ static int try_block(struct strait_nvme *ctrl, const struct nvme_job *how, struc
 	job.map_offset = job.offset = 0;
 	job.length = TRY_BYTES;
 	job.deadline = UINT64_MAX;
-	nvme_move(ctrl, &job);
+	nvme_io(ctrl, &job);
 	rc = job.err;
 	if (!rc)
 		rc = nvme_map_whole(ctrl, r, &map);
@@ -69,7 +69,7 @@ static int try_block(struct strait_nvme *ctrl, const struct nvme_job *how, struc
 	return rc;
 }
 
-int nvme_try_device(struct strait_nvme *ctrl, const struct nvme_job *how, struct strait_device *dev)
+int nvme_verify_dma(struct strait_nvme *ctrl, const struct nvme_job *how, struct strait_device *dev)
 {
 	_Atomic int8_t *known = &ctrl->pair[dev->number];
 	struct strait_region *r;

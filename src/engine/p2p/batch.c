@@ -12,15 +12,15 @@ static int route_of(const struct strait_transfer *t)
 bool p2p_batch_takes(const struct strait_transfer *t)
 {
 	struct route_facts facts;
-	struct route_decision way;
+	struct route_decision decision;
 	uint64_t start, end;
 
-	if (!t->length || t->length > t->endpoint->facts.flight_bytes)
+	if (!t->length || t->length > t->endpoint->facts.async_bytes)
 		return false;
 	transfer_facts(t, false, &facts);
-	route_decide(&facts, &way);
-	return !way.code && facts.moves && (way.mask & STRAIT_ROUTE_MASK(route_of(t))) && p2p_part(t, &start, &end) &&
-	       start == t->endpoint_offset && end - start == t->length;
+	route_decide(&facts, &decision);
+	return !decision.code && facts.self_dma && (decision.mask & STRAIT_ROUTE_MASK(route_of(t))) &&
+	       p2p_part(t, &start, &end) && start == t->endpoint_offset && end - start == t->length;
 }
 
 int p2p_batch_open(struct p2p_batch *b, struct strait_endpoint *ep)
@@ -55,13 +55,13 @@ bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item)
 	if (atomic_load_explicit(item->cancel, memory_order_relaxed)) {
 		rc = -ECANCELED;
 	} else if (b->in_flight < b->room) {
-		item->flight = (struct endpoint_flight){ .m = { .write = t->op == STRAIT_WRITE,
-								.region = t->region,
-								.region_offset = t->region_offset,
-								.offset = t->endpoint_offset,
-								.length = t->length,
-								.deadline = UINT64_MAX } };
-		rc = b->ep->ops->batch_start(b->batch, &item->flight);
+		item->io_async = (struct endpoint_io_async){ .m = { .write = t->op == STRAIT_WRITE,
+								    .region = t->region,
+								    .region_offset = t->region_offset,
+								    .offset = t->endpoint_offset,
+								    .length = t->length,
+								    .deadline = UINT64_MAX } };
+		rc = b->ep->ops->batch_start(b->batch, &item->io_async);
 	}
 	if (rc == -EAGAIN && b->in_flight)
 		return false;
@@ -78,9 +78,9 @@ bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item)
 
 static void arrived(struct p2p_item *item)
 {
-	const struct endpoint_move *m = &item->flight.m;
+	const struct endpoint_io *m = &item->io_async.m;
 
-	item->done = item->flight.done;
+	item->done = item->io_async.done;
 	item->fallback = m->err == -EAGAIN || m->err == -EOPNOTSUPP;
 	if (item->fallback)
 		return;
@@ -105,15 +105,15 @@ static unsigned int take_left(struct p2p_batch *b, struct p2p_item *completed[P2
 
 unsigned int p2p_batch_step(struct p2p_batch *b, struct p2p_item *completed[P2P_RING_MAX])
 {
-	struct endpoint_flight *flights[P2P_RING_MAX];
+	struct endpoint_io_async *ios[P2P_RING_MAX];
 	unsigned int n, good = 0;
 
 	if (!b->in_flight)
 		return take_left(b, completed);
-	n = b->ep->ops->batch_reap(b->batch, flights, P2P_RING_MAX);
+	n = b->ep->ops->batch_reap(b->batch, ios, P2P_RING_MAX);
 	b->in_flight -= n;
 	for (unsigned int i = 0; i < n; i++) {
-		completed[i] = container_of(flights[i], struct p2p_item, flight);
+		completed[i] = container_of(ios[i], struct p2p_item, io_async);
 		arrived(completed[i]);
 	}
 	p2p_items_flush(completed, n);

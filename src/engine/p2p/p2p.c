@@ -91,13 +91,14 @@ static uint64_t import_page(const struct strait_device *dev)
 }
 
 /* Where in what import() takes the memory begins. */
-static uint64_t import_start(const struct strait_device *dev, const struct mem *m)
+static uint64_t import_start(const struct strait_device *dev, const struct provider_mem *m)
 {
 	return m->addr % import_page(dev);
 }
 
 /* Whole pages, with the bytes in them: by where the CPU sees them, or by the address that the GPU's driver knows. */
-static int import(const struct p2p *p, struct strait_device *dev, const struct mem *m, struct strait_ioc_import *out)
+static int import(const struct p2p *p, struct strait_device *dev, const struct provider_mem *m,
+		  struct strait_ioc_import *out)
 {
 	uint64_t at = m->addr, page = import_page(dev), start, end;
 	void *cpu;
@@ -127,7 +128,7 @@ static void release(const struct p2p *p, uint32_t handle)
 /* With the lock held: ask the module, then the pair, with scratch memory of the device. */
 static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
 {
-	struct strait_ioc_check check = { .size = sizeof(check), .fd = ep->ops->fd(ep, WAY_DIRECT) };
+	struct strait_ioc_check check = { .size = sizeof(check), .fd = ep->ops->fd(ep, IO_DIRECT) };
 	struct p2p_scratch s = { .ctx = ctx, .ep = ep, .dev = dev };
 	struct strait_ioc_import imp;
 	struct strait_region *r;
@@ -150,7 +151,7 @@ static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint 
 	if (rc || check.reason)
 		why = ROUTE_REFUSED;
 	else
-		why = p2p_pair_judge(&ctx->p2p, &s, check.drive, imp.pci);
+		why = p2p_pair_verify(&ctx->p2p, &s, check.drive, imp.pci);
 	release(&ctx->p2p, imp.handle);
 	device_scratch_put(r);
 	return VERDICT(why, rc ? 0 : check.reason);
@@ -235,7 +236,7 @@ static uint64_t region_start(const struct strait_region *r)
 bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 {
 	struct strait_endpoint *ep = t->endpoint;
-	uint64_t align = ep->facts.can_move ? ep->facts.dio_align : max_u64(ep->facts.dio_align, os_page_size()), len,
+	uint64_t align = ep->facts.self_dma ? ep->facts.dio_align : max_u64(ep->facts.dio_align, os_page_size()), len,
 		 at;
 
 	*start = align_up(t->endpoint_offset, align);
@@ -244,7 +245,7 @@ bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 	if (t->op == STRAIT_READ) {
 		int rc = ep->ops->length(ep, &len);
 
-		if (rc && !ep->facts.can_move)
+		if (rc && !ep->facts.self_dma)
 			return false;
 		if (!rc)
 			*end = min_u64(*end, len);
@@ -271,20 +272,20 @@ static bool nearer(const struct strait_transfer *t, const struct route_facts *f,
 }
 
 /* An endpoint that moves the bytes itself knows whether it can. */
-static void reach_facts(const struct strait_transfer *t, struct route_facts *f)
+static void self_dma_facts(const struct strait_transfer *t, struct route_facts *f)
 {
 	struct strait_endpoint *ep = t->endpoint;
 	bool there = t->region->mem.len; /* or a question about memory that is not there yet */
 	uint64_t start, end;
 
-	f->reach_error = ep->ops->reach(ep, t->region->dev, there ? t->region : NULL, &f->reach_reason);
-	if (f->reach_error)
-		f->p2p_why = ROUTE_NO_REACH;
+	f->dma_map_error = ep->ops->dma_map(ep, t->region->dev, there ? t->region : NULL, &f->dma_map_reason);
+	if (f->dma_map_error)
+		f->p2p_why = ROUTE_NO_DMA_MAP;
 	else if (there && !p2p_part(t, &start, &end))
 		f->p2p_why = ROUTE_UNALIGNED;
 	else
-		f->moves = true;
-	f->p2p_usable = f->moves && !f->host_memory;
+		f->self_dma = true;
+	f->p2p_usable = f->self_dma && !f->host_memory;
 	f->p2p_untried = t->region->dev->caps & STRAIT_DEVICE_IMPORT_ONLY;
 }
 
@@ -295,8 +296,8 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 	uint16_t v;
 	int handle;
 
-	if (t->endpoint->facts.can_move) {
-		reach_facts(t, f);
+	if (t->endpoint->facts.self_dma) {
+		self_dma_facts(t, f);
 		return;
 	}
 	if (f->host_memory)
@@ -356,9 +357,9 @@ static int flush_writes(const struct strait_transfer *t)
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-static uint64_t endpoint_moves(const struct strait_transfer *t, struct p2p_piece *p)
+static uint64_t self_dma_run(const struct strait_transfer *t, struct p2p_piece *p)
 {
-	struct endpoint_move m = {
+	struct endpoint_io m = {
 		.write = t->op == STRAIT_WRITE,
 		.region = t->region,
 		.region_offset = t->region_offset + (p->start - t->endpoint_offset),
@@ -367,7 +368,7 @@ static uint64_t endpoint_moves(const struct strait_transfer *t, struct p2p_piece
 		.deadline = p->deadline,
 		.cancel = p->cancel,
 	};
-	uint64_t at = p->start + (p->start < p->end ? t->endpoint->ops->move(t->endpoint, &m) : 0);
+	uint64_t at = p->start + (p->start < p->end ? t->endpoint->ops->io(t->endpoint, &m) : 0);
 
 	p->err = m.err;
 	p->device_status = m.device_status;
@@ -385,7 +386,7 @@ static uint64_t module_moves(const struct strait_transfer *t, uint64_t start, ui
 {
 	struct strait_context *ctx = device_context(t->region->dev);
 	int handle = region_handle(ctx, t->region), rc = 0;
-	struct strait_ioc_io io = { .size = sizeof(io), .fd = t->endpoint->ops->fd(t->endpoint, WAY_DIRECT) };
+	struct strait_ioc_io io = { .size = sizeof(io), .fd = t->endpoint->ops->fd(t->endpoint, IO_DIRECT) };
 	uint64_t at = start;
 
 	*err = handle < 0 ? -EOPNOTSUPP : 0;
@@ -420,7 +421,7 @@ bool p2p_commands(const struct strait_transfer *t)
 	struct strait_context *ctx = device_context(t->region->dev);
 
 	/* What the module can do is known when it has been asked about the file. */
-	return !t->endpoint->facts.can_move && t->region->dev->import_kind &&
+	return !t->endpoint->facts.self_dma && t->region->dev->import_kind &&
 	       !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) && (ctx->p2p.features & STRAIT_FEATURE_URING);
 }
 
@@ -431,7 +432,7 @@ int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t 
 				      .region_offset = region_start(t->region) + t->region_offset + done };
 	struct os_command cmd = { .op = t->op == STRAIT_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE,
 				  .length = (uint32_t)min_u64(t->length - done, PIECE),
-				  .file = t->endpoint->ops->fd(t->endpoint, WAY_DIRECT) };
+				  .file = t->endpoint->ops->fd(t->endpoint, IO_DIRECT) };
 	int handle = region_handle(ctx, t->region);
 
 	if (handle < 0)
@@ -442,9 +443,9 @@ int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t 
 	return os_ring_command(ring, ctx->p2p.fd, &cmd, tag);
 }
 
-uint64_t p2p_move(const struct strait_transfer *t, struct p2p_piece *p)
+uint64_t p2p_run(const struct strait_transfer *t, struct p2p_piece *p)
 {
-	if (t->endpoint->facts.can_move)
-		return endpoint_moves(t, p);
+	if (t->endpoint->facts.self_dma)
+		return self_dma_run(t, p);
 	return module_moves(t, p->start, p->end, p->deadline, p->cancel, &p->err);
 }

@@ -53,7 +53,7 @@ struct p2p_piece {
 	int32_t device_status;
 };
 
-uint64_t p2p_move(const struct strait_transfer *t, struct p2p_piece *p);
+uint64_t p2p_run(const struct strait_transfer *t, struct p2p_piece *p);
 
 /* Does the module move bytes of such a request by commands on a ring, too? */
 bool p2p_commands(const struct strait_transfer *t);

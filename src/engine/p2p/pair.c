@@ -32,7 +32,7 @@ static int blocks_get(struct blocks *b, const struct strait_endpoint *ep)
 
 static bool read_block(struct strait_endpoint *ep, void *buf, uint64_t len, uint64_t off)
 {
-	return ep->ops->read(ep, WAY_DIRECT, buf, len, off) == (ssize_t)len;
+	return ep->ops->read(ep, IO_DIRECT, buf, len, off) == (ssize_t)len;
 }
 
 /* Each byte of the memory is first made what the block's is not. */
@@ -48,7 +48,7 @@ static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, str
 {
 	struct strait_ioc_io io = { .size = sizeof(io),
 				    .handle = s->handle,
-				    .fd = s->ep->ops->fd(s->ep, WAY_DIRECT),
+				    .fd = s->ep->ops->fd(s->ep, IO_DIRECT),
 				    .op = STRAIT_OP_READ,
 				    .file_offset = off,
 				    .region_offset = s->start,
@@ -87,7 +87,7 @@ static int try_pair(const struct p2p_scratch *s)
 	if (rc)
 		return rc;
 	/* Of a hole the drive knows nothing: the kernel itself would write the zeros. */
-	rc = s->ep->facts.is_block ? 0 : os_data_on_drive(s->ep->ops->fd(s->ep, WAY_DIRECT), b.len, &off);
+	rc = s->ep->facts.is_block ? 0 : os_data_on_drive(s->ep->ops->fd(s->ep, IO_DIRECT), b.len, &off);
 	if (rc)
 		goto unmap;
 	rc = engine_stream_get(s->dev, &s->mem, true, &ls);
@@ -113,7 +113,7 @@ static struct p2p_pair *pair_find(struct p2p *p, const char *drive, const char *
 	return NULL;
 }
 
-enum route_reason p2p_pair_judge(struct p2p *p, const struct p2p_scratch *s, const char *drive, const char *device)
+enum route_reason p2p_pair_verify(struct p2p *p, const struct p2p_scratch *s, const char *drive, const char *device)
 {
 	struct p2p_pair *pair = pair_find(p, drive, device);
 	int rc;

@@ -18,7 +18,7 @@ struct p2p_scratch {
 	struct strait_context *ctx;
 	struct strait_endpoint *ep;
 	struct strait_device *dev;
-	struct mem mem;
+	struct provider_mem mem;
 	uint32_t handle;
 	uint64_t start; /* of @mem in what has that handle */
 };
@@ -27,6 +27,6 @@ struct p2p_scratch {
  * With p2p.lock held: ROUTE_OK, ROUTE_PAIR if they did not, or ROUTE_UNVERIFIED when it cannot be tried by this
  * file. What came out once is what comes out from then on.
  */
-enum route_reason p2p_pair_judge(struct p2p *p, const struct p2p_scratch *s, const char *drive, const char *device);
+enum route_reason p2p_pair_verify(struct p2p *p, const struct p2p_scratch *s, const char *drive, const char *device);
 
 #endif

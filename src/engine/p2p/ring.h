@@ -19,10 +19,10 @@ struct p2p_item {
 	const struct strait_transfer *t;
 	struct strait_result *result;
 	const atomic_bool *cancel;
-	uint64_t done;		       /* bytes that have arrived */
-	uint64_t asked;		       /* of the command under way */
-	bool fallback;		       /* the rest must go another way */
-	struct endpoint_flight flight; /* p2p_batch.h */
+	uint64_t done;			   /* bytes that have arrived */
+	uint64_t asked;			   /* of the command under way */
+	bool fallback;			   /* the rest must go another way */
+	struct endpoint_io_async io_async; /* p2p_batch.h */
 };
 
 struct p2p_ring {

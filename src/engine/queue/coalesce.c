@@ -7,13 +7,14 @@
 bool coalesce_takes(const struct strait_transfer *t)
 {
 	struct route_facts facts;
-	struct route_decision way;
+	struct route_decision decision;
 
-	if ((t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered) || t->endpoint->facts.can_move)
+	if ((t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered) || t->endpoint->facts.self_dma)
 		return false;
 	transfer_facts(t, false, &facts);
-	route_decide(&facts, &way);
-	return (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) && !(way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
+	route_decide(&facts, &decision);
+	return (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) &&
+	       !(decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
 }
 
 bool coalesce_fits(const struct strait_transfer *t)
@@ -125,10 +126,10 @@ static int queue_miss(struct os_ring *ring, struct coalesce_item *it, char *chun
 	struct strait_endpoint *ep = t->endpoint;
 
 	if (!ep->facts.can_direct)
-		return os_ring_read(ring, ep->ops->fd(ep, WAY_BUFFERED), chunk + it->slot, t->length,
-				    t->endpoint_offset, it);
+		return os_ring_read(ring, ep->ops->fd(ep, IO_BUFFERED), chunk + it->slot, t->length, t->endpoint_offset,
+				    it);
 	it->skip = t->endpoint_offset - align_down(t->endpoint_offset, ep->facts.dio_align);
-	return os_ring_read(ring, ep->ops->fd(ep, WAY_DIRECT), chunk + it->slot,
+	return os_ring_read(ring, ep->ops->fd(ep, IO_DIRECT), chunk + it->slot,
 			    small_span(ep, t->endpoint_offset, t->length), t->endpoint_offset - it->skip, it);
 }
 

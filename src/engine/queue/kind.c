@@ -27,12 +27,12 @@ static enum entry_kind find_kind(struct kinds *k, const struct strait_transfer *
 	if (!same_kind(k, t)) {
 		k->ring = p2p_commands(t);
 		k->coalesces = coalesce_takes(t);
-		k->sure = k->coalesces && !k->ring && !t->endpoint->facts.flight_bytes ? coalesce_sure(t) : 0;
+		k->sure = k->coalesces && !k->ring && !t->endpoint->facts.async_bytes ? coalesce_sure(t) : 0;
 	}
 	k->last = t;
 	if (is_sure(k, t))
 		return ENTRY_SMALL;
-	if (t->endpoint->facts.flight_bytes)
+	if (t->endpoint->facts.async_bytes)
 		return p2p_batch_takes(t) ? ENTRY_ASYNC : ENTRY_LARGE;
 	if (k->ring) {
 		if (p2p_ring_takes(t))

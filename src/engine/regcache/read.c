@@ -68,7 +68,7 @@ bool reg_ref_get(const struct strait_transfer *t, struct reg_ref *p)
 	return reg_ref_find(k, p);
 }
 
-bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result)
+bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct reg_cache *k = &device_context(dev)->reg_cache;
@@ -78,7 +78,7 @@ bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool apart, s
 
 	if (!(mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || !reg_ref_get(t, &p))
 		return false;
-	rc = engine_stream_get(dev, &t->region->mem, apart, &ls);
+	rc = engine_stream_get(dev, &t->region->mem, isolated, &ls);
 	if (!rc) {
 		rc = dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset,
 					(char *)p.reg_window->map + (p.off - p.reg_window->off), p.len, false);

@@ -18,6 +18,6 @@ bool reg_ref_get(const struct strait_transfer *t, struct reg_ref *p);
 /* What it gives when all went well. */
 void reg_ref_result(const struct reg_ref *p, struct strait_result *result);
 /* Does such a transfer. False if it has to go another. */
-bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
+bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result);
 
 #endif

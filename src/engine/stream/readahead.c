@@ -22,14 +22,14 @@ void ahead_free_slots(struct strait_device *dev, struct list *slots)
 	}
 }
 
-static struct ahead_slot *slot_new(struct strait_device *dev, const struct mem *m)
+static struct ahead_slot *slot_new(struct strait_device *dev, const struct provider_mem *m)
 {
 	struct ahead_slot *slot = calloc(1, sizeof(*slot));
 
 	if (!slot)
 		return NULL;
 	list_init(&slot->node);
-	if (dev->ops->stream_open_apart(dev, m, &slot->stream)) {
+	if (dev->ops->stream_open_isolated(dev, m, &slot->stream)) {
 		free(slot);
 		return NULL;
 	}
@@ -40,7 +40,7 @@ static struct ahead_slot *slot_new(struct strait_device *dev, const struct mem *
 	return slot;
 }
 
-static struct ahead_slot *slot_get(struct strait_device *dev, const struct mem *m)
+static struct ahead_slot *slot_get(struct strait_device *dev, const struct provider_mem *m)
 {
 	struct device_engine *de = device_engine(dev);
 	struct ahead_slot *slot = NULL;

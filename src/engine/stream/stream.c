@@ -445,7 +445,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 {
 	struct strait_stream_transfer t;
 	struct route_facts facts;
-	struct route_decision way;
+	struct route_decision decision;
 	struct ordered *o;
 	int rc;
 
@@ -464,9 +464,9 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	transfer_facts(
 		&(struct strait_transfer){ .op = t.op, .routes = t.routes, .endpoint = t.endpoint, .region = t.region },
 		false, &facts);
-	route_decide(&facts, &way);
-	if (way.code)
-		return way.code;
+	route_decide(&facts, &decision);
+	if (decision.code)
+		return decision.code;
 	rc = workers_ensure(&s->ctx->workers);
 	if (rc)
 		return rc;
@@ -487,7 +487,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	if ((t.flags & STRAIT_STREAM_FIXED) && t.region->dev == s->dev && s->dev->tuning.stream_copies)
 		find_early(s, o);
 	else if (t.op == STRAIT_READ && t.region->dev == s->dev && s->dev->tuning.ahead &&
-		 !(way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
+		 !(decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
 		guess(s, o);
 	s->dev->ops->ordered_begin(s->dev);
 	pthread_mutex_lock(&s->lock);

@@ -28,7 +28,7 @@ ssize_t host_direct_rest(struct strait_endpoint *ep, void *buf, uint64_t off, ui
 	while (own && done < len) {
 		uint64_t start = align_down(off + done, align), skip = off + done - start, got;
 
-		n = ep->ops->read(ep, WAY_DIRECT, own, min_u64(align_up(skip + len - done, align), size), start);
+		n = ep->ops->read(ep, IO_DIRECT, own, min_u64(align_up(skip + len - done, align), size), start);
 		if (n <= (ssize_t)skip)
 			break;
 		got = min_u64((uint64_t)n - skip, len - done);

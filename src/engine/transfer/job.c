@@ -141,7 +141,7 @@ static void lane_run(struct job *job, bool helper)
 		job_want_helper(job);
 
 	if (!job->host) {
-		rc = engine_stream_get(job->dev, &job->region->mem, job->apart, &l.ls);
+		rc = engine_stream_get(job->dev, &job->region->mem, job->isolated, &l.ls);
 		if (rc) {
 			/* A helper leaves its part to the others; the first lane is the last resort. */
 			if (!helper)

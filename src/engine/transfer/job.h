@@ -64,7 +64,7 @@ struct job {
 	uint64_t block;		   /* windows end at multiples of this */
 	uint32_t walign;	   /* alignment of direct windows of a write */
 	bool unchanged;		   /* registrations are kept */
-	bool apart;		   /* a stream of the application's waits for it */
+	bool isolated;		   /* a stream of the application's waits for it */
 	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */
 	const atomic_bool *cancel; /* NULL if nobody can */
 	atomic_bool no_direct;	   /* direct I/O was refused on the way */

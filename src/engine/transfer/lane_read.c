@@ -32,7 +32,7 @@ static void read_buffered(struct lane *l, struct window *w, uint64_t done)
 	char *buf = (char *)lane_buffer(l, w) + w->skip;
 
 	while (done < w->len) {
-		ssize_t n = ep->ops->read(ep, WAY_BUFFERED, buf + done, w->len - done, w->off + done);
+		ssize_t n = ep->ops->read(ep, IO_BUFFERED, buf + done, w->len - done, w->off + done);
 
 		if (n < 0)
 			w->err = (int)n;
@@ -135,7 +135,7 @@ static int read_through(struct lane *l, struct window *w, struct dev_stream *s)
 
 	while (!rc && w->got < w->len) {
 		uint64_t at = w->off + w->got;
-		ssize_t n = ep->ops->read(ep, WAY_BUFFERED, buf, min_u64(w->len - w->got, size), at);
+		ssize_t n = ep->ops->read(ep, IO_BUFFERED, buf, min_u64(w->len - w->got, size), at);
 
 		if (n <= 0) {
 			w->err = (int)n;
@@ -204,7 +204,7 @@ static int read_pieces(struct lane *l, struct window *w)
 
 	w->got = 0;
 	w->err = w->device_status = 0;
-	rc = engine_stream_get(job->dev, &job->region->mem, job->apart, &ls);
+	rc = engine_stream_get(job->dev, &job->region->mem, job->isolated, &ls);
 	if (rc)
 		return rc;
 	w->route = pages ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
@@ -317,7 +317,7 @@ static ssize_t read_direct(struct lane *l, struct window *w)
 {
 	struct strait_endpoint *ep = l->job->ep;
 
-	return ep->ops->read(ep, WAY_DIRECT, lane_buffer(l, w), w->io_len, w->io_off);
+	return ep->ops->read(ep, IO_DIRECT, lane_buffer(l, w), w->io_len, w->io_off);
 }
 
 static void take_io(struct lane *l, int64_t timeout_ns)
@@ -352,7 +352,7 @@ static void read_in_turn(struct lane *l, struct window *w)
 }
 
 /* Should the window go past the page cache? */
-static enum way choose_way(struct lane *l, struct window *w)
+static enum io_mode choose_io_mode(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
 	const struct endpoint_facts *facts = &job->ep->facts;
@@ -360,19 +360,19 @@ static enum way choose_way(struct lane *l, struct window *w)
 	bool direct = facts->can_direct && !atomic_load_explicit(&job->no_direct, memory_order_relaxed);
 
 	if (!facts->can_buffered || (facts->force_direct && direct))
-		return WAY_DIRECT;
+		return IO_DIRECT;
 	if (w->cached)
-		return WAY_BUFFERED;
+		return IO_BUFFERED;
 	in_file = w->off < job->ep_len ? min_u64(w->len, job->ep_len - w->off) : 0;
 	if (!in_file)
-		return WAY_BUFFERED;
+		return IO_BUFFERED;
 	if (job->ep->ops->cached(job->ep, w->off, in_file, &bytes))
-		return WAY_BUFFERED;
+		return IO_BUFFERED;
 	w->cached = bytes >= align_down(in_file, os_page_size());
 	if (!direct)
-		return WAY_BUFFERED;
+		return IO_BUFFERED;
 	/* A few missing pages are read faster along with the rest than around it. */
-	return bytes >= in_file - in_file / 16 ? WAY_BUFFERED : WAY_DIRECT;
+	return bytes >= in_file - in_file / 16 ? IO_BUFFERED : IO_DIRECT;
 }
 
 static bool prepare_direct(struct lane *l, struct window *w)
@@ -399,7 +399,7 @@ static void start_direct(struct lane *l, struct window *w)
 	struct strait_endpoint *ep = l->job->ep;
 	struct os_ring *ring = w->io_len ? lane_ring(l) : NULL;
 
-	if (ring && !os_ring_read(ring, ep->ops->fd(ep, WAY_DIRECT), lane_buffer(l, w), w->io_len, w->io_off, w)) {
+	if (ring && !os_ring_read(ring, ep->ops->fd(ep, IO_DIRECT), lane_buffer(l, w), w->io_len, w->io_off, w)) {
 		if (os_ring_submit(ring) == 1) {
 			l->n_io++;
 			return;
@@ -453,11 +453,11 @@ static bool try_register(struct lane *l, struct window *w)
 
 static void start(struct lane *l, struct window *w)
 {
-	enum way way = choose_way(l, w);
+	enum io_mode mode = choose_io_mode(l, w);
 
 	if (try_register(l, w))
 		return;
-	if (way == WAY_DIRECT && prepare_direct(l, w)) {
+	if (mode == IO_DIRECT && prepare_direct(l, w)) {
 		start_direct(l, w);
 		return;
 	}

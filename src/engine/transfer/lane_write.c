@@ -20,29 +20,29 @@ static bool still_good(struct job *job, uint64_t off)
 }
 
 /* Write a window's bytes from @done on and be done with it. */
-static void write_rest(struct lane *l, struct window *w, uint64_t done, enum way way)
+static void write_rest(struct lane *l, struct window *w, uint64_t done, enum io_mode mode)
 {
 	struct job *job = l->job;
 	const char *buf = lane_buffer(l, w);
 	int err = 0;
 
 	while (done < w->len && !err) {
-		ssize_t n = job->ep->ops->write(job->ep, way, buf + done, w->len - done, w->off + done);
+		ssize_t n = job->ep->ops->write(job->ep, mode, buf + done, w->len - done, w->off + done);
 
-		if (n == -EINVAL && way == WAY_DIRECT && job->ep->facts.can_buffered) {
-			way = WAY_BUFFERED;
+		if (n == -EINVAL && mode == IO_DIRECT && job->ep->facts.can_buffered) {
+			mode = IO_BUFFERED;
 			continue;
 		}
 		if (n <= 0) {
 			err = n ? (int)n : -EIO;
 			break;
 		}
-		if (way == WAY_DIRECT)
+		if (mode == IO_DIRECT)
 			stat_add(&job->ctx->stats.direct_bytes, (uint64_t)n);
 		done += (uint64_t)n;
 		/* A short direct write leaves a remainder that need not be aligned. */
 		if (job->ep->facts.can_buffered)
-			way = WAY_BUFFERED;
+			mode = IO_BUFFERED;
 	}
 	job_add_bytes(job, w->route, done);
 	if (err)
@@ -65,7 +65,7 @@ static void take_io(struct lane *l)
 		job_add_bytes(l->job, w->route, w->len);
 		lane_free_window(l, w);
 	} else if (res > 0 || res == -EINVAL || res == -EAGAIN) {
-		write_rest(l, w, res > 0 ? (uint64_t)res : 0, res > 0 ? WAY_BUFFERED : WAY_DIRECT);
+		write_rest(l, w, res > 0 ? (uint64_t)res : 0, res > 0 ? IO_BUFFERED : IO_DIRECT);
 	} else {
 		job_fail(l->job, w->off, res ? (int)res : -EIO, 0);
 		lane_free_window(l, w);
@@ -88,7 +88,7 @@ static void write_window(struct lane *l, struct window *w)
 	/* Only overwrites in place run ahead: what extends the file goes in order, so a full disk leaves no gap. */
 	if (w->direct && w->off + w->len <= job->ep_len) {
 		ring = lane_ring(l);
-		if (ring && !os_ring_write(ring, ep->ops->fd(ep, WAY_DIRECT), lane_buffer(l, w), w->len, w->off, w)) {
+		if (ring && !os_ring_write(ring, ep->ops->fd(ep, IO_DIRECT), lane_buffer(l, w), w->len, w->off, w)) {
 			if (os_ring_submit(ring) == 1) {
 				l->n_io++;
 				return;
@@ -100,7 +100,7 @@ static void write_window(struct lane *l, struct window *w)
 		take_io(l);
 	/* One of those may have failed, and nothing that extends the file goes past it. */
 	if (still_good(job, w->off))
-		write_rest(l, w, 0, w->direct ? WAY_DIRECT : WAY_BUFFERED);
+		write_rest(l, w, 0, w->direct ? IO_DIRECT : IO_BUFFERED);
 	else
 		lane_free_window(l, w);
 }

@@ -8,7 +8,7 @@
 static ssize_t read_full(struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len, uint64_t done)
 {
 	while (done < len) {
-		ssize_t n = ep->ops->read(ep, WAY_BUFFERED, (char *)buf + done, len - done, off + done);
+		ssize_t n = ep->ops->read(ep, IO_BUFFERED, (char *)buf + done, len - done, off + done);
 
 		if (n < 0)
 			return n;
@@ -23,7 +23,7 @@ static ssize_t read_direct(struct strait_context *ctx, struct strait_endpoint *e
 			   uint64_t len, uint64_t *skip)
 {
 	uint64_t align = ep->facts.dio_align, start = align_down(off, align), got;
-	ssize_t n = ep->ops->read(ep, WAY_DIRECT, buf, small_span(ep, off, len), start);
+	ssize_t n = ep->ops->read(ep, IO_DIRECT, buf, small_span(ep, off, len), start);
 
 	*skip = off - start;
 	if (n < 0)
@@ -67,28 +67,28 @@ uint64_t small_write(struct strait_context *ctx, struct strait_endpoint *ep, con
 		     uint64_t len, int *err)
 {
 	const struct endpoint_facts *facts = &ep->facts;
-	enum way way = WAY_BUFFERED;
+	enum io_mode mode = IO_BUFFERED;
 	uint64_t done = 0;
 
 	*err = 0;
 	if (!facts->can_buffered || (facts->force_direct && !(off % facts->dio_align) && !(len % facts->dio_align) &&
 				     !((uintptr_t)buf % facts->dio_mem_align)))
-		way = WAY_DIRECT;
+		mode = IO_DIRECT;
 	while (done < len) {
-		ssize_t n = ep->ops->write(ep, way, (const char *)buf + done, len - done, off + done);
+		ssize_t n = ep->ops->write(ep, mode, (const char *)buf + done, len - done, off + done);
 
-		if (n == -EINVAL && way == WAY_DIRECT && facts->can_buffered) {
-			way = WAY_BUFFERED;
+		if (n == -EINVAL && mode == IO_DIRECT && facts->can_buffered) {
+			mode = IO_BUFFERED;
 			continue;
 		}
 		if (n <= 0) {
 			*err = n ? (int)n : -EIO;
 			break;
 		}
-		if (way == WAY_DIRECT)
+		if (mode == IO_DIRECT)
 			stat_add(&ctx->stats.direct_bytes, (uint64_t)n);
 		if (facts->can_buffered)
-			way = WAY_BUFFERED;
+			mode = IO_BUFFERED;
 		done += (uint64_t)n;
 	}
 	return done;
@@ -111,7 +111,7 @@ static ssize_t read_host(struct strait_context *ctx, struct strait_endpoint *ep,
 
 	if (ep->facts.force_direct && host_direct_aligned(ep, buf, off)) {
 		part = host_direct_part(ep, off, len);
-		n = part ? ep->ops->read(ep, WAY_DIRECT, buf, part, off) : 0;
+		n = part ? ep->ops->read(ep, IO_DIRECT, buf, part, off) : 0;
 		if (n < 0 && n != -EINVAL)
 			return n;
 		done = n < 0 ? 0 : (uint64_t)n;
@@ -184,7 +184,7 @@ static int write_staged(struct strait_context *ctx, const struct strait_transfer
 	return 0;
 }
 
-int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *r)
+int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *r)
 {
 	struct strait_context *ctx = t->endpoint->owner;
 	struct strait_device *dev = t->region->dev;
@@ -211,7 +211,7 @@ int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct
 		rc = -EAGAIN;
 		goto leave_pool;
 	}
-	rc = engine_stream_get(dev, &t->region->mem, apart, &ls);
+	rc = engine_stream_get(dev, &t->region->mem, isolated, &ls);
 	if (rc) {
 		r->status = rc;
 		rc = 0;

@@ -161,7 +161,7 @@ static unsigned int lanes_for(const struct job *job)
 }
 
 static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
-		    bool apart, struct strait_result *result)
+		    bool isolated, struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct strait_context *ctx = device_context(dev);
@@ -186,7 +186,7 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->block = de->pool.chunk_bytes;
 	job->deadline = deadline;
 	job->cancel = cancel;
-	job->apart = apart;
+	job->isolated = isolated;
 	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	job->max_lanes = lanes_for(job);
 	/* Several windows, so that one is read while another is copied. */
@@ -217,17 +217,17 @@ free_job:
 struct terms {
 	uint64_t deadline;
 	const atomic_bool *cancel;
-	bool apart;
+	bool isolated;
 };
 
 /* Another route than p2p. */
 static void run_plain(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
 		      struct strait_result *result)
 {
-	if (regcache_read(t, mask, terms->apart, result))
+	if (regcache_read(t, mask, terms->isolated, result))
 		return;
-	if (!transfer_is_small(t) || small_run(t, mask, terms->apart, result) == -EAGAIN)
-		run_job(t, mask, terms->deadline, terms->cancel, terms->apart, result);
+	if (!transfer_is_small(t) || small_run(t, mask, terms->isolated, result) == -EAGAIN)
+		run_job(t, mask, terms->deadline, terms->cancel, terms->isolated, result);
 }
 
 /* [start, end) of the endpoint. */
@@ -269,8 +269,8 @@ static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t st
  * What is aligned is moved by the drive itself, the ends another way; all of it in order. @route: how it is called,
  * host where the region is host memory.
  */
-static void run_moved(const struct strait_transfer *t, int route, uint32_t mask, const struct terms *terms,
-		      struct strait_result *result)
+static void run_self_dma(const struct strait_transfer *t, int route, uint32_t mask, const struct terms *terms,
+			 struct strait_result *result)
 {
 	const uint32_t mine = STRAIT_ROUTE_MASK(route), others = route == STRAIT_ROUTE_HOST ? mine : mask & ~mine;
 	uint64_t first = t->endpoint_offset, last = first + t->length, at, len;
@@ -288,7 +288,7 @@ static void run_moved(const struct strait_transfer *t, int route, uint32_t mask,
 		return;
 	if (transfer_is_small(t))
 		stat_add(&device_context(t->region->dev)->stats.small, 1);
-	at = p2p_move(t, &p);
+	at = p2p_run(t, &p);
 	result->bytes += at - p.start;
 	result->route_bytes[route] += at - p.start;
 	if (at > p.start)
@@ -303,24 +303,24 @@ static void run_moved(const struct strait_transfer *t, int route, uint32_t mask,
 static void run(const struct strait_transfer *t, const struct terms *terms, struct strait_result *result)
 {
 	struct route_facts facts;
-	struct route_decision way;
+	struct route_decision decision;
 
 	transfer_facts(t, false, &facts);
-	route_decide(&facts, &way);
-	if (way.code)
-		result->status = way.code;
-	else if (t->length && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
-		run_moved(t, STRAIT_ROUTE_P2P, way.mask, terms, result);
-	else if (t->length && facts.moves && (way.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST)))
-		run_moved(t, STRAIT_ROUTE_HOST, way.mask, terms, result);
+	route_decide(&facts, &decision);
+	if (decision.code)
+		result->status = decision.code;
+	else if (t->length && (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
+		run_self_dma(t, STRAIT_ROUTE_P2P, decision.mask, terms, result);
+	else if (t->length && facts.self_dma && (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST)))
+		run_self_dma(t, STRAIT_ROUTE_HOST, decision.mask, terms, result);
 	else if (t->length)
-		run_plain(t, way.mask, terms, result);
+		run_plain(t, decision.mask, terms, result);
 }
 
-void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool isolated,
 		      struct strait_result *result)
 {
-	const struct terms terms = { deadline, cancel, apart };
+	const struct terms terms = { deadline, cancel, isolated };
 	struct strait_context *ctx = t->endpoint->owner;
 
 	memset(result, 0, sizeof(*result));

@@ -26,7 +26,7 @@ bool transfer_is_small(const struct strait_transfer *t);
  * Runs a request that has begun, and counts it. It stops early when *@cancel, if there is one, becomes true.
  * @apart: a stream of the application's waits for it.
  */
-void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool apart,
+void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool isolated,
 		      struct strait_result *result);
 
 /*
@@ -37,7 +37,7 @@ void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomi
 		     struct strait_result *result);
 
 /* The short path: one call, no thread. -EAGAIN when it does not apply just now. */
-int small_run(const struct strait_transfer *t, uint32_t mask, bool apart, struct strait_result *result);
+int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result);
 
 /*
  * Reads [off, off + len) into @buf, whose space of small_span() bytes is aligned for direct I/O: from memory if it
