@@ -201,8 +201,8 @@ struct provider_ops {
 	/* Lists are to be expected: what they need once is done now, when it holds up nobody, if it can be. */
 	void (*expect_lists)(struct strait_device *dev);
 	/* Between the two a stream of the device may wait for copies that are yet to be made. */
-	void (*ordered_begin)(struct strait_device *dev);
-	void (*ordered_end)(struct strait_device *dev);
+	void (*stream_waits_begin)(struct strait_device *dev);
+	void (*stream_waits_end)(struct strait_device *dev);
 	int (*fill)(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 	/* These two wait for their answer. */
 	int (*compare)(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
@@ -250,7 +250,7 @@ struct device_tuning {
 	uint64_t mixed_window;	 /* the same beside readers, who cannot pass it: less than the pool holds */
 	uint32_t register_lanes; /* threads that register windows at the same time */
 	uint32_t reader_lanes;	 /* threads that fill staging chunks at the same time, 0: all workers */
-	unsigned int ahead;	 /* transfers of a stream whose bytes are copied before their turn */
+	unsigned int readahead;	 /* transfers of a stream whose bytes are copied before their turn */
 	bool stream_copies;	 /* a copy out of a window may be put on any stream: it never fails the stream */
 	uint32_t mixed_readers;	 /* the same beside a thread that registers */
 	uint64_t small_bytes;	 /* transfers up to this length take the short path */

@@ -38,8 +38,8 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 
 	if (!de)
 		return -ENOMEM;
-	pool_init(&de->pool, dev, ctx->pool_bytes ? ctx->pool_bytes : dev->tuning.pool_bytes,
-		  ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
+	staging_init(&de->pool, dev, ctx->pool_bytes ? ctx->pool_bytes : dev->tuning.pool_bytes,
+		     ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
 	de->pool.stat_bytes = &ctx->stats.pool_bytes;
 	de->pool.stat_waits = &ctx->stats.pool_waits;
 	mutex_init_brief(&de->lock);
@@ -67,9 +67,9 @@ static void close_device(struct strait_device *dev)
 		return;
 	list_for_each_safe(it, tmp, &de->streams)
 		free_stream(dev, list_entry(it, struct lane_stream, node));
-	ahead_free_slots(dev, &de->slots);
+	readahead_free_slots(dev, &de->slots);
 	words_fini(&de->words);
-	pool_fini(&de->pool);
+	staging_fini(&de->pool);
 	pthread_mutex_destroy(&de->lock);
 	free(de);
 	dev->engine = NULL;

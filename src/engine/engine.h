@@ -24,10 +24,10 @@
 
 /* What the engine keeps for one device. */
 struct device_engine {
-	struct pool pool;
+	struct staging_pool pool;
 	pthread_mutex_t lock;
 	struct list streams; /* idle struct lane_stream */
-	struct list slots;   /* idle struct ahead_slot */
+	struct list slots;   /* idle struct readahead_slot */
 	struct words words;
 	unsigned int n_slots;
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */

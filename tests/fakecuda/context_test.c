@@ -504,7 +504,7 @@ static unsigned int spaces_of(struct strait_device *dev)
 {
 	unsigned int n = 0;
 
-	list_for_each(it, &cuda_device(dev)->spaces)
+	list_for_each(it, &cuda_device(dev)->contexts)
 		n++;
 	return n;
 }

@@ -253,7 +253,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 	unsigned int hits = 0, step = test_slow() > 1 ? 4 : getenv("STRAIT_TEST_LONG") ? 1 : 2;
 	cu_context mine, now;
 
-	cuda_doubt_ns = 0;
+	cuda_suspect_ns = 0;
 	CU(cuInit(0));
 	CU(cuCtxCreate_v2(&mine, 0, 0));
 	CU(cuMemAlloc_v2(&g.ptr, LONG));

@@ -121,7 +121,7 @@ static void move_queued(struct bulk *b, uint32_t op)
 	strait_queue_close(q);
 }
 
-static struct pool *staging(struct bulk *b)
+static struct staging_pool *staging(struct bulk *b)
 {
 	return &device_engine(b->dev)->pool;
 }

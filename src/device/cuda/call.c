@@ -61,11 +61,11 @@ cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, 
 	c->notice = notice;
 	atomic_init(&c->state, OWED);
 	pthread_mutex_lock(&s->lock);
-	c->value = s->reach_value += notice;
+	c->value = s->notify_value += notice;
 	list_add_tail(&s->calls, &c->node);
 	pthread_mutex_unlock(&s->lock);
 	if (notice)
-		r = cu.stream_write_value(s->handle, cuda_word_addr(s->space, s->reach), c->value, 0);
+		r = cu.stream_write_value(s->handle, cuda_word_addr(s->ctx, s->notify_word), c->value, 0);
 	else
 		r = cu.stream_call(s->handle, run, c);
 	/* Unless another thread has just noticed that the stream failed, and called it: then it was put there. */
@@ -89,7 +89,7 @@ struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more)
 			continue;
 		*more = true;
 		/* In order: what is behind one that is not due is not due. */
-		if ((int32_t)(atomic_load_explicit(s->reach, memory_order_acquire) - c->value) >= 0 &&
+		if ((int32_t)(atomic_load_explicit(s->notify_word, memory_order_acquire) - c->value) >= 0 &&
 		    take(c, RUNNING)) {
 			list_del(&c->node);
 			found = c;

@@ -19,7 +19,7 @@ static cu_result bring(struct cuda_stream *s, void *dst, uint64_t src, uint64_t 
 {
 	cu_result r = cu.copy_out(dst, src, len, s->handle);
 
-	return cuda_settle(s, r ? r : cuda_wait_stream(s, STRAIT_FOREVER));
+	return cuda_drain_on_error(s, r ? r : cuda_wait_stream(s, STRAIT_FOREVER));
 }
 
 static uint64_t first_difference(const char *a, const char *b, uint64_t len)
@@ -73,7 +73,7 @@ static int compare_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, u
 	r = cuda_launch(s, CUDA_COMPARE, warps, &args);
 	if (!r)
 		r = cuda_wait_stream(s, STRAIT_FOREVER);
-	if (cuda_settle(s, r))
+	if (cuda_drain_on_error(s, r))
 		return cuda_stream_errno(s, r);
 	*where = len;
 	for (unsigned int i = 0; i < warps; i++) {
@@ -92,16 +92,16 @@ int cuda_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len
 	struct cuda_entry e;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
-	if (!cuda_kernels_ready(s->space)) {
+	if (!cuda_kernels_ready(s->ctx)) {
 		rc = compare_on_cpu(s, a, b, len, where);
 	} else {
-		rc = cuda_scratch_get(s->space, &scratch);
+		rc = cuda_scratch_get(s->ctx, &scratch);
 		if (!rc) {
 			rc = compare_on_gpu(s, scratch, a, b, len, where);
-			cuda_scratch_put(s->space, scratch);
+			cuda_scratch_put(s->ctx, scratch);
 		}
 	}
 	cuda_leave(&e);
@@ -187,7 +187,7 @@ static int crc_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, uint6
 	}
 	if (!r)
 		r = cuda_wait_stream(s, STRAIT_FOREVER);
-	if (cuda_settle(s, r))
+	if (cuda_drain_on_error(s, r))
 		return cuda_stream_errno(s, r);
 	value = crc32c_update(*crc, ends, head);
 	value = ~crc_join(~value, &args, scratch->ptr);
@@ -202,16 +202,16 @@ int cuda_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t
 	struct cuda_entry e;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
-	if (!cuda_kernels_ready(s->space)) {
+	if (!cuda_kernels_ready(s->ctx)) {
 		rc = crc_on_cpu(s, addr, len, crc);
 	} else {
-		rc = cuda_scratch_get(s->space, &scratch);
+		rc = cuda_scratch_get(s->ctx, &scratch);
 		if (!rc) {
 			rc = crc_on_gpu(s, scratch, addr, len, crc);
-			cuda_scratch_put(s->space, scratch);
+			cuda_scratch_put(s->ctx, scratch);
 		}
 	}
 	cuda_leave(&e);

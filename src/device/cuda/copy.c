@@ -19,7 +19,7 @@ int cuda_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint6
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cuda_check_capture(s);
@@ -35,7 +35,7 @@ int cuda_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t l
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cu.copy_out(dst, src, len, s->handle);
@@ -49,7 +49,7 @@ int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t l
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cu.fill(dst, value, len, s->handle);
@@ -127,7 +127,7 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 
 	for (unsigned int i = 0; i < n && !r; i++) {
 		const struct copy_seg *seg = &segs[i];
-		const void *file = seg->len < COPY_ENGINE_BYTES ? cuda_file_page(s->space->cd, seg->src) : NULL;
+		const void *file = seg->len < COPY_ENGINE_BYTES ? cuda_file_page(s->ctx->cd, seg->src) : NULL;
 
 		if (file && seg->len)
 			r = copy_short(s, seg, file, kernels, err);
@@ -140,7 +140,7 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 /* The end of copies, inside cuda_enter(). If some failed, others may be on their way. */
 static int copies_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, int err)
 {
-	cuda_settle(s, r);
+	cuda_drain_on_error(s, r);
 	cuda_leave(e);
 	return err ? err : cuda_stream_errno(s, r);
 }
@@ -148,9 +148,9 @@ static int copies_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r
 /* A kernel that reads host memory which is registered no more would take its context down. */
 static int enter_for_kernel(struct cuda_stream *s, struct cuda_entry *e)
 {
-	int rc = s->space->primary ? 0 : cuda_primary_check(s->space->cd);
+	int rc = s->ctx->primary ? 0 : cuda_primary_check(s->ctx->cd);
 
-	return rc ? rc : cuda_enter(s->space, e);
+	return rc ? rc : cuda_enter(s->ctx, e);
 }
 
 int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
@@ -169,7 +169,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	rc = enter_for_kernel(s, &e);
 	if (rc)
 		return rc;
-	kernels = cuda_kernels_ready(s->space);
+	kernels = cuda_kernels_ready(s->ctx);
 	/* Copies that are long on average are better done by the copy engines than by a kernel. */
 	if (total / n >= COPY_ENGINE_BYTES || !kernels)
 		r = copy_each(s, segs, n, kernels, &err);
@@ -193,7 +193,7 @@ int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_r
 	if (rc)
 		return rc;
 	/* A kernel of another context does not see the region. */
-	kernels = !s->space->own && cuda_kernels_ready(s->space);
+	kernels = !s->ctx->own && cuda_kernels_ready(s->ctx);
 	r = copy_short(s, &seg, (char *)reg->ptr + off, kernels, &err);
 	return copies_leave(s, &e, r, err);
 }

@@ -31,30 +31,30 @@ void cuda_leave(struct cuda_entry *e)
 }
 
 /* Does the driver still know the page? What it says when something else is wrong is no answer. */
-static bool page_known(struct cuda_space *sp)
+static bool page_known(struct cuda_ctx *cc)
 {
-	cu_ptr page = (cu_ptr)(uintptr_t)sp->page;
+	cu_ptr page = (cu_ptr)(uintptr_t)cc->page;
 	cu_context ctx = NULL;
 	unsigned int type = 0;
 	cu_result r;
 
-	if (sp->page_has_context)
+	if (cc->page_has_context)
 		r = cu.ptr_attribute(&ctx, CU_PTR_CONTEXT, page);
 	else
 		r = cu.ptr_attribute(&type, CU_PTR_MEMORY_TYPE, page);
 	if (!r)
-		return sp->page_has_context ? ctx == sp->ctx : type == CU_MEMORY_HOST;
+		return cc->page_has_context ? ctx == cc->ctx : type == CU_MEMORY_HOST;
 	return r != CU_INVALID_VALUE && cuda_errno(r) != -ENODEV;
 }
 
 /* Without its primary context a device has lost the registered memory all transfers go through. */
-static void set_dead(struct cuda_space *sp)
+static void set_dead(struct cuda_ctx *cc)
 {
-	struct strait_device *dev = sp->cd->dev;
+	struct strait_device *dev = cc->cd->dev;
 
-	if (atomic_exchange_explicit(&sp->dead, true, memory_order_acq_rel))
+	if (atomic_exchange_explicit(&cc->dead, true, memory_order_acq_rel))
 		return;
-	if (!sp->primary) {
+	if (!cc->primary) {
 		log_debug(dev->provider->set->log, "%s: a context of the application's is gone", dev->name);
 		return;
 	}
@@ -62,38 +62,38 @@ static void set_dead(struct cuda_space *sp)
 	log_warn(dev->provider->set->log, "%s: the GPU was reset: open a new context to use it again", dev->name);
 }
 
-bool cuda_space_alive(struct cuda_space *sp)
+bool cuda_ctx_alive(struct cuda_ctx *cc)
 {
-	if (atomic_load_explicit(&sp->dead, memory_order_acquire))
+	if (atomic_load_explicit(&cc->dead, memory_order_acquire))
 		return false;
-	if (page_known(sp))
+	if (page_known(cc))
 		return true;
-	set_dead(sp);
+	set_dead(cc);
 	return false;
 }
 
-uint64_t cuda_doubt_ns = 200000000;
+uint64_t cuda_suspect_ns = 200000000;
 
-void cuda_doubt(struct cuda_space *sp, cu_result r)
+void cuda_suspect(struct cuda_ctx *cc, cu_result r)
 {
 	if (cuda_errno(r) == -ENODEV || cuda_errno(r) == -EINVAL)
-		atomic_store_explicit(&sp->doubtful, true, memory_order_relaxed);
+		atomic_store_explicit(&cc->suspect, true, memory_order_relaxed);
 }
 
 /*
  * While a context is being destroyed its streams go before the page does, and the driver does not survive being
  * asked about them. So after an error that may come from there the page is watched for a while.
  */
-static bool survives(struct cuda_space *sp)
+static bool still_valid(struct cuda_ctx *cc)
 {
 	uint64_t end;
 
-	if (!atomic_load_explicit(&sp->doubtful, memory_order_relaxed))
-		return cuda_space_alive(sp);
-	end = os_now_ns() + cuda_doubt_ns;
-	while (cuda_space_alive(sp)) {
+	if (!atomic_load_explicit(&cc->suspect, memory_order_relaxed))
+		return cuda_ctx_alive(cc);
+	end = os_now_ns() + cuda_suspect_ns;
+	while (cuda_ctx_alive(cc)) {
 		if (os_now_ns() >= end) {
-			atomic_store_explicit(&sp->doubtful, false, memory_order_relaxed);
+			atomic_store_explicit(&cc->suspect, false, memory_order_relaxed);
 			return true;
 		}
 		os_sleep_ns(DOUBT_TICK_NS);
@@ -101,86 +101,86 @@ static bool survives(struct cuda_space *sp)
 	return false;
 }
 
-bool cuda_lives_on(struct cuda_space *sp, cu_result r)
+bool cuda_lives_on(struct cuda_ctx *cc, cu_result r)
 {
-	cuda_doubt(sp, r);
-	return survives(sp);
+	cuda_suspect(cc, r);
+	return still_valid(cc);
 }
 
-int cuda_enter(struct cuda_space *sp, struct cuda_entry *e)
+int cuda_enter(struct cuda_ctx *cc, struct cuda_entry *e)
 {
 	cu_result r;
 	int rc;
 
-	if (!survives(sp))
+	if (!still_valid(cc))
 		return -ENODEV;
-	r = cuda_push(sp->ctx, e);
+	r = cuda_push(cc->ctx, e);
 	rc = cuda_errno(r);
 	if (rc == -ENODEV)
-		set_dead(sp);
+		set_dead(cc);
 	return rc;
 }
 
 int cuda_primary_check(struct cuda_device *cd)
 {
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 
 	pthread_mutex_lock(&cd->lock);
-	sp = cd->primary;
+	cc = cd->primary;
 	pthread_mutex_unlock(&cd->lock);
-	return !sp || cuda_space_alive(sp) ? 0 : -ENODEV;
+	return !cc || cuda_ctx_alive(cc) ? 0 : -ENODEV;
 }
 
 /* Register the page that tells whether the context lives. */
-static int register_page(struct cuda_space *sp)
+static int register_page(struct cuda_ctx *cc)
 {
 	cu_context ctx = NULL;
 	struct cuda_entry e;
 	cu_result r;
 	int rc;
 
-	rc = os_map_anon(PAGE, sp->cd->dev->numa_node, &sp->page);
+	rc = os_map_anon(PAGE, cc->cd->dev->numa_node, &cc->page);
 	if (rc)
 		return rc;
-	r = cuda_push(sp->ctx, &e);
+	r = cuda_push(cc->ctx, &e);
 	if (!r) {
-		r = cu.host_register(sp->page, PAGE, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
-		if (!r && cu.host_device_ptr(&sp->page_addr, sp->page, 0))
-			sp->page_addr = 0;
+		r = cu.host_register(cc->page, PAGE, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
+		if (!r && cu.host_device_ptr(&cc->page_addr, cc->page, 0))
+			cc->page_addr = 0;
 		cuda_leave(&e);
 	}
 	if (r) {
-		os_unmap(sp->page, PAGE);
+		os_unmap(cc->page, PAGE);
 		return cuda_errno(r);
 	}
-	os_dont_fork(sp->page, PAGE);
-	sp->page_has_context = !cu.ptr_attribute(&ctx, CU_PTR_CONTEXT, (cu_ptr)(uintptr_t)sp->page) && ctx == sp->ctx;
+	os_dont_fork(cc->page, PAGE);
+	cc->page_has_context = !cu.ptr_attribute(&ctx, CU_PTR_CONTEXT, (cu_ptr)(uintptr_t)cc->page) && ctx == cc->ctx;
 	return 0;
 }
 
 /* With the device's lock held, as are the next two. */
-static int space_new(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_space **ret)
+static int ctx_new(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_ctx **ret)
 {
-	struct cuda_space *sp = calloc(1, sizeof(*sp));
+	struct cuda_ctx *cc = calloc(1, sizeof(*cc));
 	int rc;
 
-	if (!sp)
+	if (!cc)
 		return -ENOMEM;
-	sp->cd = cd;
-	sp->ctx = ctx;
-	sp->primary = primary;
-	sp->module_status = CUDA_KERNELS_UNTRIED;
-	list_init(&sp->scratch);
-	atomic_init(&sp->refs, 1);
-	atomic_init(&sp->dead, false);
-	rc = register_page(sp);
+	cc->cd = cd;
+	cc->ctx = ctx;
+	cc->primary = primary;
+	cc->module_status = CUDA_KERNELS_UNTRIED;
+	list_init(&cc->scratch);
+	atomic_init(&cc->refs, 1);
+	atomic_init(&cc->dead, false);
+	rc = register_page(cc);
 	if (rc) {
-		free(sp);
+		free(cc);
 		return rc;
 	}
-	pthread_mutex_init(&sp->lock, NULL);
-	list_add_tail(&cd->spaces, &sp->node);
-	*ret = sp;
+	pthread_mutex_init(&cc->lock, NULL);
+	list_add_tail(&cd->contexts, &cc->node);
+	*ret = cc;
 	return 0;
 }
 
@@ -191,11 +191,11 @@ static int need_primary(struct cuda_device *cd)
 	int rc;
 
 	if (cd->primary)
-		return cuda_space_alive(cd->primary) ? 0 : -ENODEV;
+		return cuda_ctx_alive(cd->primary) ? 0 : -ENODEV;
 	r = cu.primary_retain(&ctx, cd->ordinal);
 	if (r)
 		return cuda_errno(r);
-	rc = space_new(cd, ctx, true, &cd->primary);
+	rc = ctx_new(cd, ctx, true, &cd->primary);
 	if (rc)
 		cu.primary_release(cd->ordinal);
 	return rc;
@@ -216,9 +216,9 @@ static bool is_primary(struct cuda_device *cd, cu_context ctx)
 	return ctx == primary;
 }
 
-int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **ret)
+int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 {
-	struct cuda_space *sp = NULL;
+	struct cuda_ctx *cc = NULL;
 	int rc = 0;
 
 	if (cuda_gone(cd))
@@ -226,23 +226,23 @@ int cuda_space_get(struct cuda_device *cd, cu_context ctx, struct cuda_space **r
 	pthread_mutex_lock(&cd->lock);
 	if (!ctx || is_primary(cd, ctx)) {
 		rc = need_primary(cd);
-		sp = cd->primary;
+		cc = cd->primary;
 	} else {
-		list_for_each(it, &cd->spaces) {
-			struct cuda_space *has = list_entry(it, struct cuda_space, node);
+		list_for_each(it, &cd->contexts) {
+			struct cuda_ctx *has = list_entry(it, struct cuda_ctx, node);
 
 			/* Another context may have got the address of one that is gone. */
-			if (has->ctx == ctx && cuda_space_alive(has))
-				sp = has;
+			if (has->ctx == ctx && cuda_ctx_alive(has))
+				cc = has;
 		}
 	}
-	if (!rc && sp)
-		cuda_space_ref(sp);
+	if (!rc && cc)
+		cuda_ctx_ref(cc);
 	else if (!rc)
-		rc = space_new(cd, ctx, false, &sp);
+		rc = ctx_new(cd, ctx, false, &cc);
 	pthread_mutex_unlock(&cd->lock);
 	if (!rc)
-		*ret = sp;
+		*ret = cc;
 	return rc;
 }
 
@@ -267,7 +267,7 @@ static int make_windows(struct cuda_device *cd)
 	 * If this fails the context stays, for the next time: to destroy one waits for all streams of the device,
 	 * and one of them may wait for what is being done here.
 	 */
-	rc = space_new(cd, cd->spare, false, &cd->windows);
+	rc = ctx_new(cd, cd->spare, false, &cd->windows);
 	if (!rc) {
 		cd->windows->own = true;
 		cd->spare = NULL;
@@ -275,7 +275,7 @@ static int make_windows(struct cuda_device *cd)
 	return rc;
 }
 
-int cuda_space_windows(struct cuda_device *cd, struct cuda_space **ret)
+int cuda_ctx_windows(struct cuda_device *cd, struct cuda_ctx **ret)
 {
 	int rc = 0;
 
@@ -285,52 +285,52 @@ int cuda_space_windows(struct cuda_device *cd, struct cuda_space **ret)
 	if (!cd->windows)
 		rc = make_windows(cd);
 	if (!rc) {
-		cuda_space_ref(cd->windows);
+		cuda_ctx_ref(cd->windows);
 		*ret = cd->windows;
 	}
 	pthread_mutex_unlock(&cd->lock);
 	return rc;
 }
 
-void cuda_space_ref(struct cuda_space *sp)
+void cuda_ctx_ref(struct cuda_ctx *cc)
 {
-	atomic_fetch_add_explicit(&sp->refs, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&cc->refs, 1, memory_order_relaxed);
 }
 
 /* Nobody else has it any more. In a context that is gone there is nothing to give back. */
-static void space_free(struct cuda_space *sp)
+static void ctx_free(struct cuda_ctx *cc)
 {
 	struct cuda_entry e;
-	bool entered = !cuda_enter(sp, &e);
+	bool entered = !cuda_enter(cc, &e);
 
-	for (unsigned int i = 0; entered && i < sp->n_wait_events; i++)
-		cu.event_destroy(sp->wait_events[i]);
-	cuda_scratch_free(sp, entered);
+	for (unsigned int i = 0; entered && i < cc->n_wait_events; i++)
+		cu.event_destroy(cc->wait_events[i]);
+	cuda_scratch_free(cc, entered);
 	if (entered) {
-		cuda_kernels_unload(sp);
-		cu.host_unregister(sp->page);
+		cuda_kernels_unload(cc);
+		cu.host_unregister(cc->page);
 		cuda_leave(&e);
 	}
-	os_unmap(sp->page, PAGE);
+	os_unmap(cc->page, PAGE);
 	/* A reset does not release it. */
-	if (sp->primary)
-		cu.primary_release(sp->cd->ordinal);
-	if (sp->own)
-		cu.ctx_destroy(sp->ctx);
-	pthread_mutex_destroy(&sp->lock);
-	free(sp);
+	if (cc->primary)
+		cu.primary_release(cc->cd->ordinal);
+	if (cc->own)
+		cu.ctx_destroy(cc->ctx);
+	pthread_mutex_destroy(&cc->lock);
+	free(cc);
 }
 
-void cuda_space_put(struct cuda_space *sp)
+void cuda_ctx_put(struct cuda_ctx *cc)
 {
-	struct cuda_device *cd = sp->cd;
+	struct cuda_device *cd = cc->cd;
 	bool last;
 
 	pthread_mutex_lock(&cd->lock);
-	last = atomic_fetch_sub_explicit(&sp->refs, 1, memory_order_acq_rel) == 1;
+	last = atomic_fetch_sub_explicit(&cc->refs, 1, memory_order_acq_rel) == 1;
 	if (last)
-		list_del(&sp->node);
+		list_del(&cc->node);
 	pthread_mutex_unlock(&cd->lock);
 	if (last)
-		space_free(sp);
+		ctx_free(cc);
 }

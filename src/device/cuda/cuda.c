@@ -62,7 +62,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 	pthread_mutex_init(&cd->reg_lock, NULL);
 	list_init(&cd->files);
 	cuda_watch_init(&cd->watch);
-	list_init(&cd->spaces);
+	list_init(&cd->contexts);
 	dev->priv = cd;
 	describe(cd);
 	dev->numa_node = numa_node_of(cd->pci);
@@ -76,7 +76,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 		.window_bytes = MIB(128),
 		.mixed_window = MIB(32),
 		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
-		.ahead = 3,
+		.readahead = 3,
 		.stream_copies = true,
 		.mixed_readers = 6,
 		.small_bytes = KIB(256),
@@ -123,11 +123,11 @@ static void cuda_close(struct provider *p)
 
 		cuda_watch_fini(&cd->watch);
 		if (cd->windows)
-			cuda_space_put(cd->windows);
+			cuda_ctx_put(cd->windows);
 		if (cd->spare)
 			cu.ctx_destroy(cd->spare);
 		if (cd->primary)
-			cuda_space_put(cd->primary);
+			cuda_ctx_put(cd->primary);
 		pthread_mutex_destroy(&cd->reg_lock);
 		pthread_mutex_destroy(&cd->lock);
 		free(cd);
@@ -141,19 +141,19 @@ static void cuda_close(struct provider *p)
 static uint64_t memory_free(struct cuda_device *cd)
 {
 	size_t free_bytes = 0, total;
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	struct cuda_entry e;
 	unsigned int flags;
 	int active = 0;
 
-	if (cu.primary_state(cd->ordinal, &flags, &active) || !active || cuda_space_get(cd, NULL, &sp))
+	if (cu.primary_state(cd->ordinal, &flags, &active) || !active || cuda_ctx_get(cd, NULL, &cc))
 		return cd->mem_total;
-	if (!cuda_enter(sp, &e)) {
+	if (!cuda_enter(cc, &e)) {
 		if (cu.mem_info(&free_bytes, &total))
 			free_bytes = 0;
 		cuda_leave(&e);
 	}
-	cuda_space_put(sp);
+	cuda_ctx_put(cc);
 	return free_bytes;
 }
 
@@ -209,8 +209,8 @@ const struct provider_ops cuda_provider_ops = {
 	.copy_out = cuda_copy_out,
 	.copy_list = cuda_copy_list,
 	.expect_lists = cuda_expect_lists,
-	.ordered_begin = cuda_ordered_begin,
-	.ordered_end = cuda_ordered_end,
+	.stream_waits_begin = cuda_stream_waits_begin,
+	.stream_waits_end = cuda_stream_waits_end,
 	.fill = cuda_fill,
 	.compare = cuda_compare,
 	.crc32c = cuda_crc32c,

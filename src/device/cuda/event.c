@@ -6,7 +6,7 @@
 
 struct cuda_event {
 	struct dev_event base;
-	struct cuda_space *space;
+	struct cuda_ctx *ctx;
 	struct cuda_stream *stream; /* of the last recording; it gets the status of a failure */
 	cu_event handle;
 };
@@ -22,7 +22,7 @@ int cuda_event_open(struct dev_stream *stream, struct dev_event **ret)
 	ev = calloc(1, sizeof(*ev));
 	if (!ev)
 		return -ENOMEM;
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc) {
 		free(ev);
 		return rc;
@@ -33,8 +33,8 @@ int cuda_event_open(struct dev_stream *stream, struct dev_event **ret)
 		free(ev);
 		return cuda_stream_errno(s, r);
 	}
-	cuda_space_ref(s->space);
-	ev->space = s->space;
+	cuda_ctx_ref(s->ctx);
+	ev->ctx = s->ctx;
 	ev->stream = s;
 	ev->base.dev = s->base.dev;
 	*ret = &ev->base;
@@ -46,11 +46,11 @@ void cuda_event_close(struct dev_event *event)
 	struct cuda_event *ev = container_of(event, struct cuda_event, base);
 	struct cuda_entry e;
 
-	if (!cuda_enter(ev->space, &e)) {
+	if (!cuda_enter(ev->ctx, &e)) {
 		cu.event_destroy(ev->handle);
 		cuda_leave(&e);
 	}
-	cuda_space_put(ev->space);
+	cuda_ctx_put(ev->ctx);
 	free(ev);
 }
 
@@ -62,11 +62,11 @@ int cuda_event_record(struct dev_event *event, struct dev_stream *stream)
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(ev->space, &e);
+	rc = cuda_enter(ev->ctx, &e);
 	if (rc)
 		return rc;
 	ev->stream = s;
-	r = cuda_settle(s, cu.event_record(ev->handle, s->handle));
+	r = cuda_drain_on_error(s, cu.event_record(ev->handle, s->handle));
 	return cuda_stream_leave(s, &e, r);
 }
 
@@ -77,10 +77,10 @@ int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(ev->space, &e);
+	rc = cuda_enter(ev->ctx, &e);
 	if (rc)
 		return rc;
-	r = cuda_settle(ev->stream, cuda_wait_event(ev->handle, timeout_ns));
+	r = cuda_drain_on_error(ev->stream, cuda_wait_event(ev->handle, timeout_ns));
 	cuda_leave(&e);
 	return r == CU_NOT_READY ? -ETIMEDOUT : cuda_stream_errno(ev->stream, r);
 }
@@ -95,7 +95,7 @@ static cu_result finish(struct cuda_stream *s)
 
 	if (r || !s->word)
 		return r ? r : cuda_wait_event(s->done, STRAIT_FOREVER);
-	r = cu.stream_write_value(s->handle, cuda_word_addr(s->space, s->word), ++s->value, 0);
+	r = cu.stream_write_value(s->handle, cuda_word_addr(s->ctx, s->word), ++s->value, 0);
 	if (!r && cuda_spin_word(s->word, s->value))
 		return CU_OK;
 	/* Not every GPU that is shared by several machines or processes has it. */
@@ -108,7 +108,7 @@ static int copy_end(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
 {
 	if (!r)
 		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
-	cuda_settle(s, r);
+	cuda_drain_on_error(s, r);
 	return cuda_stream_leave(s, e, r);
 }
 
@@ -116,7 +116,7 @@ int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	int rc = cuda_enter(s->space, &e);
+	int rc = cuda_enter(s->ctx, &e);
 
 	if (rc)
 		return rc;
@@ -127,7 +127,7 @@ int cuda_copy_within_now(struct dev_stream *stream, uint64_t dst, uint64_t src, 
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	int rc = cuda_enter(s->space, &e);
+	int rc = cuda_enter(s->ctx, &e);
 
 	return rc ? rc : copy_end(s, &e, cu.copy(dst, src, len, s->handle));
 }

@@ -13,14 +13,14 @@
 /* What host_reg.priv is. */
 struct cuda_reg {
 	struct list node; /* cuda_device.files, if it is a window of one */
-	struct cuda_space *space;
+	struct cuda_ctx *ctx;
 	const char *ptr;
 	uint64_t dev_addr;
 	size_t len;
 };
 
 /* Takes the reference on @sp. */
-static int reg_new(struct cuda_space *sp, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
+static int reg_new(struct cuda_ctx *cc, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
 {
 	struct cuda_reg *reg = calloc(1, sizeof(*reg));
 	struct cuda_entry e;
@@ -28,9 +28,9 @@ static int reg_new(struct cuda_space *sp, void *ptr, size_t len, unsigned int ho
 	cu_result r;
 	int rc;
 
-	rc = reg ? cuda_enter(sp, &e) : -ENOMEM;
+	rc = reg ? cuda_enter(cc, &e) : -ENOMEM;
 	if (rc)
-		goto put_space;
+		goto put_ctx;
 	r = cu.host_register(ptr, len, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP | how);
 	if (!r) {
 		r = cu.host_device_ptr(&addr, ptr, 0);
@@ -40,13 +40,13 @@ static int reg_new(struct cuda_space *sp, void *ptr, size_t len, unsigned int ho
 	cuda_leave(&e);
 	rc = cuda_errno(r);
 	if (rc)
-		goto put_space;
-	*reg = (struct cuda_reg){ .space = sp, .ptr = ptr, .dev_addr = addr, .len = len };
+		goto put_ctx;
+	*reg = (struct cuda_reg){ .ctx = cc, .ptr = ptr, .dev_addr = addr, .len = len };
 	list_init(&reg->node);
 	*ret = (struct host_reg){ .ptr = ptr, .len = len, .dev_addr = addr, .priv = reg };
 	return 0;
-put_space:
-	cuda_space_put(sp);
+put_ctx:
+	cuda_ctx_put(cc);
 	free(reg);
 	return rc;
 }
@@ -71,7 +71,7 @@ const void *cuda_file_page(struct cuda_device *cd, uint64_t dev_addr)
 int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret)
 {
 	bool read_only = flags & HOST_REG_READ_ONLY;
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	int rc;
 
 	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len)
@@ -86,16 +86,16 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 		rc = os_populate_read(ptr, len);
 		if (rc && rc != -EOPNOTSUPP)
 			return rc;
-		rc = cuda_space_windows(cuda_device(dev), &sp);
+		rc = cuda_ctx_windows(cuda_device(dev), &cc);
 	} else {
-		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+		rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
 	}
 	if (rc)
 		return rc;
 	/* A mere wish where the memory is writable. */
 	if (!cuda_device(dev)->read_only)
 		read_only = false;
-	rc = reg_new(sp, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+	rc = reg_new(cc, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
 	if (!rc && flags & HOST_REG_FILE) {
 		pthread_mutex_lock(&cuda_device(dev)->reg_lock);
 		list_add(&cuda_device(dev)->files, &((struct cuda_reg *)ret->priv)->node);
@@ -115,22 +115,22 @@ void cuda_host_unregister(struct strait_device *dev, struct host_reg *host)
 	pthread_mutex_lock(&cuda_device(dev)->reg_lock);
 	list_del(&reg->node);
 	pthread_mutex_unlock(&cuda_device(dev)->reg_lock);
-	if (!cuda_enter(reg->space, &e)) {
+	if (!cuda_enter(reg->ctx, &e)) {
 		cu.host_unregister(host->ptr);
 		cuda_leave(&e);
 	}
-	cuda_space_put(reg->space);
+	cuda_ctx_put(reg->ctx);
 	free(reg);
 	host->priv = NULL;
 }
 
 int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	int rc;
 
 	if (!mmio || !len)
 		return -EINVAL;
-	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
-	return rc ? rc : reg_new(sp, mmio, len, CU_HOST_IOMEMORY, ret);
+	rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
+	return rc ? rc : reg_new(cc, mmio, len, CU_HOST_IOMEMORY, ret);
 }

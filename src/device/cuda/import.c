@@ -200,7 +200,7 @@ static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, cons
  * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
  * later copies the driver sees to that itself now; for those before there is a moment.
  */
-static void settle_copies(struct cuda_space *sp, const struct provider_mem *m)
+static void drain_copies(struct cuda_ctx *cc, const struct provider_mem *m)
 {
 	unsigned int sync = 0;
 	int capturing = 0;
@@ -209,8 +209,8 @@ static void settle_copies(struct cuda_space *sp, const struct provider_mem *m)
 	/* It may not be the first time. */
 	if (!cu.ptr_attribute(&sync, CU_PTR_SYNC_MEMOPS, m->addr) && sync)
 		return;
-	cuda_mem_sync_memops(sp->cd->dev, m, true);
-	if (cuda_enter(sp, &e))
+	cuda_mem_sync_memops(cc->cd->dev, m, true);
+	if (cuda_enter(cc, &e))
 		return;
 	/* Asking would end a capture. */
 	if (!cu.stream_capturing(CU_STREAM_LEGACY, &capturing) && !capturing)
@@ -221,7 +221,7 @@ static void settle_copies(struct cuda_space *sp, const struct provider_mem *m)
 int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
 	struct cuda_device *cd = cuda_device(dev);
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	struct import *im;
 	struct pointer p;
 	int rc;
@@ -238,13 +238,13 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	if (rc)
 		return rc;
 	/* Mapped and pooled memory belongs to no context, and another device's is of no use here. */
-	rc = cuda_space_get(cd, p.ordinal == cd->ordinal && !is_host(&p) ? p.ctx : NULL, &sp);
+	rc = cuda_ctx_get(cd, p.ordinal == cd->ordinal && !is_host(&p) ? p.ctx : NULL, &cc);
 	if (rc) {
 		free(im);
 		return rc;
 	}
-	cuda_kernels_expect(sp, false);
-	cuda_mem_fill(sp, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
+	cuda_kernels_expect(cc, false);
+	cuda_mem_fill(cc, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
 	m->priv = im;
 	m->pieces = im && im->n > 1;
 	if (im && im->host)
@@ -254,14 +254,14 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	else if (p.managed)
 		m->caps &= ~STRAIT_REGION_DMABUF;
 	if (p.type == CU_MEMORY_DEVICE && !p.managed)
-		settle_copies(sp, m);
+		drain_copies(cc, m);
 	return 0;
 }
 
 void cuda_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
 	free(m->priv);
-	cuda_space_put((struct cuda_space *)m->space);
+	cuda_ctx_put((struct cuda_ctx *)m->space);
 }
 
 static int check(uint64_t addr, uint64_t id)

@@ -5,6 +5,6 @@
 #include "device/cuda/cuda.h"
 
 /* Fills @m for device memory; its reference on @sp is the caller's. */
-void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t id, struct provider_mem *m);
+void cuda_mem_fill(struct cuda_ctx *cc, uint64_t addr, uint64_t len, uint64_t id, struct provider_mem *m);
 
 #endif

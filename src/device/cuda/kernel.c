@@ -17,64 +17,64 @@ static struct {
 	pthread_cond_t loaded, quiet;
 	unsigned int ordered;
 	unsigned int loading; /* threads that load or free, or wait to free */
-} turn = { .loaded = PTHREAD_COND_INITIALIZER, .quiet = PTHREAD_COND_INITIALIZER };
+} load_gate = { .loaded = PTHREAD_COND_INITIALIZER, .quiet = PTHREAD_COND_INITIALIZER };
 
 /* The threads that were at it are not in the child. */
-static void turn_forked(void)
+static void load_gate_forked(void)
 {
-	turn.ordered = turn.loading = 0;
-	pthread_cond_init(&turn.loaded, NULL);
-	pthread_cond_init(&turn.quiet, NULL);
+	load_gate.ordered = load_gate.loading = 0;
+	pthread_cond_init(&load_gate.loaded, NULL);
+	pthread_cond_init(&load_gate.quiet, NULL);
 }
 
-OS_FORK_LOCK(turn_lock, turn_forked)
+OS_FORK_LOCK(load_gate_lock, load_gate_forked)
 
-void cuda_ordered_begin(struct strait_device *dev)
+void cuda_stream_waits_begin(struct strait_device *dev)
 {
-	pthread_mutex_lock(&turn_lock);
-	while (turn.loading)
-		pthread_cond_wait(&turn.loaded, &turn_lock);
-	turn.ordered++;
-	pthread_mutex_unlock(&turn_lock);
+	pthread_mutex_lock(&load_gate_lock);
+	while (load_gate.loading)
+		pthread_cond_wait(&load_gate.loaded, &load_gate_lock);
+	load_gate.ordered++;
+	pthread_mutex_unlock(&load_gate_lock);
 }
 
-void cuda_ordered_end(struct strait_device *dev)
+void cuda_stream_waits_end(struct strait_device *dev)
 {
-	pthread_mutex_lock(&turn_lock);
-	if (!--turn.ordered)
-		pthread_cond_broadcast(&turn.quiet);
-	pthread_mutex_unlock(&turn_lock);
+	pthread_mutex_lock(&load_gate_lock);
+	if (!--load_gate.ordered)
+		pthread_cond_broadcast(&load_gate.quiet);
+	pthread_mutex_unlock(&load_gate_lock);
 }
 
-void cuda_exclusive_begin(void)
+void cuda_load_gate_begin(void)
 {
-	pthread_mutex_lock(&turn_lock);
-	turn.loading++;
-	while (turn.ordered)
-		pthread_cond_wait(&turn.quiet, &turn_lock);
-	pthread_mutex_unlock(&turn_lock);
+	pthread_mutex_lock(&load_gate_lock);
+	load_gate.loading++;
+	while (load_gate.ordered)
+		pthread_cond_wait(&load_gate.quiet, &load_gate_lock);
+	pthread_mutex_unlock(&load_gate_lock);
 }
 
-void cuda_exclusive_end(void)
+void cuda_load_gate_end(void)
 {
-	pthread_mutex_lock(&turn_lock);
-	if (!--turn.loading)
-		pthread_cond_broadcast(&turn.loaded);
-	pthread_mutex_unlock(&turn_lock);
+	pthread_mutex_lock(&load_gate_lock);
+	if (!--load_gate.loading)
+		pthread_cond_broadcast(&load_gate.loaded);
+	pthread_mutex_unlock(&load_gate_lock);
 }
 
 static bool loading_begin(void)
 {
 	bool can;
 
-	pthread_mutex_lock(&turn_lock);
-	can = !turn.ordered;
-	turn.loading += can;
-	pthread_mutex_unlock(&turn_lock);
+	pthread_mutex_lock(&load_gate_lock);
+	can = !load_gate.ordered;
+	load_gate.loading += can;
+	pthread_mutex_unlock(&load_gate_lock);
 	return can;
 }
 
-static cu_result load(struct cuda_space *sp)
+static cu_result load(struct cuda_ctx *cc)
 {
 	static const char *const names[CUDA_KERNELS] = {
 		[CUDA_COPY_LIST] = "strait_copy_list",
@@ -84,86 +84,86 @@ static cu_result load(struct cuda_space *sp)
 	cu_result r;
 	int regs;
 
-	r = cu.module_load(&sp->module, cuda_ptx);
+	r = cu.module_load(&cc->module, cuda_ptx);
 	if (r)
 		return r;
 	for (unsigned int i = 0; i < CUDA_KERNELS && !r; i++) {
-		r = cu.module_function(&sp->kernel[i], sp->module, names[i]);
+		r = cu.module_function(&cc->kernel[i], cc->module, names[i]);
 		/* Asking makes the driver load it now, not at its first launch, where it could wait for the GPU. */
 		if (!r)
-			r = cu.function_attribute(&regs, CU_FUNC_NUM_REGS, sp->kernel[i]);
+			r = cu.function_attribute(&regs, CU_FUNC_NUM_REGS, cc->kernel[i]);
 	}
 	if (r) {
-		cu.module_unload(sp->module);
-		sp->module = NULL;
+		cu.module_unload(cc->module);
+		cc->module = NULL;
 	}
 	return r;
 }
 
 /* @wanted: not only in case of need. */
-static void load_once(struct cuda_space *sp, bool wanted)
+static void load_once(struct cuda_ctx *cc, bool wanted)
 {
-	struct strait_device *dev = sp->cd->dev;
+	struct strait_device *dev = cc->cd->dev;
 	bool mine;
 	cu_result r;
 	int rc;
 
-	pthread_mutex_lock(&sp->lock);
-	mine = sp->module_status == CUDA_KERNELS_UNTRIED && (wanted || !sp->by_stream) && loading_begin();
+	pthread_mutex_lock(&cc->lock);
+	mine = cc->module_status == CUDA_KERNELS_UNTRIED && (wanted || !cc->by_stream) && loading_begin();
 	if (mine)
-		sp->module_status = CUDA_KERNELS_LOADING;
-	pthread_mutex_unlock(&sp->lock);
+		cc->module_status = CUDA_KERNELS_LOADING;
+	pthread_mutex_unlock(&cc->lock);
 	if (!mine)
 		return;
-	r = load(sp);
-	cuda_exclusive_end();
+	r = load(cc);
+	cuda_load_gate_end();
 	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
 		log_warn(dev->provider->set->log,
 			 "%s: the driver does not take the kernels (%s): the CPU and plain copies do their work",
 			 dev->name, cuda_error_name(r));
-	pthread_mutex_lock(&sp->lock);
+	pthread_mutex_lock(&cc->lock);
 	/* Want of memory may pass. */
-	sp->module_status = rc == -ENOMEM ? CUDA_KERNELS_UNTRIED : rc;
-	pthread_mutex_unlock(&sp->lock);
+	cc->module_status = rc == -ENOMEM ? CUDA_KERNELS_UNTRIED : rc;
+	pthread_mutex_unlock(&cc->lock);
 }
 
-bool cuda_kernels_ready(struct cuda_space *sp)
+bool cuda_kernels_ready(struct cuda_ctx *cc)
 {
 	int rc;
 
-	pthread_mutex_lock(&sp->lock);
-	rc = sp->module_status;
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_lock(&cc->lock);
+	rc = cc->module_status;
+	pthread_mutex_unlock(&cc->lock);
 	return !rc;
 }
 
 /* The @nth of the contexts that are the application's. */
-static struct cuda_space *nth_space(struct cuda_device *cd, unsigned int nth)
+static struct cuda_ctx *nth_ctx(struct cuda_device *cd, unsigned int nth)
 {
-	struct cuda_space *found = NULL;
+	struct cuda_ctx *found = NULL;
 
 	pthread_mutex_lock(&cd->lock);
-	list_for_each(it, &cd->spaces) {
-		struct cuda_space *sp = list_entry(it, struct cuda_space, node);
+	list_for_each(it, &cd->contexts) {
+		struct cuda_ctx *cc = list_entry(it, struct cuda_ctx, node);
 
-		if (sp->own || nth--)
+		if (cc->own || nth--)
 			continue;
-		found = sp;
-		cuda_space_ref(found);
+		found = cc;
+		cuda_ctx_ref(found);
 		break;
 	}
 	pthread_mutex_unlock(&cd->lock);
 	return found;
 }
 
-void cuda_kernels_expect(struct cuda_space *sp, bool wanted)
+void cuda_kernels_expect(struct cuda_ctx *cc, bool wanted)
 {
 	struct cuda_entry e;
 
-	if (cuda_enter(sp, &e))
+	if (cuda_enter(cc, &e))
 		return;
-	load_once(sp, wanted);
+	load_once(cc, wanted);
 	cuda_leave(&e);
 }
 
@@ -171,23 +171,23 @@ void cuda_kernels_expect(struct cuda_space *sp, bool wanted)
 void cuda_expect_lists(struct strait_device *dev)
 {
 	struct cuda_device *cd = cuda_device(dev);
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	unsigned int flags;
 	int active;
 
-	if (!cu.primary_state(cd->ordinal, &flags, &active) && active && !cuda_space_get(cd, NULL, &sp))
-		cuda_space_put(sp);
-	for (unsigned int i = 0; (sp = nth_space(cd, i)); i++) {
-		cuda_kernels_expect(sp, true);
-		cuda_space_put(sp);
+	if (!cu.primary_state(cd->ordinal, &flags, &active) && active && !cuda_ctx_get(cd, NULL, &cc))
+		cuda_ctx_put(cc);
+	for (unsigned int i = 0; (cc = nth_ctx(cd, i)); i++) {
+		cuda_kernels_expect(cc, true);
+		cuda_ctx_put(cc);
 	}
 }
 
-void cuda_kernels_unload(struct cuda_space *sp)
+void cuda_kernels_unload(struct cuda_ctx *cc)
 {
-	if (sp->module)
-		cu.module_unload(sp->module);
-	sp->module = NULL;
+	if (cc->module)
+		cu.module_unload(cc->module);
+	cc->module = NULL;
 }
 
 cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int warps, void *args)
@@ -195,6 +195,6 @@ cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int wa
 	unsigned int blocks = (warps + CUDA_BLOCK_WARPS - 1) / CUDA_BLOCK_WARPS;
 	void *params[] = { args };
 
-	return cu.launch(s->space->kernel[k], blocks, 1, 1, CUDA_WARP * CUDA_BLOCK_WARPS, 1, 1, 0, s->handle, params,
+	return cu.launch(s->ctx->kernel[k], blocks, 1, 1, CUDA_WARP * CUDA_BLOCK_WARPS, 1, 1, 0, s->handle, params,
 			 NULL);
 }

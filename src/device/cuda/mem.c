@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the GPU: allocated here, and what can be done with it. Imports are in cuda_import.c. */
+/* Memory of the GPU: allocated here, and what can be done with it. Imports are in import.c. */
 #include "device/cuda/import.h"
 
 #include <strait/region.h>
@@ -8,28 +8,28 @@
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
-static struct cuda_space *space_of(const struct provider_mem *m)
+static struct cuda_ctx *ctx_of(const struct provider_mem *m)
 {
-	return (struct cuda_space *)m->space;
+	return (struct cuda_ctx *)m->space;
 }
 
-void cuda_mem_fill(struct cuda_space *sp, uint64_t addr, uint64_t len, uint64_t id, struct provider_mem *m)
+void cuda_mem_fill(struct cuda_ctx *cc, uint64_t addr, uint64_t len, uint64_t id, struct provider_mem *m)
 {
 	*m = (struct provider_mem){
 		.addr = addr,
 		.len = len,
 		.id = id,
 		.caps = (id ? STRAIT_REGION_IDENTITY : 0) |
-			(sp->cd->dmabuf && !(addr % os_page_size()) ? STRAIT_REGION_DMABUF : 0),
+			(cc->cd->dmabuf && !(addr % os_page_size()) ? STRAIT_REGION_DMABUF : 0),
 		.page_size = CUDA_PAGE,
-		.space = (uintptr_t)sp,
+		.space = (uintptr_t)cc,
 	};
 }
 
 int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	uint64_t id = 0;
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	struct cuda_entry e;
 	cu_ptr addr = 0;
 	cu_result r;
@@ -38,45 +38,45 @@ int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem 
 	/* More than there is fails as such, before the arithmetic and the driver see it. */
 	if (len > cuda_device(dev)->mem_total)
 		return -ENOMEM;
-	rc = cuda_space_get(cuda_device(dev), NULL, &sp);
+	rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
 	if (rc)
 		return rc;
-	cuda_kernels_expect(sp, false);
-	rc = cuda_enter(sp, &e);
+	cuda_kernels_expect(cc, false);
+	rc = cuda_enter(cc, &e);
 	if (rc)
-		goto put_space;
+		goto put_ctx;
 	/* Whole pages, which can be given to a peer; less than one shares it with others. */
 	r = cu.mem_alloc(&addr, len < CUDA_PAGE ? len : align_up(len, CUDA_PAGE));
 	cuda_leave(&e);
 	rc = cuda_errno(r);
 	if (rc)
-		goto put_space;
+		goto put_ctx;
 	if (cu.ptr_attribute(&id, CU_PTR_BUFFER_ID, addr))
 		id = 0;
-	cuda_mem_fill(sp, addr, len, id, m);
+	cuda_mem_fill(cc, addr, len, id, m);
 	return 0;
-put_space:
-	cuda_space_put(sp);
+put_ctx:
+	cuda_ctx_put(cc);
 	return rc;
 }
 
 void cuda_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
-	struct cuda_space *sp = space_of(m);
+	struct cuda_ctx *cc = ctx_of(m);
 	struct cuda_entry e;
 
-	cuda_exclusive_begin();
-	if (!cuda_enter(sp, &e)) {
+	cuda_load_gate_begin();
+	if (!cuda_enter(cc, &e)) {
 		cu.mem_free(m->addr);
 		cuda_leave(&e);
 	}
-	cuda_exclusive_end();
-	cuda_space_put(sp);
+	cuda_load_gate_end();
+	cuda_ctx_put(cc);
 }
 
 int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
-	struct cuda_space *sp = space_of(m);
+	struct cuda_ctx *cc = ctx_of(m);
 	struct cuda_entry e;
 	cu_result r;
 	int rc, got = -1;
@@ -87,7 +87,7 @@ int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uin
 		return -EINVAL;
 	rc = cuda_mem_check(dev, m, 0, m->len);
 	if (!rc)
-		rc = cuda_enter(sp, &e);
+		rc = cuda_enter(cc, &e);
 	if (rc)
 		return rc;
 	r = cu.range_handle(&got, m->addr + off, len, CU_RANGE_DMABUF, 0);
@@ -103,7 +103,7 @@ int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uin
 
 int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
-	struct cuda_space *sp = space_of(m);
+	struct cuda_ctx *cc = ctx_of(m);
 	unsigned int value = on;
 	struct cuda_entry e;
 	cu_result r;
@@ -111,7 +111,7 @@ int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m
 
 	rc = cuda_mem_check(dev, m, 0, m->len);
 	if (!rc)
-		rc = cuda_enter(sp, &e);
+		rc = cuda_enter(cc, &e);
 	if (rc)
 		return rc;
 	r = cu.ptr_set_attribute(&value, CU_PTR_SYNC_MEMOPS, m->addr);
@@ -123,7 +123,7 @@ int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m
 int cuda_flush_peer_writes(struct strait_device *dev)
 {
 	struct cuda_device *cd = cuda_device(dev);
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	struct cuda_entry e;
 	cu_result r;
 	int rc;
@@ -134,15 +134,15 @@ int cuda_flush_peer_writes(struct strait_device *dev)
 		return 0; /* the GPU sees them in order by itself */
 	if (!cu.flush_writes || !(cd->flush_options & CU_FLUSH_OPTION_HOST))
 		return -EOPNOTSUPP;
-	rc = cuda_space_get(cd, NULL, &sp);
+	rc = cuda_ctx_get(cd, NULL, &cc);
 	if (rc)
 		return rc;
-	rc = cuda_enter(sp, &e);
+	rc = cuda_enter(cc, &e);
 	if (!rc) {
 		r = cu.flush_writes(CU_FLUSH_CURRENT, CU_FLUSH_TO_OWNER);
 		cuda_leave(&e);
 		rc = cuda_errno(r);
 	}
-	cuda_space_put(sp);
+	cuda_ctx_put(cc);
 	return rc;
 }

@@ -110,7 +110,7 @@ static void watch_add(struct cuda_watch *w, struct cuda_stream *s)
 
 void cuda_notices_end(struct cuda_stream *s)
 {
-	struct cuda_watch *w = &s->space->cd->watch;
+	struct cuda_watch *w = &s->ctx->cd->watch;
 
 	pthread_mutex_lock(&w->lock);
 	if (s->watched)
@@ -121,19 +121,19 @@ void cuda_notices_end(struct cuda_stream *s)
 
 static cu_result notice_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg)
 {
-	struct cuda_watch *w = &s->space->cd->watch;
+	struct cuda_watch *w = &s->ctx->cd->watch;
 	cu_result r;
 
-	if (!s->no_notices && !s->reach && watch_start(w))
-		s->reach = cuda_word_get(s->space, &s->reach_value);
-	if (!s->reach)
+	if (!s->no_notices && !s->notify_word && watch_start(w))
+		s->notify_word = cuda_word_get(s->ctx, &s->notify_value);
+	if (!s->notify_word)
 		return cuda_call_put(s, fn, arg, false);
 	r = cuda_call_put(s, fn, arg, true);
 	if (cuda_errno(r) == -EOPNOTSUPP) {
 		/* As for other words: not every GPU has it. */
 		s->no_notices = true;
-		cuda_word_put(s->space, s->reach);
-		s->reach = NULL;
+		cuda_word_put(s->ctx, s->notify_word);
+		s->notify_word = NULL;
 		return cuda_call_put(s, fn, arg, false);
 	}
 	if (!r)
@@ -148,7 +148,7 @@ int cuda_stream_notify(struct dev_stream *stream, strait_stream_fn *fn, void *ar
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cuda_check_capture(s);

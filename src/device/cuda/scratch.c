@@ -6,18 +6,18 @@
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
-int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret)
+int cuda_scratch_get(struct cuda_ctx *cc, struct cuda_scratch **ret)
 {
 	struct cuda_scratch *s = NULL;
 	cu_result r;
 	int rc;
 
-	pthread_mutex_lock(&sp->lock);
-	if (!list_empty(&sp->scratch)) {
-		s = list_first(&sp->scratch, struct cuda_scratch, node);
+	pthread_mutex_lock(&cc->lock);
+	if (!list_empty(&cc->scratch)) {
+		s = list_first(&cc->scratch, struct cuda_scratch, node);
 		list_del(&s->node);
 	}
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_unlock(&cc->lock);
 	if (s) {
 		*ret = s;
 		return 0;
@@ -25,7 +25,7 @@ int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	rc = os_map_anon(CUDA_SCRATCH_BYTES, sp->cd->dev->numa_node, &s->ptr);
+	rc = os_map_anon(CUDA_SCRATCH_BYTES, cc->cd->dev->numa_node, &s->ptr);
 	if (rc) {
 		free(s);
 		return rc;
@@ -46,16 +46,16 @@ int cuda_scratch_get(struct cuda_space *sp, struct cuda_scratch **ret)
 	return 0;
 }
 
-void cuda_scratch_put(struct cuda_space *sp, struct cuda_scratch *s)
+void cuda_scratch_put(struct cuda_ctx *cc, struct cuda_scratch *s)
 {
-	pthread_mutex_lock(&sp->lock);
-	list_add(&sp->scratch, &s->node);
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_lock(&cc->lock);
+	list_add(&cc->scratch, &s->node);
+	pthread_mutex_unlock(&cc->lock);
 }
 
-void cuda_scratch_free(struct cuda_space *sp, bool entered)
+void cuda_scratch_free(struct cuda_ctx *cc, bool entered)
 {
-	list_for_each_safe(it, tmp, &sp->scratch) {
+	list_for_each_safe(it, tmp, &cc->scratch) {
 		struct cuda_scratch *s = list_entry(it, struct cuda_scratch, node);
 
 		if (entered)

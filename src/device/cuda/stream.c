@@ -14,7 +14,7 @@ int cuda_stream_errno(struct cuda_stream *s, cu_result r)
 {
 	if (r) {
 		s->base.status = r;
-		cuda_doubt(s->space, r);
+		cuda_suspect(s->ctx, r);
 	}
 	return cuda_errno(r);
 }
@@ -25,14 +25,14 @@ int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
 	return cuda_stream_errno(s, r);
 }
 
-static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_space *sp)
+static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_ctx *cc)
 {
 	struct cuda_stream *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
 	s->base.dev = dev;
-	s->space = sp;
+	s->ctx = cc;
 	list_init(&s->calls);
 	pthread_mutex_init(&s->lock, NULL);
 	return s;
@@ -40,45 +40,45 @@ static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_spa
 
 #define WORD_STEP 64
 
-_Atomic uint32_t *cuda_word_get(struct cuda_space *sp, uint32_t *value)
+_Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value)
 {
 	_Atomic uint32_t *word = NULL;
 
-	if (!cu.stream_write_value || !sp->page_addr)
+	if (!cu.stream_write_value || !cc->page_addr)
 		return NULL;
-	pthread_mutex_lock(&sp->lock);
-	for (unsigned int k = 0; k < ARRAY_SIZE(sp->words) && !word; k++) {
-		if (!~sp->words[k])
+	pthread_mutex_lock(&cc->lock);
+	for (unsigned int k = 0; k < ARRAY_SIZE(cc->words) && !word; k++) {
+		if (!~cc->words[k])
 			continue;
-		unsigned int i = (unsigned int)__builtin_ctzll(~sp->words[k]);
+		unsigned int i = (unsigned int)__builtin_ctzll(~cc->words[k]);
 
-		sp->words[k] |= 1ull << i;
-		word = (_Atomic uint32_t *)(void *)((char *)sp->page + (k * 64 + i) * WORD_STEP);
+		cc->words[k] |= 1ull << i;
+		word = (_Atomic uint32_t *)(void *)((char *)cc->page + (k * 64 + i) * WORD_STEP);
 		*value = atomic_load_explicit(word, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_unlock(&cc->lock);
 	return word;
 }
 
-void cuda_word_put(struct cuda_space *sp, _Atomic uint32_t *word)
+void cuda_word_put(struct cuda_ctx *cc, _Atomic uint32_t *word)
 {
-	unsigned int i = (unsigned int)(((char *)word - (char *)sp->page) / WORD_STEP);
+	unsigned int i = (unsigned int)(((char *)word - (char *)cc->page) / WORD_STEP);
 
-	pthread_mutex_lock(&sp->lock);
-	sp->words[i / 64] &= ~(1ull << i % 64);
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_lock(&cc->lock);
+	cc->words[i / 64] &= ~(1ull << i % 64);
+	pthread_mutex_unlock(&cc->lock);
 }
 
-cu_ptr cuda_word_addr(const struct cuda_space *sp, const _Atomic uint32_t *word)
+cu_ptr cuda_word_addr(const struct cuda_ctx *cc, const _Atomic uint32_t *word)
 {
-	return sp->page_addr + (cu_ptr)((const char *)word - (const char *)sp->page);
+	return cc->page_addr + (cu_ptr)((const char *)word - (const char *)cc->page);
 }
 
 /* When no write to the word is under way. */
 void cuda_stream_no_word(struct cuda_stream *s)
 {
 	if (s->word)
-		cuda_word_put(s->space, s->word);
+		cuda_word_put(s->ctx, s->word);
 	s->word = NULL;
 }
 
@@ -88,20 +88,20 @@ static void stream_free(struct cuda_stream *s)
 	free(s);
 }
 
-/* A stream of the provider's own in the space. Takes the caller's reference to that. */
-static int open_in(struct strait_device *dev, struct cuda_space *sp, struct dev_stream **ret)
+/* A stream of the provider's own in the context. Takes the caller's reference to that. */
+static int open_in(struct strait_device *dev, struct cuda_ctx *cc, struct dev_stream **ret)
 {
 	struct cuda_stream *s;
 	struct cuda_entry e;
 	cu_result r;
 	int rc;
 
-	s = stream_new(dev, sp);
+	s = stream_new(dev, cc);
 	if (!s) {
 		rc = -ENOMEM;
-		goto put_space;
+		goto put_ctx;
 	}
-	rc = cuda_enter(sp, &e);
+	rc = cuda_enter(cc, &e);
 	if (rc)
 		goto free_stream;
 	r = cu.stream_create(&s->handle, CU_STREAM_NON_BLOCKING);
@@ -114,26 +114,26 @@ static int open_in(struct strait_device *dev, struct cuda_space *sp, struct dev_
 	rc = cuda_errno(r);
 	if (rc)
 		goto free_stream;
-	s->word = cuda_word_get(sp, &s->value); /* without one an event does */
+	s->word = cuda_word_get(cc, &s->value); /* without one an event does */
 	*ret = &s->base;
 	return 0;
 free_stream:
 	stream_free(s);
-put_space:
-	cuda_space_put(sp);
+put_ctx:
+	cuda_ctx_put(cc);
 	return rc;
 }
 
 int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
-	struct cuda_space *sp = m ? (struct cuda_space *)m->space : NULL;
+	struct cuda_ctx *cc = m ? (struct cuda_ctx *)m->space : NULL;
 	int rc = 0;
 
-	if (sp)
-		cuda_space_ref(sp);
+	if (cc)
+		cuda_ctx_ref(cc);
 	else
-		rc = cuda_space_get(cuda_device(dev), NULL, &sp);
-	return rc ? rc : open_in(dev, sp, ret);
+		rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
+	return rc ? rc : open_in(dev, cc, ret);
 }
 
 /*
@@ -142,11 +142,11 @@ int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, st
  */
 int cuda_stream_open_apart(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 
-	if (cuda_space_windows(cuda_device(dev), &sp))
+	if (cuda_ctx_windows(cuda_device(dev), &cc))
 		return cuda_stream_open(dev, m, ret);
-	return open_in(dev, sp, ret);
+	return open_in(dev, cc, ret);
 }
 
 int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
@@ -156,7 +156,7 @@ int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cu.mem_alloc(&s->scratch, len);
@@ -188,7 +188,7 @@ static cu_result native_context(struct cuda_device *cd, cu_stream native, cu_con
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
 {
 	struct cuda_device *cd = cuda_device(dev);
-	struct cuda_space *sp;
+	struct cuda_ctx *cc;
 	struct cuda_stream *s;
 	cu_device of = -1;
 	struct cuda_entry e;
@@ -208,19 +208,19 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	}
 	if (r)
 		return cuda_errno(r);
-	rc = cuda_space_get(cd, ctx, &sp);
+	rc = cuda_ctx_get(cd, ctx, &cc);
 	if (rc)
 		return rc;
-	s = stream_new(dev, sp);
+	s = stream_new(dev, cc);
 	if (!s) {
-		cuda_space_put(sp);
+		cuda_ctx_put(cc);
 		return -ENOMEM;
 	}
 	s->handle = native;
 	s->imported = true;
-	pthread_mutex_lock(&sp->lock);
-	sp->by_stream |= sp->module_status == CUDA_KERNELS_UNTRIED;
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_lock(&cc->lock);
+	cc->by_stream |= cc->module_status == CUDA_KERNELS_UNTRIED;
+	pthread_mutex_unlock(&cc->lock);
 	*ret = &s->base;
 	return 0;
 }
@@ -241,10 +241,10 @@ cu_result cuda_check_capture(struct cuda_stream *s)
 static void close_stream(struct cuda_stream *s, bool wait)
 {
 	struct cuda_entry e;
-	bool entered = !cuda_enter(s->space, &e);
+	bool entered = !cuda_enter(s->ctx, &e);
 
 	if (entered && wait && !cuda_check_capture(s))
-		cuda_settle(s, cuda_wait_stream(s, STRAIT_FOREVER));
+		cuda_drain_on_error(s, cuda_wait_stream(s, STRAIT_FOREVER));
 	cuda_notices_end(s);
 	cuda_calls_end(s, entered);
 	if (entered) {
@@ -256,11 +256,11 @@ static void close_stream(struct cuda_stream *s, bool wait)
 			cu.event_destroy(s->done);
 		cuda_stream_no_word(s);
 		/* Notices that were called, as all are before a stream is forgotten, have been written. */
-		if (s->reach)
-			cuda_word_put(s->space, s->reach);
+		if (s->notify_word)
+			cuda_word_put(s->ctx, s->notify_word);
 		cuda_leave(&e);
 	}
-	cuda_space_put(s->space);
+	cuda_ctx_put(s->ctx);
 	stream_free(s);
 }
 
@@ -276,7 +276,7 @@ void cuda_stream_forget(struct dev_stream *stream)
 
 bool cuda_stream_lost(struct dev_stream *stream)
 {
-	return !cuda_space_alive(cuda_stream(stream)->space);
+	return !cuda_ctx_alive(cuda_stream(stream)->ctx);
 }
 
 int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
@@ -286,11 +286,11 @@ int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (!rc) {
 		r = cuda_check_capture(s);
 		if (!r)
-			r = cuda_settle(s, cuda_wait_stream(s, timeout_ns));
+			r = cuda_drain_on_error(s, cuda_wait_stream(s, timeout_ns));
 		cuda_leave(&e);
 		if (r == CU_NOT_READY)
 			return -ETIMEDOUT;
@@ -308,7 +308,7 @@ int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->space, &e);
+	rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cuda_check_capture(s);
@@ -326,9 +326,9 @@ int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uin
 
 	if (!cu.stream_wait_value)
 		return -EOPNOTSUPP;
-	rc = cuda_primary_check(s->space->cd);
+	rc = cuda_primary_check(s->ctx->cd);
 	if (!rc)
-		rc = cuda_enter(s->space, &e);
+		rc = cuda_enter(s->ctx, &e);
 	if (rc)
 		return rc;
 	r = cuda_check_capture(s);

@@ -74,27 +74,27 @@ bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
 	return false;
 }
 
-static cu_event wait_event_get(struct cuda_space *sp)
+static cu_event wait_event_get(struct cuda_ctx *cc)
 {
 	cu_event e = NULL;
 
-	pthread_mutex_lock(&sp->lock);
-	if (sp->n_wait_events)
-		e = sp->wait_events[--sp->n_wait_events];
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_lock(&cc->lock);
+	if (cc->n_wait_events)
+		e = cc->wait_events[--cc->n_wait_events];
+	pthread_mutex_unlock(&cc->lock);
 	if (!e && cu.event_create(&e, CU_EVENT_BLOCKING_SYNC | CU_EVENT_NO_TIMING))
 		e = NULL;
 	return e;
 }
 
-static void wait_event_put(struct cuda_space *sp, cu_event e)
+static void wait_event_put(struct cuda_ctx *cc, cu_event e)
 {
-	pthread_mutex_lock(&sp->lock);
-	if (sp->n_wait_events < ARRAY_SIZE(sp->wait_events)) {
-		sp->wait_events[sp->n_wait_events++] = e;
+	pthread_mutex_lock(&cc->lock);
+	if (cc->n_wait_events < ARRAY_SIZE(cc->wait_events)) {
+		cc->wait_events[cc->n_wait_events++] = e;
 		e = NULL;
 	}
-	pthread_mutex_unlock(&sp->lock);
+	pthread_mutex_unlock(&cc->lock);
 	if (e)
 		cu.event_destroy(e);
 }
@@ -102,7 +102,7 @@ static void wait_event_put(struct cuda_space *sp, cu_event e)
 /* Waiting for a stream keeps the CPU busy unless the context says otherwise; for such an event it does not. */
 static cu_result sleep_for_stream(struct cuda_stream *s)
 {
-	cu_event e = wait_event_get(s->space);
+	cu_event e = wait_event_get(s->ctx);
 	cu_result r;
 
 	if (!e)
@@ -110,7 +110,7 @@ static cu_result sleep_for_stream(struct cuda_stream *s)
 	r = cu.event_record(e, s->handle);
 	if (!r)
 		r = cu.event_sync(e);
-	wait_event_put(s->space, e);
+	wait_event_put(s->ctx, e);
 	return r;
 }
 
@@ -127,13 +127,13 @@ void cuda_wait_moment(cu_stream s)
 	poll(query_stream, s, MOMENT_NS, MOMENT_NS);
 }
 
-cu_result cuda_settle(struct cuda_stream *s, cu_result r)
+cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r)
 {
 	/*
 	 * A stream that is being captured must not be waited for, and has none of our work on it. One of a context
 	 * that is gone is gone too.
 	 */
-	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_lives_on(s->space, r))
+	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_lives_on(s->ctx, r))
 		cu.stream_sync(s->handle);
 	return r;
 }

@@ -342,27 +342,27 @@ static void results_clear(struct coalesce *g)
 }
 
 /* A chunk, if one can be had at once. The batch may be left to a worker. */
-static bool take_chunk(struct coalesce *g, struct pool *pool)
+static bool take_chunk(struct coalesce *g, struct staging_pool *pool)
 {
-	if (pool_enter(pool, &g->user))
+	if (staging_enter(pool, &g->user))
 		return false;
-	g->chunk = pool_try_spare(pool, &g->user);
+	g->chunk = staging_try_spare(pool, &g->user);
 	if (!g->chunk)
-		pool_leave(pool, &g->user);
+		staging_leave(pool, &g->user);
 	return g->chunk;
 }
 
-static void drop_chunk(struct coalesce *g, struct pool *pool)
+static void drop_chunk(struct coalesce *g, struct staging_pool *pool)
 {
 	if (!g->chunk)
 		return;
-	pool_put(pool, &g->user, g->chunk);
-	pool_leave(pool, &g->user);
+	staging_put(pool, &g->user, g->chunk);
+	staging_leave(pool, &g->user);
 	g->chunk = NULL;
 }
 
 /* An item that is in no window, all of it, if that is in memory. */
-static bool read_now(struct coalesce *g, struct coalesce_item *it, struct pool *pool)
+static bool read_now(struct coalesce *g, struct coalesce_item *it, struct staging_pool *pool)
 {
 	if (!g->chunk && !take_chunk(g, pool))
 		return false;
@@ -375,7 +375,7 @@ bool coalesce_start(struct coalesce *g, bool read)
 	const struct strait_transfer *first = g->item[0].t;
 	struct strait_device *dev = first->region->dev;
 	struct strait_context *ctx = first->endpoint->owner;
-	struct pool *pool = &device_engine(dev)->pool;
+	struct staging_pool *pool = &device_engine(dev)->pool;
 	bool all = true;
 
 	g->chunk = NULL;
@@ -441,25 +441,25 @@ void coalesce_run(struct coalesce *g)
 	const struct strait_transfer *first = g->item[0].t;
 	struct strait_device *dev = first->region->dev;
 	struct strait_context *ctx = first->endpoint->owner;
-	struct pool *pool = &device_engine(dev)->pool;
+	struct staging_pool *pool = &device_engine(dev)->pool;
 	struct lane_stream *ls = NULL;
 	struct chunk *c = NULL;
-	struct pool_user user;
+	struct staging_user user;
 	int rc;
 
 	results_clear(g);
 	rc = engine_stream_get(dev, &first->region->mem, false, &ls);
 	if (!rc)
-		rc = pool_enter(pool, &user);
+		rc = staging_enter(pool, &user);
 	if (!rc) {
 		while (!c)
-			c = pool_wait(pool, &user, STRAIT_FOREVER / 2);
+			c = staging_wait(pool, &user, STRAIT_FOREVER / 2);
 		if (first->op == STRAIT_READ)
 			read_all(ctx, g, c, ls);
 		else
 			write_all(ctx, g, c, ls);
-		pool_put(pool, &user, c);
-		pool_leave(pool, &user);
+		staging_put(pool, &user, c);
+		staging_leave(pool, &user);
 		stat_add(&ctx->stats.coalesces, 1);
 		stat_add(&ctx->stats.gathered, g->n);
 	}

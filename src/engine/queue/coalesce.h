@@ -27,7 +27,7 @@ struct coalesce {
 	/* Of those that were started: */
 	struct lane_stream *started;
 	struct chunk *chunk; /* NULL: all are read in place */
-	struct pool_user user;
+	struct staging_user user;
 	int rc; /* of starting */
 	struct stats_batch sum;
 };

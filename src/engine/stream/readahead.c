@@ -8,23 +8,23 @@
 
 #define SLOTS_MAX 8 /* of one device */
 
-static void slot_free(struct strait_device *dev, struct ahead_slot *slot)
+static void slot_free(struct strait_device *dev, struct readahead_slot *slot)
 {
 	dev->ops->stream_close(slot->stream);
 	free(slot);
 }
 
-void ahead_free_slots(struct strait_device *dev, struct list *slots)
+void readahead_free_slots(struct strait_device *dev, struct list *slots)
 {
 	list_for_each_safe(it, tmp, slots) {
 		list_del(it);
-		slot_free(dev, list_entry(it, struct ahead_slot, node));
+		slot_free(dev, list_entry(it, struct readahead_slot, node));
 	}
 }
 
-static struct ahead_slot *slot_new(struct strait_device *dev, const struct provider_mem *m)
+static struct readahead_slot *slot_new(struct strait_device *dev, const struct provider_mem *m)
 {
-	struct ahead_slot *slot = calloc(1, sizeof(*slot));
+	struct readahead_slot *slot = calloc(1, sizeof(*slot));
 
 	if (!slot)
 		return NULL;
@@ -33,22 +33,22 @@ static struct ahead_slot *slot_new(struct strait_device *dev, const struct provi
 		free(slot);
 		return NULL;
 	}
-	if (dev->ops->stream_scratch(slot->stream, AHEAD_BYTES, &slot->addr)) {
+	if (dev->ops->stream_scratch(slot->stream, READAHEAD_BYTES, &slot->addr)) {
 		slot_free(dev, slot);
 		return NULL;
 	}
 	return slot;
 }
 
-static struct ahead_slot *slot_get(struct strait_device *dev, const struct provider_mem *m)
+static struct readahead_slot *slot_get(struct strait_device *dev, const struct provider_mem *m)
 {
 	struct device_engine *de = device_engine(dev);
-	struct ahead_slot *slot = NULL;
+	struct readahead_slot *slot = NULL;
 	bool more;
 
 	pthread_mutex_lock(&de->lock);
 	if (!list_empty(&de->slots)) {
-		slot = list_first(&de->slots, struct ahead_slot, node);
+		slot = list_first(&de->slots, struct readahead_slot, node);
 		list_del(&slot->node);
 	}
 	more = !slot && de->n_slots < SLOTS_MAX;
@@ -64,7 +64,7 @@ static struct ahead_slot *slot_get(struct strait_device *dev, const struct provi
 	return slot;
 }
 
-static void slot_put(struct strait_device *dev, struct ahead_slot *slot, bool broken)
+static void slot_put(struct strait_device *dev, struct readahead_slot *slot, bool broken)
 {
 	struct device_engine *de = device_engine(dev);
 
@@ -78,7 +78,7 @@ static void slot_put(struct strait_device *dev, struct ahead_slot *slot, bool br
 		slot_free(dev, slot);
 }
 
-bool ahead_begin(struct ahead *a, const struct strait_transfer *t)
+bool readahead_begin(struct readahead *a, const struct strait_transfer *t)
 {
 	struct strait_device *dev = t->region->dev;
 	struct reg_cache *k = &device_context(dev)->reg_cache;
@@ -110,7 +110,7 @@ bool ahead_begin(struct ahead *a, const struct strait_transfer *t)
 	return !rc;
 }
 
-bool ahead_finish(struct ahead *a, const struct strait_transfer *t, struct strait_result *result)
+bool readahead_finish(struct readahead *a, const struct strait_transfer *t, struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct strait_context *ctx = device_context(dev);
@@ -133,7 +133,7 @@ bool ahead_finish(struct ahead *a, const struct strait_transfer *t, struct strai
 	return true;
 }
 
-void ahead_drop(struct ahead *a)
+void readahead_drop(struct readahead *a)
 {
 	struct strait_device *dev = a->place.dev;
 	int rc;

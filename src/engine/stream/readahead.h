@@ -9,28 +9,28 @@
 
 #include "engine/transfer/transfer.h"
 
-#define AHEAD_BYTES MIB(2) /* longer ones do not gain by it */
+#define READAHEAD_BYTES MIB(2) /* longer ones do not gain by it */
 
 /* Memory on the device and the stream that fills and empties it. */
-struct ahead_slot {
+struct readahead_slot {
 	struct list node;
 	struct dev_stream *stream;
 	uint64_t addr;
 };
 
-struct ahead {
-	struct ahead_slot *slot; /* NULL: nothing is on its way */
+struct readahead {
+	struct readahead_slot *slot; /* NULL: nothing is on its way */
 	struct reg_ref place;
 };
 
 /* Starts copying what @t will read, if it can be. */
-bool ahead_begin(struct ahead *a, const struct strait_transfer *t);
+bool readahead_begin(struct readahead *a, const struct strait_transfer *t);
 /* Its turn has come. True: done, and counted. Else it is to be done as any other. */
-bool ahead_finish(struct ahead *a, const struct strait_transfer *t, struct strait_result *result);
+bool readahead_finish(struct readahead *a, const struct strait_transfer *t, struct strait_result *result);
 /* It is not wanted any more. */
-void ahead_drop(struct ahead *a);
+void readahead_drop(struct readahead *a);
 
 /* When a device is closed. */
-void ahead_free_slots(struct strait_device *dev, struct list *slots);
+void readahead_free_slots(struct strait_device *dev, struct list *slots);
 
 #endif

@@ -47,9 +47,9 @@ struct strait_stream {
 	unsigned int in_flight; /* transfers not yet finished */
 	struct word *word;
 	bool imported;
-	pthread_mutex_t ahead_lock;	/* protects what follows, and each transfer's part in it */
+	pthread_mutex_t readahead_lock; /* protects what follows, and each transfer's part in it */
 	struct list waiting;		/* transfers that may be copied ahead, when others have had their turn */
-	unsigned int ahead;		/* how many are */
+	unsigned int readahead;		/* how many are */
 	_Atomic(struct ordered *) next; /* NULL, LOOKING, or the transfer whose turn has come */
 };
 
@@ -64,7 +64,7 @@ struct ordered {
 	bool over;		      /* under the stream's lock */
 	struct list node;	      /* strait_stream.waiting */
 	struct strait_transfer guess; /* what it will be */
-	struct ahead ahead;
+	struct readahead readahead;
 };
 
 struct strait_context *stream_context(const struct strait_stream *s)
@@ -96,7 +96,7 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 		goto put_word;
 	pthread_mutex_init(&s->order, NULL);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->ahead_lock, NULL);
+	pthread_mutex_init(&s->readahead_lock, NULL);
 	list_init(&s->waiting);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -119,7 +119,7 @@ static void stream_free(struct strait_stream *s)
 	struct strait_context *ctx = s->ctx;
 
 	pthread_cond_destroy(&s->idle);
-	pthread_mutex_destroy(&s->ahead_lock);
+	pthread_mutex_destroy(&s->readahead_lock);
 	pthread_mutex_destroy(&s->lock);
 	pthread_mutex_destroy(&s->order);
 	free(s);
@@ -184,14 +184,14 @@ static void ordered_unref(struct ordered *o)
 		free(o);
 }
 
-/* With ahead_lock held: as many as may be. */
-static void go_ahead(struct strait_stream *s)
+/* With readahead_lock held: as many as may be. */
+static void readahead_fill_locked(struct strait_stream *s)
 {
-	while (s->ahead < s->dev->tuning.ahead && !list_empty(&s->waiting)) {
+	while (s->readahead < s->dev->tuning.readahead && !list_empty(&s->waiting)) {
 		struct ordered *o = list_first(&s->waiting, struct ordered, node);
 
 		list_del(&o->node);
-		s->ahead += ahead_begin(&o->ahead, &o->guess);
+		s->readahead += readahead_begin(&o->readahead, &o->guess);
 	}
 }
 
@@ -202,31 +202,31 @@ static bool guessed(const struct ordered *o, const struct strait_transfer *t)
 }
 
 /* The transfer's turn has come, or never will: @t is NULL then. True if that did it. */
-static bool ahead_end(struct strait_stream *s, struct ordered *o, const struct strait_transfer *t,
-		      struct strait_result *r)
+static bool readahead_end(struct strait_stream *s, struct ordered *o, const struct strait_transfer *t,
+			  struct strait_result *r)
 {
 	bool done = false;
 
 	if (!o->guess.region)
 		return false;
-	pthread_mutex_lock(&s->ahead_lock);
+	pthread_mutex_lock(&s->readahead_lock);
 	list_del(&o->node);
-	if (o->ahead.slot) {
-		done = t && guessed(o, t) && ahead_finish(&o->ahead, t, r);
-		ahead_drop(&o->ahead);
-		s->ahead--;
+	if (o->readahead.slot) {
+		done = t && guessed(o, t) && readahead_finish(&o->readahead, t, r);
+		readahead_drop(&o->readahead);
+		s->readahead--;
 	}
-	pthread_mutex_unlock(&s->ahead_lock);
+	pthread_mutex_unlock(&s->readahead_lock);
 	o->guess.region = NULL;
 	return done;
 }
 
 /* Others can go ahead now. Their turn may come meanwhile: it waits for the lock then. */
-static void ahead_more(struct strait_stream *s)
+static void readahead_more(struct strait_stream *s)
 {
-	pthread_mutex_lock(&s->ahead_lock);
-	go_ahead(s);
-	pthread_mutex_unlock(&s->ahead_lock);
+	pthread_mutex_lock(&s->readahead_lock);
+	readahead_fill_locked(s);
+	pthread_mutex_unlock(&s->readahead_lock);
 }
 
 /* The transfer is over: lets go of what it held. */
@@ -234,7 +234,7 @@ static void ordered_end(struct ordered *o)
 {
 	struct strait_stream *s = o->stream;
 
-	ahead_end(s, o, NULL, NULL);
+	readahead_end(s, o, NULL, NULL);
 	if (o->early.reg_window)
 		regcache_unpark(&s->ctx->reg_cache, o->early.reg_window);
 	region_unuse(o->t.region);
@@ -249,7 +249,7 @@ static void ordered_end(struct ordered *o)
 /* One transfer less. The stream may be gone then. */
 static void landed(struct strait_stream *s)
 {
-	s->dev->ops->ordered_end(s->dev);
+	s->dev->ops->stream_waits_end(s->dev);
 	pthread_mutex_lock(&s->lock);
 	if (!--s->in_flight)
 		pthread_cond_broadcast(&s->idle);
@@ -288,7 +288,7 @@ static void ordered_move(struct ordered *o)
 		if (o->early.reg_window && regcache_valid(&s->ctx->reg_cache, o->early.reg_window)) {
 			reg_ref_result(&o->early, &r);
 			stats_transfer(&s->ctx->stats, t.op, &r);
-		} else if (!ahead_end(s, o, &t, &r)) {
+		} else if (!readahead_end(s, o, &t, &r)) {
 			transfer_execute(&t, UINT64_MAX, NULL, true, &r);
 		}
 		transfer_end(&t, 1);
@@ -336,7 +336,7 @@ static void ordered_run(struct task *task)
 
 	while (o) {
 		ordered_move(o);
-		ahead_more(s);
+		readahead_more(s);
 		ordered_end(o);
 		o = look_out(s);
 		landed(s);
@@ -392,14 +392,15 @@ static void guess(struct strait_stream *s, struct ordered *o)
 					     .region = o->t.region,
 					     .endpoint_offset = __atomic_load_n(o->t.endpoint_offset, __ATOMIC_RELAXED),
 					     .length = __atomic_load_n(o->t.length, __ATOMIC_RELAXED) };
-	if (o->guess.length < REGCACHE_READ_MIN || o->guess.length > AHEAD_BYTES || transfer_check(s->ctx, &o->guess)) {
+	if (o->guess.length < REGCACHE_READ_MIN || o->guess.length > READAHEAD_BYTES ||
+	    transfer_check(s->ctx, &o->guess)) {
 		o->guess.region = NULL;
 		return;
 	}
-	pthread_mutex_lock(&s->ahead_lock);
+	pthread_mutex_lock(&s->readahead_lock);
 	list_add_tail(&s->waiting, &o->node);
-	go_ahead(s);
-	pthread_mutex_unlock(&s->ahead_lock);
+	readahead_fill_locked(s);
+	pthread_mutex_unlock(&s->readahead_lock);
 }
 
 /* With the stream's order held. If it fails, the transfer is one as any other. */
@@ -486,10 +487,10 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	list_init(&o->node);
 	if ((t.flags & STRAIT_STREAM_FIXED) && t.region->dev == s->dev && s->dev->tuning.stream_copies)
 		find_early(s, o);
-	else if (t.op == STRAIT_READ && t.region->dev == s->dev && s->dev->tuning.ahead &&
+	else if (t.op == STRAIT_READ && t.region->dev == s->dev && s->dev->tuning.readahead &&
 		 !(decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
 		guess(s, o);
-	s->dev->ops->ordered_begin(s->dev);
+	s->dev->ops->stream_waits_begin(s->dev);
 	pthread_mutex_lock(&s->lock);
 	s->in_flight++;
 	pthread_mutex_unlock(&s->lock);

@@ -53,7 +53,7 @@ struct job {
 	struct strait_endpoint *ep;
 	struct strait_region *region;
 	struct strait_device *dev;
-	struct pool *pool;
+	struct staging_pool *pool;
 	uint32_t op;
 	uint32_t mask;		   /* routes to use */
 	bool host;		   /* the region is host memory */
@@ -68,7 +68,7 @@ struct job {
 	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */
 	const atomic_bool *cancel; /* NULL if nobody can */
 	atomic_bool no_direct;	   /* direct I/O was refused on the way */
-	struct pool_user user;
+	struct staging_user user;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* the gate moved, or a lane ended */

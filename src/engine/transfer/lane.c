@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define POOL_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
+#define STAGING_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
 {
@@ -39,7 +39,7 @@ void lane_free_window(struct lane *l, struct window *w)
 	if (w->reg_window)
 		regcache_put(&job->ctx->reg_cache, w->reg_window);
 	if (w->chunk)
-		pool_put(job->pool, &job->user, w->chunk);
+		staging_put(job->pool, &job->user, w->chunk);
 	if (w->map && !l->registers) {
 		job_leave_registered(job, w);
 		return;
@@ -65,11 +65,11 @@ static struct chunk *get_chunk(struct lane *l)
 	struct job *job = l->job;
 
 	for (;;) {
-		struct chunk *c = pool_try(job->pool, &job->user);
+		struct chunk *c = staging_try(job->pool, &job->user);
 
 		if (c || l->n_io || l->n_copies || nothing_left(job))
 			return c;
-		c = pool_wait(job->pool, &job->user, POOL_TICK_NS);
+		c = staging_wait(job->pool, &job->user, STAGING_TICK_NS);
 		if (c)
 			return c;
 		job_poll(job);
@@ -151,7 +151,7 @@ struct window *lane_take_window(struct lane *l)
 		if (!w)
 			job_fail(job, at, -ENOMEM, 0);
 		if (c)
-			pool_put(job->pool, &job->user, c);
+			staging_put(job->pool, &job->user, c);
 		free(w);
 		return NULL;
 	}

@@ -425,7 +425,7 @@ static bool try_register(struct lane *l, struct window *w)
 	if (!rc) {
 		l->register_faults = 0;
 		w->route = STRAIT_ROUTE_PAGECACHE;
-		pool_put(job->pool, &job->user, w->chunk);
+		staging_put(job->pool, &job->user, w->chunk);
 		w->chunk = NULL;
 		window_ready(l, w);
 		return true;

@@ -125,13 +125,13 @@ static void reap_copy(struct lane *l)
 void lane_write(struct lane *l)
 {
 	struct job *job = l->job;
-	unsigned int ahead = job_write_buffered(job) ? COPIES_AHEAD_BUFFERED : COPIES_AHEAD;
+	unsigned int readahead = job_write_buffered(job) ? COPIES_AHEAD_BUFFERED : COPIES_AHEAD;
 	struct window *w;
 	int rc;
 
 	for (;;) {
 		job_poll(job);
-		if (l->n_copies < ahead && l->n_io < job->ctx->queue_depth) {
+		if (l->n_copies < readahead && l->n_io < job->ctx->queue_depth) {
 			w = lane_take_window(l);
 			if (w && job->host) {
 				write_window(l, w);

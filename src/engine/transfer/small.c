@@ -188,9 +188,9 @@ int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, str
 {
 	struct strait_context *ctx = t->endpoint->owner;
 	struct strait_device *dev = t->region->dev;
-	struct pool *pool = &device_engine(dev)->pool;
+	struct staging_pool *pool = &device_engine(dev)->pool;
 	struct lane_stream *ls;
-	struct pool_user user;
+	struct staging_user user;
 	struct chunk *c;
 	int rc;
 
@@ -201,12 +201,12 @@ int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, str
 		return -EAGAIN;
 	if (t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered)
 		return -EAGAIN;
-	rc = pool_enter(pool, &user);
+	rc = staging_enter(pool, &user);
 	if (rc) {
 		r->status = rc;
 		return 0;
 	}
-	c = pool_try(pool, &user);
+	c = staging_try(pool, &user);
 	if (!c) {
 		rc = -EAGAIN;
 		goto leave_pool;
@@ -222,8 +222,8 @@ int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, str
 	rc = 0;
 	stat_add(&ctx->stats.small, 1);
 put_chunk:
-	pool_put(pool, &user, c);
+	staging_put(pool, &user, c);
 leave_pool:
-	pool_leave(pool, &user);
+	staging_leave(pool, &user);
 	return rc;
 }

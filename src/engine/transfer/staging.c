@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
-int pool_init(struct pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes)
+int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes)
 {
 	pthread_condattr_t attr;
 
@@ -23,7 +23,7 @@ int pool_init(struct pool *p, struct strait_device *dev, uint64_t bytes, uint64_
 	return 0;
 }
 
-void pool_fini(struct pool *p)
+void staging_fini(struct staging_pool *p)
 {
 	if (p->n) {
 		p->dev->ops->host_unregister(p->dev, &p->reg);
@@ -35,7 +35,7 @@ void pool_fini(struct pool *p)
 }
 
 /* Called with the lock held. Takes less when there is not enough, one chunk at least. */
-static int pool_fill(struct pool *p)
+static int staging_fill(struct staging_pool *p)
 {
 	uint64_t bytes = p->want_bytes;
 	int rc = -ENOMEM;
@@ -74,21 +74,21 @@ static int pool_fill(struct pool *p)
 	return 0;
 }
 
-int pool_enter(struct pool *p, struct pool_user *u)
+int staging_enter(struct staging_pool *p, struct staging_user *u)
 {
 	int rc = 0;
 
 	u->held = 0;
 	pthread_mutex_lock(&p->lock);
 	if (!p->n)
-		rc = pool_fill(p);
+		rc = staging_fill(p);
 	if (!rc)
 		p->users++;
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-void pool_leave(struct pool *p, struct pool_user *u)
+void staging_leave(struct staging_pool *p, struct staging_user *u)
 {
 	(void)u;
 	pthread_mutex_lock(&p->lock);
@@ -98,7 +98,7 @@ void pool_leave(struct pool *p, struct pool_user *u)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static struct chunk *take(struct pool *p, struct pool_user *u)
+static struct chunk *take(struct staging_pool *p, struct staging_user *u)
 {
 	struct chunk *c = p->free;
 
@@ -112,7 +112,7 @@ static struct chunk *take(struct pool *p, struct pool_user *u)
 	return c;
 }
 
-struct chunk *pool_try(struct pool *p, struct pool_user *u)
+struct chunk *staging_try(struct staging_pool *p, struct staging_user *u)
 {
 	struct chunk *c;
 
@@ -122,7 +122,7 @@ struct chunk *pool_try(struct pool *p, struct pool_user *u)
 	return c;
 }
 
-struct chunk *pool_try_spare(struct pool *p, struct pool_user *u)
+struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 {
 	struct chunk *c;
 
@@ -132,7 +132,7 @@ struct chunk *pool_try_spare(struct pool *p, struct pool_user *u)
 	return c;
 }
 
-struct chunk *pool_wait(struct pool *p, struct pool_user *u, int64_t timeout_ns)
+struct chunk *staging_wait(struct staging_pool *p, struct staging_user *u, int64_t timeout_ns)
 {
 	uint64_t end = os_now_ns() + (uint64_t)timeout_ns;
 	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
@@ -150,7 +150,7 @@ struct chunk *pool_wait(struct pool *p, struct pool_user *u, int64_t timeout_ns)
 	return c;
 }
 
-void pool_put(struct pool *p, struct pool_user *u, struct chunk *c)
+void staging_put(struct staging_pool *p, struct staging_user *u, struct chunk *c)
 {
 	pthread_mutex_lock(&p->lock);
 	c->next = p->free;

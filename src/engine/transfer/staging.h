@@ -11,7 +11,7 @@
  * Pinned staging memory of one device, cut into chunks and shared by all transfers of a context.
  *
  * Nothing waits for a chunk while it holds something another holder of chunks waits for (lane.c says
- * how; pool_try_spare()), so a pool of a single chunk is enough for any number of transfers. When transfers compete, none
+ * how; staging_try_spare()), so a pool of a single chunk is enough for any number of transfers. When transfers compete, none
  * gets more than its share.
  */
 struct chunk {
@@ -20,7 +20,7 @@ struct chunk {
 	uint64_t dev_addr;
 };
 
-struct pool {
+struct staging_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
 	struct strait_device *dev;
@@ -37,27 +37,27 @@ struct pool {
 };
 
 /* One transfer's, or one batch's, use of the pool. */
-struct pool_user {
+struct staging_user {
 	unsigned int held;
 };
 
-int pool_init(struct pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes);
-void pool_fini(struct pool *p);
+int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes);
+void staging_fini(struct staging_pool *p);
 
 /* Begin to use the pool; allocates and pins its memory the first time. */
-int pool_enter(struct pool *p, struct pool_user *u);
-void pool_leave(struct pool *p, struct pool_user *u);
+int staging_enter(struct staging_pool *p, struct staging_user *u);
+void staging_leave(struct staging_pool *p, struct staging_user *u);
 
 /* NULL when none is free or the user has its share. */
-struct chunk *pool_try(struct pool *p, struct pool_user *u);
+struct chunk *staging_try(struct staging_pool *p, struct staging_user *u);
 /*
  * The same, for a holder that needs a thread of the context to give the chunk back: NULL also when no other chunk is
  * free. So one chunk at least is always free or held by a thread that runs, and threads of the context that wait for a
  * chunk do not wait for each other.
  */
-struct chunk *pool_try_spare(struct pool *p, struct pool_user *u);
+struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u);
 /* Wait a while for one: NULL after @timeout_ns. */
-struct chunk *pool_wait(struct pool *p, struct pool_user *u, int64_t timeout_ns);
-void pool_put(struct pool *p, struct pool_user *u, struct chunk *c);
+struct chunk *staging_wait(struct staging_pool *p, struct staging_user *u, int64_t timeout_ns);
+void staging_put(struct staging_pool *p, struct staging_user *u, struct chunk *c);
 
 #endif

@@ -202,13 +202,13 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	if (t->op == STRAIT_WRITE && job_write_buffered(job))
 		job->block = min_u64(job->block, BUFFERED_WRITE_BYTES);
 	if (!job->host) {
-		result->status = pool_enter(job->pool, &job->user);
+		result->status = staging_enter(job->pool, &job->user);
 		if (result->status)
 			goto free_job;
 	}
 	job_run(job, result);
 	if (!job->host)
-		pool_leave(job->pool, &job->user);
+		staging_leave(job->pool, &job->user);
 free_job:
 	free(job);
 }
