@@ -103,7 +103,7 @@ static void read_nodes(struct info *in)
 	}
 }
 
-static int coalesce(struct info *in)
+static int gather(struct info *in)
 {
 	int err, code = context_open(false, &in->ctx);
 
@@ -160,7 +160,7 @@ int cmd_info(int argc, char **argv)
 
 	if (n < 0)
 		return args_exit(n);
-	code = coalesce(&in);
+	code = gather(&in);
 	if (!code && cufile)
 		code = info_cufile(&in);
 	else if (!code && cli.json)
