@@ -47,7 +47,7 @@ struct strait_stats {
 	uint64_t canceled;
 	uint64_t small;
 	uint64_t gathered;
-	uint64_t coalesces;
+	uint64_t gathers;
 	uint64_t stream;
 	uint64_t direct_bytes;
 	uint64_t registrations;

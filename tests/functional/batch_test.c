@@ -84,7 +84,7 @@ TEST_VARIANTS(many_small_transfers, struct mode, small_modes)
 		struct strait_stats s = stats_of(ctx);
 
 		ASSERT_EQ(s.gathered, 2 * N);
-		ASSERT_LT(s.coalesces, s.gathered / 4);
+		ASSERT_LT(s.gathers, s.gathered / 4);
 		ASSERT_EQ(s.transfers, 2 * N);
 	}
 	strait_queue_close(q);
