@@ -24,6 +24,7 @@ struct bench {
 	unsigned int cpus;
 	int rounds;
 	bool cufile; /* NVIDIA's library works here */
+	char cufile_path[4096];
 };
 
 /* One measured way of doing a case. */

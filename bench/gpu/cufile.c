@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The same jobs through NVIDIA's libcufile, taken from whatever is installed. */
+/* The same jobs through NVIDIA's libcufile: the one that CUFILE_LIBRARY names, or the one that is installed. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "common/cufile_library.h"
 
 struct cf_error {
 	int err, cu_err;
@@ -74,14 +75,11 @@ static int register_fd(const char *path, int flags, int *fd, void **fh)
 
 int cufile_load(struct bench *b, char *why, size_t len)
 {
-	const char *name = getenv("CUFILE_LIBRARY");
-	void *lib = dlopen(name ? name : "libcufile.so.0", RTLD_NOW), *fh;
+	void *lib = cufile_library_open(b->cufile_path, sizeof(b->cufile_path), why, len), *fh;
 	int fd, rc;
 
-	if (!lib) {
-		snprintf(why, len, "%s", dlerror());
+	if (!lib)
 		return -ENOENT;
-	}
 	*(void **)&cf.open = dlsym(lib, "cuFileDriverOpen");
 	*(void **)&cf.handle_register = dlsym(lib, "cuFileHandleRegister");
 	*(void **)&cf.handle_deregister = dlsym(lib, "cuFileHandleDeregister");

@@ -185,7 +185,7 @@ int main(int argc, char **argv)
 	struct strait_context_opts opts = { .size = sizeof(opts), .pinned_budget = 64ull << 30 };
 	struct strait_region_info info = { .size = sizeof(info) };
 	struct bench b = { .rounds = 3 };
-	char why[256];
+	char why[5120];
 	struct stat st;
 	int rc;
 
@@ -225,7 +225,9 @@ int main(int argc, char **argv)
 	b.cufile = !cufile_load(&b, why, sizeof(why));
 	printf("%s, %.1f GiB; GB/s, or operations per second; best of %d, cached reads of %d\n", b.path,
 	       (double)b.length / (1u << 30), b.rounds, READ_TURNS * b.rounds);
-	if (!b.cufile)
+	if (b.cufile)
+		printf("compared with %s\n", b.cufile_path);
+	else
 		printf("NVIDIA's libcufile is not compared: %s\n", why);
 	plain_warm_cache(&b);
 	ours_verify(&b);

@@ -754,6 +754,22 @@ def bench_says_why_it_cannot_compare():
 
 
 @test
+def bench_does_not_compare_strait_with_itself():
+    own = f'{BUILD}/libcufile.so.0'
+    with folder() as path:
+        file = make(f'{path}/f', os.urandom(1 << 20))
+        args = ['bench', 'file', file, '--seconds', '0', '--block', '64K', '--compare', 'cufile']
+        named = report(*args, env=dict(os.environ, CUFILE_LIBRARY=own))['compare']['cufile']
+        expect(os.path.realpath(own) == named['library'] and "Strait's own" in named['error'], named)
+        env = {k: v for k, v in os.environ.items() if k not in ('CUFILE_LIBRARY', 'LD_LIBRARY_PATH')}
+        found = report(*args, env=env)['compare']['cufile']
+        expect(found['library'] != os.path.realpath(own) or "Strait's own" in found['error'], found)
+        other = library(f'{path}/libcufile.so.0', FAKE_CUFILE)
+        found = report(*args, env=dict(env, LD_LIBRARY_PATH=f'{BUILD}:{path}'))['compare']['cufile']
+        expect(found['library'] == os.path.realpath(other) and 'own' not in found['error'], found)
+
+
+@test
 def bench_compares_with_cufile():
     with preloaded(CUDA_NAME) as env, folder() as path:
         env.update(LD_LIBRARY_PATH=path, CUFILE_LIBRARY=library(f'{path}/libcufile.so.0', FAKE_CUFILE))
@@ -765,11 +781,13 @@ def bench_compares_with_cufile():
             rows = told['results']
             expect([r['series'] for r in rows] == ['strait', 'host', 'cufile'] * 8, rows)
             expect('error' not in told['compare']['cufile'], told)
+            expect(told['compare']['cufile']['library'] == os.path.realpath(env['CUFILE_LIBRARY']), told)
             for row in rows:
                 expect(row['bytes'] == 4 << 20 and row['ops'] == row['bytes'] // row['block'], row)
                 expect(('ratio_to_cufile' in row) == (row['series'] == 'strait'), row)
             expect(rows[2]['depth'] == min(rows[0]['depth'], 128), rows[2])
         out, _ = strait(*args, '--plot', f'{path}/p.svg', env=env)
+        expect(f'compared with cuFile of {os.path.realpath(path)}/' in out, out)
         expect('/CUFILE' in out and 'not compared' not in out and 'cuFile' in read(f'{path}/p.svg').decode(), out)
         for name, code in (('REFUSE', 5027), ('REFUSE', 5030), ('FAIL', 5011)):
             for depth in ('1', '4'):

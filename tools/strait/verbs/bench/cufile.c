@@ -10,9 +10,9 @@
 
 #include <strait/region.h>
 
+#include "common/cufile_library.h"
 #include "lib/cli.h"
 
-#define LIBRARY "libcufile.so.0"
 #define DRIVER "libcuda.so.1"
 
 /* What the more frequent codes mean, and what usually brings them about. */
@@ -94,7 +94,7 @@ static void *load(struct cufile *c, const char *name)
 
 static bool load_library(struct cufile *c)
 {
-	void *lib = load(c, c->library);
+	void *lib = cufile_library_open(c->library, sizeof(c->library), c->why, sizeof(c->why));
 
 	if (!lib)
 		return false;
@@ -159,10 +159,9 @@ static bool start(struct cufile *c, struct strait_region *region)
 
 bool cufile_open(struct cufile *c, const struct target *t, struct strait_region *region)
 {
-	const char *name = getenv("CUFILE_LIBRARY");
 	char text[160];
 
-	*c = (struct cufile){ .library = name && *name ? name : LIBRARY };
+	memset(c, 0, sizeof(*c));
 	if (!load_library(c))
 		return false;
 	if (strcmp(t->info.provider, "cuda")) {

@@ -52,10 +52,10 @@ struct cufile_event {
 enum { CUFILE_BATCH_MAX = 128 }; /* requests one batch can hold */
 
 struct cufile {
-	char why[640]; /* why it cannot be used; empty if it can */
-	int code;      /* its error code, 0 if it gave none */
-	const char *library;
-	uint64_t addr; /* of the region, which it has registered if it would */
+	char why[5120];	    /* why it cannot be used; empty if it can */
+	int code;	    /* its error code, 0 if it gave none */
+	char library[4096]; /* the file that was opened */
+	uint64_t addr;	    /* of the region, which it has registered if it would */
 	bool opened, registered, retained;
 	int device;
 	void *context;

@@ -71,6 +71,8 @@ void bench_print(const struct bench_report *r)
 	table_free(&t);
 	if (r->cufile && r->cufile->why[0])
 		printf("  not compared with cuFile: %s\n", r->cufile->why);
+	else if (r->cufile)
+		printf("  compared with cuFile of %s\n", r->cufile->library);
 }
 
 static void cufile_json(const struct cufile *c, struct json *j)
