@@ -22,6 +22,7 @@
 #                      names, or that match ("functional/queue_test", "queue", "unit/*", "lab/vgpu_*"). Only what
 #                      they need is built. "make lab T=..." runs them on the stock kernel only
 #   LAB="OPTION..."    of lab: options of lab/run, such as "--kernel 6.12 --iommu lazy"
+#   WERROR=1           of check, test and test-long: warnings of the compiler are errors, as in CI
 #   JOBS=N             programs at a time, one more than processors by default; also for the compiler
 
 PREFIX ?= /usr/local
@@ -32,7 +33,7 @@ NINJA = ninja $(if $(JOBS),-j $(JOBS))
 # The system's Meson before one that some other Python in PATH has.
 export MESON ?= $(firstword $(wildcard /usr/bin/meson) meson)
 
-RUN_TESTS = scripts/run-tests --build $(if $(JOBS),--jobs $(JOBS)) $(foreach t,$(T),--match '$(t)')
+RUN_TESTS = scripts/run-tests --build $(if $(WERROR),--werror) $(if $(JOBS),--jobs $(JOBS)) $(foreach t,$(T),--match '$(t)')
 # With T the programs that run in guests, and what every guest has.
 LAB_BUILD = scripts/run-tests --build-only $(foreach t,$(or $(T),lab/suite),--match '$(t)') build
 LAB_RUN = lab/run run $(foreach t,$(T),'$(t)')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reads what the public headers declare and their kernel-doc comments."""
+"""Reads the declarations of the public headers and their kernel-doc comments."""
 import re
 import sys
 
@@ -69,7 +69,7 @@ class Struct:
 
 
 class Header:
-    """path is the file, name what follows #include <...>."""
+    """@path is the file, @name the one in #include <...>."""
 
     def __init__(self, path, name):
         self.path, self.name = path, name
