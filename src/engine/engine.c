@@ -46,6 +46,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 	list_init(&de->streams);
 	words_init(&de->words, dev);
 	list_init(&de->slots);
+	list_init(&de->broken_slots);
 	dev->engine = de;
 	return 0;
 }
@@ -68,6 +69,7 @@ static void close_device(struct strait_device *dev)
 	list_for_each_safe(it, tmp, &de->streams)
 		free_stream(dev, list_entry(it, struct lane_stream, node));
 	readahead_free_slots(dev, &de->slots);
+	readahead_free_slots(dev, &de->broken_slots);
 	words_fini(&de->words);
 	staging_fini(&de->pool);
 	pthread_mutex_destroy(&de->lock);

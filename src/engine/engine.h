@@ -29,6 +29,7 @@ struct device_engine {
 	struct list streams; /* idle struct lane_stream */
 	struct list slots;   /* idle struct readahead_slot */
 	struct words words;
+	struct list broken_slots; /* whose stream failed: freed with the device */
 	unsigned int n_slots;
 	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
 	atomic_uint registering;

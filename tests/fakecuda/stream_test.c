@@ -224,6 +224,48 @@ TEST(reads_ahead)
 	free(want);
 }
 
+/* The stream waits for the transfer that finds the copy from there failed, and memory is freed when no stream waits. */
+TEST(a_failed_readahead_frees_no_memory_meanwhile)
+{
+	struct ordered o = { MIB(1), 4096, MIB(1), 1 };
+	char *want = pattern_new(0, MIB(4), 1);
+	struct strait_stream_transfer t;
+	struct strait_context *ctx;
+	struct strait_stream *s;
+	static atomic_bool go;
+
+	CU(cuInit(0));
+	fake_machine.unregister_waits = true;
+	ctx = context_new(NULL);
+	t = transfer_of(&o, STRAIT_READ, 0,
+			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_UNCHANGING),
+			region_new(device_named(ctx, "cuda:0"), MIB(2)));
+	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
+	for (int i = 0; i < 10; i++) {
+		o.result = 1;
+		atomic_store(&go, false);
+		ASSERT_OK(strait_region_fill(t.region, 0, 0x77, MIB(2)));
+		ASSERT_OK(strait_stream_call(s, until, &go));
+		ASSERT_OK(strait_stream_transfer(s, &t));
+		fake_fail("cuMemcpyAsync", 1, CU_INVALID_VALUE);
+		atomic_store(&go, true);
+		ASSERT_OK(strait_stream_wait(s, 20000000000));
+		/* At some time there is no other to be had. */
+		if (!i)
+			ASSERT_TRUE(fake_failed());
+		fake_fail(NULL, 0, 0);
+		ASSERT_EQ(o.result, MIB(1));
+		region_expect(t.region, 4096, want + MIB(1), MIB(1));
+	}
+	strait_stream_close(s);
+	strait_region_close(t.region);
+	strait_endpoint_close(t.endpoint);
+	strait_context_close(ctx);
+	expect_clean();
+	expect_usage(&(struct fake_usage){ 0 });
+	free(want);
+}
+
 TEST(refuses_streams_of_other_devices)
 {
 	struct strait_context *ctx;

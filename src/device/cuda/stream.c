@@ -250,8 +250,11 @@ static void close_stream(struct cuda_stream *s, bool wait)
 	if (entered) {
 		if (!s->imported)
 			cu.stream_destroy(s->handle);
-		if (s->scratch)
+		if (s->scratch) {
+			cuda_load_gate_begin();
 			cu.mem_free(s->scratch);
+			cuda_load_gate_end();
+		}
 		if (s->done)
 			cu.event_destroy(s->done);
 		cuda_stream_no_word(s);

@@ -64,18 +64,17 @@ static struct readahead_slot *slot_get(struct strait_device *dev, const struct p
 	return slot;
 }
 
+/*
+ * The memory of a slot whose stream failed cannot be freed here: that waits for all streams, one of which may wait for
+ * the transfer that has the slot. It still counts, so a device on which all copies fail is not filled with such slots.
+ */
 static void slot_put(struct strait_device *dev, struct readahead_slot *slot, bool broken)
 {
 	struct device_engine *de = device_engine(dev);
 
 	pthread_mutex_lock(&de->lock);
-	if (broken)
-		de->n_slots--;
-	else
-		list_add(&de->slots, &slot->node);
+	list_add(broken ? &de->broken_slots : &de->slots, &slot->node);
 	pthread_mutex_unlock(&de->lock);
-	if (broken)
-		slot_free(dev, slot);
 }
 
 bool readahead_begin(struct readahead *a, const struct strait_transfer *t)
