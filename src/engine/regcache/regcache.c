@@ -334,21 +334,37 @@ static bool relied_on(const struct strait_endpoint *ep)
 	return false;
 }
 
-/* Called with the lock held; drops it meanwhile. True while windows of a broken lease are still in use. */
-static bool check_leases(struct reg_cache *k)
+/*
+ * Unregisters the idle windows of endpoints whose lease was broken, then gives up the leases that no window relies on.
+ * True while windows of a broken lease are in use. The lock is dropped while windows are unregistered, which may wait
+ * for the device; regcache_drop_endpoint() waits until that is over, as an endpoint holds its lease longer than its windows.
+ */
+static bool check_leases_locked(struct reg_cache *k)
 {
+	struct list out = LIST_INIT(out);
 	bool busy = false;
 
-	list_for_each_safe(it, tmp, &k->leases) {
+	list_for_each(it, &k->leases) {
 		struct strait_endpoint *ep = list_entry(it, struct strait_endpoint, lease_node);
-		struct list out = LIST_INIT(out);
 
 		if (ep->leased && ep->ops->unchanged(ep))
 			continue;
 		ep->leased = false;
 		unlist_endpoint(k, ep, &out);
-		/* Unregistering under the lock keeps regcache_drop_endpoint(), and so the endpoint's end, away. */
+	}
+	if (!list_empty(&out)) {
+		k->unregistering = true;
+		pthread_mutex_unlock(&k->lock);
 		free_windows(&out);
+		pthread_mutex_lock(&k->lock);
+		k->unregistering = false;
+		pthread_cond_broadcast(&k->changed);
+	}
+	list_for_each_safe(it, tmp, &k->leases) {
+		struct strait_endpoint *ep = list_entry(it, struct strait_endpoint, lease_node);
+
+		if (ep->leased)
+			continue;
 		if (relied_on(ep)) {
 			busy = true;
 			continue;
@@ -373,7 +389,7 @@ static void *watch_leases(void *arg)
 			pthread_cond_wait(&k->changed, &k->lock);
 			continue;
 		}
-		busy = check_leases(k);
+		busy = check_leases_locked(k);
 		pthread_mutex_unlock(&k->lock);
 		os_lease_wait(busy ? 1000000 : 100000000);
 		pthread_mutex_lock(&k->lock);
@@ -411,6 +427,8 @@ void regcache_drop_endpoint(struct reg_cache *k, struct strait_endpoint *ep)
 	bool leased;
 
 	pthread_mutex_lock(&k->lock);
+	while (k->unregistering)
+		pthread_cond_wait(&k->changed, &k->lock);
 	leased = !list_empty(&ep->lease_node);
 	unlist_endpoint(k, ep, &out);
 	list_del(&ep->lease_node);

@@ -39,7 +39,8 @@ struct reg_cache {
 	bool trying;
 	struct list leases; /* struct strait_endpoint.lease_node */
 	unsigned long thread;
-	int tid; /* of the thread that watches leases, 0 until it runs */
+	int tid;	    /* of the thread that watches leases, 0 until it runs */
+	bool unregistering; /* that thread, windows of broken leases */
 	bool started;
 	bool stop;
 	struct stats *stats;
