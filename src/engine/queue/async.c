@@ -94,7 +94,12 @@ static struct queue_worker *async_worker_of_locked(const struct strait_queue *q,
 	return NULL;
 }
 
-/* The next transfer for an endpoint to move, if no worker has any of that endpoint in flight; or NULL. */
+/*
+ * The next transfer for an endpoint to execute, if no worker has any of that endpoint in flight; or NULL. Transfers start
+ * in the order of their submission, so only the first is looked at: those of another endpoint behind it wait until the
+ * worker of its endpoint has room for it. That worker takes the first as soon as one of its transfers has completed, and
+ * later submissions go to the end, so each transfer becomes the first after as many starts as there were before it.
+ */
 struct entry *queue_next_async_locked(const struct strait_queue *q)
 {
 	struct entry *e = list_empty(&q->async) ? NULL : list_first(&q->async, struct entry, node);
