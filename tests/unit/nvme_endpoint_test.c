@@ -331,6 +331,14 @@ TEST(errors)
 	u.r.model->revoked = 1;
 	res = move(&u, STRAIT_READ, 0, 0, 4096);
 	ASSERT_EQ(res.status, -ENODEV);
+	/* Or it says that the transfer failed, at its start and in the middle. */
+	u.r.model->status = 0x4004;
+	for (unsigned int good = 0; good < 20; good += 10) {
+		model_break(u.r.model, MODEL_STATUS, good, 1);
+		res = move(&u, STRAIT_READ, 0, 0, MIB(1));
+		ASSERT_EQ(res.status, -ENODEV);
+		ASSERT_EQ(res.bytes, 0);
+	}
 	u.r.model->revoked = 0;
 	end(&u);
 }

@@ -119,8 +119,8 @@ uint64_t dma_move(struct strait_dma *d, struct dma_job *job)
 		if (!job->err)
 			at += bytes;
 	}
-	/* A card whose write faulted may know nothing of it. */
-	if (at && d->pci->ops->mapping_check(d->pci, job->pm)) {
+	/* A card whose access to revoked memory faulted knows nothing of it, or that it failed. */
+	if ((at || job->err == -EIO) && d->pci->ops->mapping_check(d->pci, job->pm)) {
 		job->err = -ENODEV;
 		at = 0;
 	}

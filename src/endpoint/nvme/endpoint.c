@@ -152,8 +152,8 @@ uint64_t namespace_io_result(struct namespace *n, const struct strait_nvme_map *
 
 	m->err = job->err;
 	m->device_status = (int32_t)job->nvme_status;
-	/* A drive whose write faulted may say that all is well. */
-	if (done && ops->mapping_check(n->ctrl->pci, atomic_load(&map->pm))) {
+	/* A drive whose access to revoked memory faulted says that all is well, or that it failed. */
+	if ((done || job->err == -EIO) && ops->mapping_check(n->ctrl->pci, atomic_load(&map->pm))) {
 		m->err = -ENODEV;
 		done = 0;
 		nvme_recover(nvme_queue_mine(n->ctrl)); /* it may not transfer any more, for anybody */
