@@ -256,7 +256,8 @@ const char *device_under_test(void)
 void emulated_only(void)
 {
 	if (other_device())
-		SKIP("tells the emulated device what to do; this is %s", other_device());
+		FAIL("tells the emulated device what to do, but this is %s: the test needs TEST_WHERE()",
+		     other_device());
 }
 
 bool where_emulated(__attribute__((unused)) const void *v)

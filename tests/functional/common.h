@@ -80,8 +80,8 @@ uint64_t cached(const char *path, uint64_t off, uint64_t len);
 struct strait_context *context_new(const struct strait_context_opts *opts);
 struct strait_context *context_for(const struct mode *m);
 /*
- * With STRAIT_TEST_DEVICE in the environment, "emu:0" means that device. Tests that use the emulated
- * device's own interface are skipped then.
+ * With STRAIT_TEST_DEVICE in the environment, "emu:0" means that device. A test that uses the emulated device's own
+ * interface fails then: it is one for where_emulated().
  */
 const char *device_under_test(void);
 void emulated_only(void);
