@@ -89,7 +89,8 @@ static void fork_child(void)
 	pthread_cond_init(&cf.changed, NULL);
 }
 
-static void fork_setup(void)
+/* When the library is loaded: parameters, statistics and the log have locks that are taken before the driver is opened. */
+__attribute__((constructor)) static void fork_setup(void)
 {
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
@@ -162,13 +163,11 @@ static void set_steady_locked(void)
 
 static int driver_open(bool again)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct strait_context *ctx = NULL;
 	bool leases;
 	uint32_t routes;
 	int code;
 
-	pthread_once(&once, fork_setup);
 	pthread_mutex_lock(&cf.lock);
 	wait_steady_locked();
 	if (cf.opens) {

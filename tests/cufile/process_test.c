@@ -47,6 +47,35 @@ TEST(forked_children)
 	buffer_free(&b);
 }
 
+static atomic_bool over;
+
+static void *set_parameters(void *arg)
+{
+	while (!atomic_load(&over))
+		ASSERT_CU(cuFileSetParameterSizeT(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, 8));
+	return arg;
+}
+
+static void open_and_close(void *arg)
+{
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_CU(cuFileDriverClose());
+}
+
+/* Parameters are set before the driver is opened for the first time, and a child is forked in the middle of that. */
+TEST(forked_while_a_thread_sets_parameters)
+{
+	pthread_t thread[2];
+
+	for (int i = 0; i < 2; i++)
+		thread_start(&thread[i], set_parameters, NULL);
+	for (int i = 0; i < 50; i++)
+		in_child(open_and_close, NULL);
+	atomic_store(&over, true);
+	for (int i = 0; i < 2; i++)
+		thread_join(thread[i]);
+}
+
 /* Shared with the child: how many batches it has submitted. */
 static atomic_uint *batches;
 
