@@ -30,6 +30,8 @@ struct dmabuf {
 	uint64_t offset; /* of the region in the dma-buf */
 	uint64_t total;	 /* bytes of the dma-buf */
 	bool cpu;	 /* mapped for the CPU */
+	/* Held while CPU access begins: udmabuf maps its pages then, without a lock of its own, and two at once leak. */
+	pthread_mutex_t begin_lock;
 };
 
 static struct dmabuf_device *dmabuf_device(const struct strait_device *dev)
@@ -43,6 +45,7 @@ static void dmabuf_unref(struct dmabuf *b)
 		return;
 	os_unmap((void *)(uintptr_t)b->node.start, b->node.end - b->node.start);
 	os_close(b->fd);
+	pthread_mutex_destroy(&b->begin_lock);
 	free(b);
 }
 
@@ -70,7 +73,9 @@ static int dmabuf_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, stru
 	pthread_rwlock_unlock(&d->lock);
 	if (rc)
 		return rc;
+	pthread_mutex_lock(&b->begin_lock);
 	rc = os_dmabuf_sync(b->fd, true);
+	pthread_mutex_unlock(&b->begin_lock);
 	if (rc) {
 		dmabuf_unref(b);
 		return rc;
@@ -145,6 +150,7 @@ static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64
 	if (!b)
 		return -ENOMEM;
 	atomic_init(&b->refs, 1);
+	pthread_mutex_init(&b->begin_lock, NULL);
 	b->fd = os_dup(fd);
 	if (b->fd < 0) {
 		rc = b->fd;
@@ -178,6 +184,7 @@ static int dmabuf_import(struct strait_device *dev, int fd, uint64_t off, uint64
 close_fd:
 	os_close(b->fd);
 free_buf:
+	pthread_mutex_destroy(&b->begin_lock);
 	free(b);
 	return rc;
 }
