@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Batches: each a queue of its own, with a slot for every transfer it may hold. */
+/* Batches. Each has a queue of its own and a slot for every transfer that can be in flight. */
 #include "mem.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-#define MAX_ENTRIES 256 /* what a parameter can be set to */
+#define MAX_ENTRIES 256 /* the largest io_batchsize */
 
 struct slot {
-	struct cf_file *file; /* NULL: free */
+	struct cf_file *file; /* NULL: the slot is free */
 	struct cf_mem *mem;
 	void *cookie;
 	uint64_t start;
-	uint64_t at; /* the bits of offsets and size */
+	uint64_t at; /* offsets and size or'ed together, for the statistics */
 	uint32_t op;
 };
 
@@ -20,7 +20,7 @@ struct batch {
 	struct cf_node node;
 	atomic_uint refs;
 	unsigned int n;
-	pthread_mutex_t lock; /* the slots */
+	pthread_mutex_t lock; /* protects the slots */
 	struct strait_queue *queue;
 	struct slot slots[];
 };
@@ -114,18 +114,18 @@ CF_API CUfileError_t cuFileBatchIOSetUp(CUfileBatchHandle_t *batch, unsigned int
 }
 
 /*
- * What the entry before was about: entries of one batch mostly have file and memory in common, so that only the
- * first of them has to be looked for, and references are taken and given back for all of them at once.
+ * The file and memory of the previous entry. Entries of one batch mostly share them: the first is looked up, and
+ * references are taken once for all that follow.
  */
 struct entry_lookup {
 	CUfileHandle_t fh;
 	const void *base;
 	struct cf_file *file;
 	struct cf_mem *mem;
-	struct strait_endpoint *ep[2]; /* to read and to write, NULL before one is asked for */
+	struct strait_endpoint *ep[2]; /* by STRAIT_READ and STRAIT_WRITE; NULL until the first use */
 	uint32_t routes;
 	uint64_t offset; /* of base in the memory */
-	unsigned int n;	 /* references that are still to be taken */
+	unsigned int n;	 /* references still to take */
 };
 
 static void lookup_take_refs(struct entry_lookup *r)
@@ -137,7 +137,7 @@ static void lookup_take_refs(struct entry_lookup *r)
 	r->n = 0;
 }
 
-/* The file and the memory of an entry, one reference of each. */
+/* Looks up file and memory of an entry, with a reference to each. */
 static bool lookup_entry(struct entry_lookup *r, const CUfileIOParams_t *p)
 {
 	uintptr_t addr = (uintptr_t)p->u.batch.devPtr_base + (uintptr_t)p->u.batch.devPtr_offset;
@@ -159,7 +159,7 @@ static bool lookup_entry(struct entry_lookup *r, const CUfileIOParams_t *p)
 	return false;
 }
 
-/* Fills a slot and the request for it. False if the entry is not one that can be submitted. */
+/* Fills a slot and its transfer. False if the entry is invalid. */
 static bool slot_prepare(struct entry_lookup *r, struct slot *s, const CUfileIOParams_t *p, struct strait_transfer *t)
 {
 	uint32_t op = p->opcode == CUFILE_READ ? STRAIT_READ : STRAIT_WRITE;
@@ -187,7 +187,7 @@ static bool slot_prepare(struct entry_lookup *r, struct slot *s, const CUfileIOP
 	return true;
 }
 
-/* Gives back what the slots hold. With the lock held. */
+/* Drops the references of the slots and frees them. */
 static void slots_release_locked(struct batch *b, const unsigned int *slot, unsigned int n)
 {
 	unsigned int run;
@@ -208,7 +208,7 @@ static void slots_release_locked(struct batch *b, const unsigned int *slot, unsi
 	}
 }
 
-/* All or nothing. */
+/* Submits all entries or none. */
 static int batch_submit(struct batch *b, unsigned int n, const CUfileIOParams_t *p)
 {
 	struct strait_transfer t[MAX_ENTRIES];
@@ -252,7 +252,7 @@ CF_API CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned int
 	batch_put(b);
 	if (!rc)
 		return CF_OK;
-	cf_log(CF_WARN, "a batch of %u is refused: %s", nr, strerror(-rc));
+	cf_log(CF_WARN, "cuFileBatchIOSubmit: %u entries refused: %s", nr, strerror(-rc));
 	return cf_error(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 }
 
@@ -288,7 +288,7 @@ static void count_completion(const struct slot *s, const struct strait_result *r
 	cf_stat_io(s->op, result, now - s->start, s->mem, r->routes, s->at);
 }
 
-/* Takes what has ended; @ev may be NULL. How many, or a negative errno. */
+/* Collects completions. @ev may be NULL. Return: their number, or a negative errno. */
 static int batch_collect(struct batch *b, unsigned int min, unsigned int max, int64_t ns, CUfileIOEvents_t *ev)
 {
 	struct strait_result results[MAX_ENTRIES];
@@ -350,8 +350,8 @@ CF_API CUfileError_t cuFileBatchIOGetStatus(CUfileBatchHandle_t batch, unsigned 
 }
 
 /*
- * Stops what can be stopped and waits for the rest: no event of what was submitted comes any more, and every slot is
- * free for the next submission.
+ * Cancels what has not started and waits for the rest. Completions are discarded, as NVIDIA's library does: no event
+ * is returned later, and every slot is free for the next submission.
  */
 CF_API CUfileError_t cuFileBatchIOCancel(CUfileBatchHandle_t batch)
 {

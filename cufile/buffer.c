@@ -66,7 +66,7 @@ bool cf_buffer_is_listed_locked(const struct cf_mem *m)
 	return at < nregistered && registered[at] == m;
 }
 
-/* @fresh, NULL if there is none, takes the place of @m in the table. False if @m is no longer there. */
+/* Replaces @m in the table by @fresh. False if @m is no longer registered; @fresh is freed then. */
 static bool buffer_replace(struct cf_mem *m, struct cf_mem *fresh)
 {
 	struct cf_mem *unused = fresh;
@@ -74,14 +74,13 @@ static bool buffer_replace(struct cf_mem *m, struct cf_mem *fresh)
 
 	pthread_mutex_lock(&cf.lock);
 	found = cf_buffer_is_listed_locked(m);
-	if (found && fresh) {
+	if (found) {
 		fresh->registered_len = m->registered_len;
 		registered[buffer_index_locked(m->addr)] = fresh;
-		unused = m; /* the table's reference */
+		unused = m; /* the table had a reference */
 	}
 	pthread_mutex_unlock(&cf.lock);
-	if (unused)
-		cf_mem_put(unused, 1);
+	cf_mem_put(unused, 1);
 	return found;
 }
 

@@ -3,15 +3,16 @@
 #define CUFILE_CORE_H
 
 /*
- * What the parts of libcufile share. One lock, cf.lock, guards all tables; it is never held over a call of Strait
- * or CUDA: fork() takes it. Objects (files, memory, batches) are found by pointer in tables of what is alive, so that a
- * handle that is no longer, or never was, one is noticed. A table has a reference of what is in it.
+ * State and functions that the files of libcufile share.
  *
- * Whoever needs the context, or puts something into a table, is inside of cf_enter() and cf_leave(): the last
- * close waits until nobody is.
+ * cf.lock protects all tables. It is never held across a call to Strait or CUDA, because both may call fork(), and the
+ * fork handlers take it. Handles that the application passes in are looked up in tables of live objects, so an invalid
+ * or stale handle is an error, not a crash. A table holds a reference to each object in it.
  *
- * In a child made by fork() everything starts empty: what was inherited is not registered there, and the
- * driver can be opened anew.
+ * A call that uses the context, or adds to a table, runs between cf_enter() and cf_leave(). The last
+ * cuFileDriverClose() waits for all such calls.
+ *
+ * After fork() the child starts with empty tables and a closed driver, which it can open again.
  */
 
 #include <errno.h>
@@ -36,28 +37,28 @@ enum cf_level { CF_NOTICE, CF_ERROR, CF_WARN, CF_INFO, CF_DEBUG, CF_TRACE };
 struct cf_file {
 	struct cf_node by_handle, by_fd;
 	atomic_uint refs;
-	int fd; /* the number it was registered under; not ours */
+	int fd; /* owned by the application: it may be closed, or another file, by now */
 	dev_t dev;
 	ino_t ino;
-	atomic_bool read_only; /* and worth a lease */
+	atomic_bool lease_wanted; /* open for reading only, and no lease has been refused */
 	struct strait_endpoint *ep;
-	/* The same with a read lease, for batches and streams; made when first asked for, NULL before. */
+	/* The file with a read lease, for batches and streams. NULL until the first use. */
 	_Atomic(struct strait_endpoint *) leased;
 	pthread_mutex_t lease_lock;
 };
 
-/* One thread at a time opens or closes the driver, without a lock: both wait for CUDA, which may fork. */
+/* One thread at a time opens or closes the driver. It does so without a lock, because CUDA may call fork(). */
 enum cf_transition { CF_STEADY, CF_OPENING, CF_CLOSING };
 
 struct cf_state {
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* @transition is CF_STEADY again, or the last user left a driver that is CF_CLOSING */
+	pthread_cond_t changed; /* @transition became CF_STEADY, or @users became 0 during CF_CLOSING */
 	enum cf_transition transition;
-	long opens; /* 0 while it changes */
-	unsigned int users;
+	long opens;	    /* 0 during a transition */
+	unsigned int users; /* calls between cf_enter() and cf_leave() */
 	struct strait_context *ctx;
-	_Atomic uint32_t routes; /* what transfers may take */
-	bool leases;		 /* may be taken on files */
+	_Atomic uint32_t routes; /* a mask: the routes that transfers may take */
+	bool leases;		 /* read leases may be taken */
 	struct cf_hash files, files_by_fd;
 };
 
@@ -72,32 +73,32 @@ static inline CUfileError_t cf_error(int code)
 
 #define CF_OK cf_error(CU_FILE_SUCCESS)
 
-/* What an errno of Strait is among cuFile's errors. */
+/* The CUfileOpError for a negative errno of Strait, CU_FILE_SUCCESS for 0. */
 int cf_code_of_errno(int rc);
-/* Sets errno and gives -1. @err is a positive errno or a CUfileOpError. */
+/* Sets errno and returns -1. @err is a positive errno or a CUfileOpError. */
 ssize_t cf_fail(int err);
 uint64_t cf_now_ns(void);
 
 /*
- * driver.c. cf_enter() opens the driver unless it is open; a CUfileOpError. With cf_enter_open() it has to be open.
- * The context is there until cf_leave().
+ * driver.c. Both return a CUfileOpError, and keep the context open until cf_leave(). cf_enter() opens the driver if
+ * necessary; cf_enter_open() fails if it is not open.
  */
 int cf_enter(struct strait_context **ctx);
 int cf_enter_open(struct strait_context **ctx);
 void cf_leave(void);
-/* Opens the driver unless it is open. */
+/* Opens the driver if it is not open. A CUfileOpError. */
 int cf_open_implicit(void);
 bool cf_is_open(void);
-/* What is claimed: 1.15 is 1150. */
+/* The version that is reported to programs: 1150 is 1.15. */
 int cf_version(void);
-/* For those who know that nobody closes the driver meanwhile. */
+/* The caller makes sure that the driver stays open. */
 struct strait_context *cf_context(void);
 
-/* handle.c. A reference, or NULL for what is no registered file. */
+/* handle.c. A reference to a registered file, or NULL. */
 struct cf_file *cf_file_get(CUfileHandle_t fh);
 void cf_file_ref(struct cf_file *f, unsigned int n);
 void cf_file_put(struct cf_file *f, unsigned int n);
-/* What to move many pieces through. */
+/* The endpoint for batches and streams: with a read lease, if the file can have one. */
 struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op);
 void cf_files_drop_all(void);
 void cf_files_forked(void);
@@ -105,12 +106,12 @@ void cf_files_forked(void);
 /* io.c. Bytes, or a negative errno or CUfileOpError. */
 ssize_t cf_transfer(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
 
-/* stream.c. Nobody is inside then. */
+/* stream.c. Closing: no call is between cf_enter() and cf_leave(). Reaping frees transfers that have completed. */
 void cf_streams_close_all(void);
 void cf_streams_reap(void);
 void cf_streams_forked(void);
 
-/* In a forked child. */
+/* Called in the child after fork(). */
 void cf_batches_forked(void);
 void cf_params_forked(void);
 void cf_stats_forked(void);
@@ -127,9 +128,9 @@ enum cf_op {
 	CF_BATCH_DESTROY
 };
 void cf_stat_op(enum cf_op op, bool ok);
-/* A buffer of @m was registered or given back, or could not be: NULL. */
+/* A buffer was registered or deregistered. @m is NULL if that failed. */
 void cf_stat_buffer(const struct cf_mem *m, bool registered);
-/* A transfer. @at: the bits of its offsets and its size, to see whether all are whole pages. */
+/* A transfer completed. @at: its offsets and its size or'ed together, to tell whether all are multiples of a page. */
 void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at);
 void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns);
 void cf_stat_submit(const CUfileIOParams_t *p, unsigned int entries, bool ok, uint64_t ns);
@@ -137,31 +138,31 @@ void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
 void cf_stats_configure(size_t level);
 bool cf_stats_wanted(void);
 
-/* run_stats.c. @route_bytes may be NULL. */
+/* run_stats.c: counters that `strait run` reads. @route_bytes may be NULL. */
 void cf_run_stats_open(void);
 void cf_run_stats_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
 bool cf_run_stats_wanted(void);
 
-/* params.c. Values in force; at open they have been checked. */
+/* params.c: the values in force. cf_params_check() replaces those out of range by their defaults. */
 void cf_params_load(void);
 void cf_params_check(void);
-/* Log from now on as the parameters say. */
+/* Sets up the log as the parameters say. */
 void cf_params_apply_log(void);
 size_t cf_param_size(CUFileSizeTConfigParameter_t p);
 bool cf_param_bool(CUFileBoolConfigParameter_t p);
-/* Set by somebody to another value than the default. */
+/* Does the value differ from the default? */
 bool cf_param_size_chosen(CUFileSizeTConfigParameter_t p);
 void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value);
 void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value);
-/* Bytes of the staging pool asked for, 0 if nobody did. */
+/* Size of the staging pool in bytes, 0 for the default. */
 uint64_t cf_param_pool_bytes(void);
-/* From cufile.json and the environment. */
+/* Values of cufile.json and the environment: they do not replace what the program has set. */
 void cf_param_configure_size(CUFileSizeTConfigParameter_t p, size_t value);
 void cf_param_configure_bool(CUFileBoolConfigParameter_t p, bool value);
 void cf_param_configure_string(CUFileStringConfigParameter_t p, const char *value);
 void cf_param_configure_slab(bool count, unsigned int index, size_t value);
 
-/* config.c: reads cufile.json, then the environment. */
+/* config.c: applies cufile.json, then the environment. */
 void cf_config_read(void);
 
 /* log.c */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening and closing, and what is known of the driver. */
+/* Opening and closing the driver, and its properties. */
 #include <strait/interpose.h>
 
 #include "mem.h"
@@ -96,8 +96,8 @@ __attribute__((constructor)) static void fork_setup(void)
 }
 
 /*
- * Page cache that may stay registered for the device, under leases: as much as the program lets be pinned, but
- * no large part of the machine's memory.
+ * How much page cache may stay registered with the device under leases: what the application allows to be pinned, but
+ * at most an eighth of the machine's memory.
  */
 static uint64_t pinned_budget(void)
 {
@@ -114,7 +114,7 @@ static bool leases_wanted(void)
 	return !text || strcmp(text, "0");
 }
 
-/* By the thread that is CF_OPENING. */
+/* Called by the one thread that set CF_OPENING. */
 static int open_context(struct strait_context **ret)
 {
 	struct strait_context_opts o = { .size = sizeof(o), .log = cf_log_strait };
@@ -131,7 +131,7 @@ static int open_context(struct strait_context **ret)
 		o.queue_depth = (uint32_t)cf_param_size(CUFILE_PARAM_EXECUTION_MAX_IO_QUEUE_DEPTH);
 	rc = strait_context_open(&o, ret);
 	if (rc) {
-		cf_log(CF_ERROR, "the driver cannot be opened: %s", strerror(-rc));
+		cf_log(CF_ERROR, "cuFileDriverOpen: cannot open a Strait context: %s", strerror(-rc));
 		return cf_code_of_errno(rc);
 	}
 	cf_run_stats_open();
@@ -148,7 +148,7 @@ static uint32_t routes_wanted(void)
 	return STRAIT_ROUTE_ANY;
 }
 
-/* With cf.lock held: until no thread opens or closes the driver. */
+/* Waits while another thread opens or closes the driver. */
 static void wait_steady_locked(void)
 {
 	while (cf.transition != CF_STEADY)
@@ -210,7 +210,7 @@ int cf_enter(struct strait_context **ctx)
 {
 	int code;
 
-	/* One that is closing is waited for, and opened anew. */
+	/* driver_open() waits for a close in progress; another close may follow before the driver is entered. */
 	while (cf_enter_open(ctx)) {
 		code = driver_open(false);
 		if (code)
@@ -257,7 +257,7 @@ CF_API CUfileError_t cuFileDriverOpen(void)
 	return cf_error(driver_open(true));
 }
 
-/* Everything that is registered goes with the last close; I/O in flight holds what it needs. */
+/* The last close drops all registrations. I/O in flight has its own references. */
 static int driver_close(void)
 {
 	struct strait_context *ctx = NULL;
@@ -354,7 +354,7 @@ CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
 	return CF_OK;
 }
 
-/* These limit what Strait does not need limited: they are kept and told again. */
+/* Strait does not need these limits: they are stored and reported, without effect. */
 static CUfileError_t set_limit(CUFileSizeTConfigParameter_t p, size_t kb)
 {
 	int code;

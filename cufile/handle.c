@@ -50,7 +50,7 @@ void cf_files_drop_all(void)
 	struct cf_hash all, by_fd;
 	struct cf_node *n;
 
-	/* Out of both tables at one moment. */
+	/* Both tables are emptied under one lock: no lookup sees a file in only one of them. */
 	pthread_mutex_lock(&cf.lock);
 	all = cf.files;
 	by_fd = cf.files_by_fd;
@@ -65,7 +65,7 @@ void cf_files_drop_all(void)
 	free(all.buckets);
 }
 
-/* The descriptor is the program's: it may be another file's by now. */
+/* The descriptor belongs to the application and may be another file by now. f->ep if there is no lease. */
 static struct strait_endpoint *file_import_leased(struct cf_file *f)
 {
 	struct strait_endpoint *ep = f->ep;
@@ -82,15 +82,15 @@ static struct strait_endpoint *file_import_leased(struct cf_file *f)
 }
 
 /*
- * With a read lease the file is known not to change, and the device reads it where it lies in the page cache. Who
- * opens the file for writing is kept waiting for as long as the lease takes to be given back, so this is for those
- * alone who move many pieces, from a file that they cannot write themselves.
+ * While a read lease is held the file cannot change, so the device may read it directly from the page cache. A process
+ * that opens the file for writing blocks until the lease is released. That cost is worth it only for batches and
+ * streams, and only if the application itself cannot write through the handle.
  */
 struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op)
 {
 	struct strait_endpoint *ep;
 
-	if (op != STRAIT_READ || !f->read_only || !cf.leases)
+	if (op != STRAIT_READ || !f->lease_wanted || !cf.leases)
 		return f->ep;
 	ep = atomic_load_explicit(&f->leased, memory_order_acquire);
 	if (ep)
@@ -100,7 +100,7 @@ struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op)
 	if (!ep) {
 		ep = file_import_leased(f);
 		if (ep == f->ep)
-			f->read_only = false;
+			f->lease_wanted = false;
 		else
 			atomic_store(&f->leased, ep);
 	}
@@ -108,7 +108,7 @@ struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op)
 	return ep;
 }
 
-/* The same descriptor, and it still is the file it was: a number closed and given anew is another. */
+/* Is this file registered under this descriptor? A descriptor number that was closed and reused is another file. */
 static bool fd_is_registered_locked(int fd, const struct stat *st)
 {
 	for (struct cf_node *n = cf_hash_find(&cf.files_by_fd, (uintptr_t)fd); n; n = cf_hash_again(n)) {
@@ -120,7 +120,7 @@ static bool fd_is_registered_locked(int fd, const struct stat *st)
 	return false;
 }
 
-/* Says how the file will travel, and for whoever forbids the compatible way, whether it can at all. */
+/* Logs the route to each device. Fails if compatibility mode is forbidden and no device can use the p2p route. */
 static int check_routes(struct strait_context *ctx, struct strait_endpoint *ep, int fd)
 {
 	bool compat = cf_param_bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE), direct = false,
@@ -145,7 +145,7 @@ static int check_routes(struct strait_context *ctx, struct strait_endpoint *ep, 
 	}
 	if (compat || direct)
 		return CU_FILE_SUCCESS;
-	cf_log(CF_ERROR, "fd %d: no device takes the p2p route and allow_compat_mode is false", fd);
+	cf_log(CF_ERROR, "fd %d: not registered: allow_compat_mode is false and no device can use the p2p route", fd);
 	return CU_FILE_IO_NOT_SUPPORTED;
 }
 
@@ -163,7 +163,6 @@ static int check_descr(const CUfileDescr_t *d, struct stat *st)
 	return oflags & O_APPEND ? CU_FILE_INVALID_FILE_OPEN_FLAG : CU_FILE_SUCCESS;
 }
 
-/* With the lock held. */
 static int file_add_locked(struct cf_file *f, const struct stat *st)
 {
 	if (fd_is_registered_locked(f->fd, st))
@@ -192,8 +191,8 @@ static int file_new(struct strait_context *ctx, const CUfileDescr_t *d, CUfileHa
 	f->fd = d->handle.fd;
 	f->dev = st.st_dev;
 	f->ino = st.st_ino;
-	f->read_only = (fcntl(f->fd, F_GETFL) & (O_ACCMODE | O_DIRECT)) == O_RDONLY &&
-		       !cf_param_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE);
+	f->lease_wanted = (fcntl(f->fd, F_GETFL) & (O_ACCMODE | O_DIRECT)) == O_RDONLY &&
+			  !cf_param_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE);
 	pthread_mutex_init(&f->lease_lock, NULL);
 	rc = strait_file_import(ctx, f->fd, cf_param_bool(CUFILE_PARAM_FORCE_ODIRECT_MODE) ? STRAIT_FILE_DIRECT : 0,
 				&f->ep);
@@ -232,7 +231,7 @@ CF_API CUfileError_t cuFileHandleRegister(CUfileHandle_t *fh, CUfileDescr_t *des
 
 	cf_stat_op(CF_HANDLE_REG, !code);
 	if (code)
-		cf_log(CF_WARN, "a file cannot be registered: %s", cufileop_status_error((CUfileOpError)code));
+		cf_log(CF_WARN, "cuFileHandleRegister: %s", cufileop_status_error((CUfileOpError)code));
 	return cf_error(code);
 }
 

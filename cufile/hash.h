@@ -2,7 +2,7 @@
 #ifndef CUFILE_HASH_H
 #define CUFILE_HASH_H
 
-/* Tables of objects by a number: a node in each object, several of one number allowed. Whoever uses one locks it. */
+/* A hash table of objects that embed a node. Several objects may have the same key. The caller does the locking. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,8 +14,8 @@ struct cf_node {
 };
 
 struct cf_hash {
-	struct cf_node **buckets; /* a power of two of them */
-	size_t size, n;
+	struct cf_node **buckets;
+	size_t size, n; /* buckets, a power of two; objects */
 };
 
 #define cf_object(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -34,7 +34,7 @@ static inline struct cf_node *cf_hash_find(const struct cf_hash *h, uintptr_t ke
 	return n;
 }
 
-/* The next one of the same number. */
+/* The next object with the same key. */
 static inline struct cf_node *cf_hash_again(const struct cf_node *n)
 {
 	struct cf_node *next = n->next;
@@ -44,7 +44,7 @@ static inline struct cf_node *cf_hash_again(const struct cf_node *n)
 	return next;
 }
 
-/* Twice as large; as it is if there is no memory for that. */
+/* Doubles the number of buckets. Without memory for that the table stays as it is. */
 static inline void cf_hash_grow(struct cf_hash *h)
 {
 	struct cf_hash more = { .size = h->size ? 2 * h->size : 64, .n = h->n };
@@ -64,7 +64,7 @@ static inline void cf_hash_grow(struct cf_hash *h)
 	*h = more;
 }
 
-/* 0, or -1 if there is no memory for the first one. */
+/* Return: 0, or -1 if the table is empty and cannot be allocated. */
 static inline int cf_hash_add(struct cf_hash *h, struct cf_node *n, uintptr_t key)
 {
 	struct cf_node **to;
@@ -91,7 +91,7 @@ static inline void cf_hash_del(struct cf_hash *h, struct cf_node *n)
 	h->n--;
 }
 
-/* Takes any one out; NULL from an empty table, which then holds no memory. */
+/* Removes and returns any object. NULL if there is none; the buckets are freed then. */
 static inline struct cf_node *cf_hash_take(struct cf_hash *h)
 {
 	for (size_t i = 0; h->n && i < h->size; i++)

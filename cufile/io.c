@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading and writing, waited for. */
+/* Synchronous reads and writes. */
 #include "mem.h"
 
 #include <limits.h>
@@ -64,7 +64,7 @@ CF_API ssize_t cuFileWrite(CUfileHandle_t fh, const void *base, size_t size, off
 	return transfer_sync(fh, STRAIT_WRITE, base, size, file_offset, buf_offset);
 }
 
-/* One after the other: what a short piece or an error leaves is a prefix. */
+/* In order, and stopping at a short piece or an error, so that what was transferred is a prefix. */
 static ssize_t transfer_vector(CUfileHandle_t fh, uint32_t op, const CUfileIOVec_t *iov, size_t n, off_t off,
 			       unsigned int flags)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The layout programs were compiled with: all of it is checked when this file is compiled. */
+/* The structure layout of NVIDIA's interface, checked at compile time: programs are built against it. */
 #include "core.h"
 
 #define SIZE(type, n) _Static_assert(sizeof(type) == (n), #type)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The log: a file that comes into being with its first line. */
+/* The log file. It is created when the first line is written. */
 #include "core.h"
 
 #include <fcntl.h>
@@ -84,7 +84,7 @@ void cf_log(enum cf_level level, const char *fmt, ...)
 	pthread_mutex_lock(&log_lock);
 	if (log_fd < 0 && log_path[0])
 		log_fd = open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-	/* A log that cannot be written, or is full, must not stop the I/O. */
+	/* A log that cannot be written, or is full, must not fail the I/O. */
 	if (log_fd >= 0 && !fstat(log_fd, &st) && st.st_size < MAX_BYTES && write(log_fd, line, n) < 0) {
 		close(log_fd);
 		log_fd = -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of the application as regions. Ranges that were used without being registered are cached, if their provider
- * notices that memory was freed and its address reused.
+ * Imports memory of the application. Unregistered ranges are cached if their provider detects that memory was freed and
+ * its address reused.
  */
 #include "mem.h"
 
@@ -61,7 +61,7 @@ int cf_mem_import_on(struct strait_context *ctx, struct strait_device *on, const
 	return 0;
 }
 
-/* Memory that no provider knows is the host's. */
+/* Memory that no provider knows is host memory. */
 int cf_mem_import(struct strait_context *ctx, const void *base, size_t len, struct cf_mem **ret)
 {
 	struct strait_device *host;
@@ -99,11 +99,11 @@ static int mem_import_to_end(struct strait_context *ctx, const void *base, struc
 
 	if (!rc)
 		return cf_mem_import_on(ctx, dev, base, len, ret);
-	/* Of host memory the kernel knows how far it goes, and says so to a read into it. */
+	/* The length of host memory is unknown: the kernel checks it when it copies. */
 	return rc == -ENOENT ? cf_mem_import(ctx, base, INT64_MAX - (uintptr_t)base, ret) : rc;
 }
 
-/* Is the range, or what may come to be the range, in what the region of buffer @m covers? */
+/* Does the region of buffer @m cover all that the transfer may touch? */
 static bool buffer_covers(const struct cf_mem *m, size_t end, unsigned int how)
 {
 	return how & CF_MEM_TO_END ? m->len == m->registered_len : end <= m->len;
@@ -155,7 +155,7 @@ static void cache_add(struct cf_mem *m)
 		cf_mem_put(old, 1);
 }
 
-/* Takes every cached range that overlaps [addr, addr + len) out of the cache, with its reference. cf.lock is held. */
+/* Moves every cached range that overlaps [addr, addr + len) to @out, with its reference. */
 static unsigned int cache_evict_locked(uintptr_t addr, size_t len, struct cf_mem **out)
 {
 	unsigned int n = 0;
@@ -177,7 +177,7 @@ bool cf_mem_stale(struct cf_mem *m)
 	if (!m->identity)
 		return false;
 	pthread_mutex_lock(&cf.lock);
-	/* Memory that is allocated and freed over and over leaves many ranges behind that cover one address. */
+	/* An application that allocates and frees in a loop leaves many stale ranges that cover one address. */
 	n = cache_evict_locked(m->addr, m->len, out);
 	listed = cf_buffer_is_listed_locked(m) && !m->stale;
 	pthread_mutex_unlock(&cf.lock);
@@ -186,7 +186,7 @@ bool cf_mem_stale(struct cf_mem *m)
 	return (listed && cf_buffer_reimport(m)) || n;
 }
 
-/* All of a range that is mapped, of memory that the application may map and unmap at will. */
+/* Imports a range of remappable memory, if all of it is mapped. */
 static int mem_import_exact(struct strait_context *ctx, const void *addr, size_t len, struct cf_mem **ret)
 {
 	int rc = cf_mem_import_mapped(ctx, addr, len, ret);
@@ -198,7 +198,7 @@ static int mem_import_exact(struct strait_context *ctx, const void *addr, size_t
 	return rc;
 }
 
-/* What nobody has registered, cached for the next time where that is safe. */
+/* Imports unregistered memory, and caches it if it has identity. */
 static int mem_import_unregistered(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret)
 {
 	struct strait_context *ctx;
@@ -237,7 +237,7 @@ bool cf_mem_grew(const struct cf_mem *m)
 	return dev == m->dev;
 }
 
-/* Has the memory of @m been replaced, or more been mapped behind what was meant to be all of it? */
+/* Was the memory of @m freed or replaced, or was more mapped behind a range that is meant to go to the end? */
 static bool mem_outdated(const struct cf_mem *m, unsigned int how)
 {
 	return (how & CF_MEM_CHECK && m->identity && strait_region_check(m->region)) || (m->to_end && cf_mem_grew(m));

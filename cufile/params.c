@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Parameters: set by the program, else by the environment or cufile.json, else the default. */
+/* Parameters. A value set by the program has precedence over the environment, then cufile.json, then the default. */
 #include "core.h"
 
 #include <limits.h>
@@ -30,14 +30,13 @@ static const struct {
 	[CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS] = { 5, 1, 1000 },
 };
 
-/* Those that there are not are 0. */
+/* Unused entries are 0. */
 struct slabs {
 	size_t size[SLABS], count[SLABS];
 };
 
 static const struct slabs posix_default = { .size = { 4, 1024, 16384 }, .count = { 128, 64, 64 } };
 
-/* What the program has set stands above what file and environment say. */
 static struct {
 	bool loaded;
 	size_t size[SIZES];
@@ -81,7 +80,7 @@ void cf_params_apply_log(void)
 	pthread_mutex_unlock(&params_lock);
 }
 
-/* Called again at each open: file and environment may have changed. */
+/* Repeated at each open: file and environment may have changed. */
 void cf_params_load(void)
 {
 	pthread_mutex_lock(&params_lock);
@@ -134,7 +133,7 @@ bool cf_param_bool(CUFileBoolConfigParameter_t p)
 	return v;
 }
 
-/* The file that NVIDIA installs has all of them, with its defaults, which are not meant for us. */
+/* The cufile.json that CUDA installs spells out all of NVIDIA's defaults. Those are not a choice of the user. */
 bool cf_param_size_chosen(CUFileSizeTConfigParameter_t p)
 {
 	bool v;
@@ -175,7 +174,7 @@ static void param_set_string(CUFileStringConfigParameter_t p, const char *value,
 	pthread_mutex_unlock(&params_lock);
 }
 
-/* For as long as the driver is open. */
+/* Until the driver is opened again. */
 void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value)
 {
 	pthread_mutex_lock(&params_lock);
@@ -205,7 +204,7 @@ void cf_param_configure_string(CUFileStringConfigParameter_t p, const char *valu
 	param_set_string(p, value, false);
 }
 
-/* One element after the other, of sizes or of counts: the default's from there on do not count. */
+/* Elements arrive in order. Each one clears the default from its index on. */
 void cf_param_configure_slab(bool count, unsigned int index, size_t value)
 {
 	size_t *list = count ? params.posix.count : params.posix.size;
@@ -258,7 +257,7 @@ CF_API CUfileError_t cuFileGetParameterString(CUFileStringConfigParameter_t p, c
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
 	pthread_mutex_lock(&params_lock);
-	/* A path that neither the program nor the environment has set is not readable. */
+	/* As in NVIDIA's library: reading a log path that was never set is an error. */
 	readable = p != CUFILE_PARAM_ENV_LOGFILE_PATH || params.text[p][0];
 	n = snprintf(text, (size_t)len, "%s", params.text[p]);
 	pthread_mutex_unlock(&params_lock);
@@ -295,7 +294,7 @@ CF_API CUfileError_t cuFileSetParameterBool(CUFileBoolConfigParameter_t p, bool 
 
 CF_API CUfileError_t cuFileSetParameterString(CUFileStringConfigParameter_t p, const char *text)
 {
-	/* A level that does not exist is taken, and logs as the default does. */
+	/* As in NVIDIA's library: any level is accepted. An unknown one logs as the default does. */
 	int code = check_settable((unsigned int)p < STRINGS && text && text[0] && strlen(text) < PATH_MAX);
 
 	if (!code)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What this process moved, by route, for `strait run` that started it. */
+/* Counts the bytes of this process by route, for `strait run`. */
 #include "core.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static struct run_stats *run_stats_map(const char *path)
 	return NULL;
 }
 
-/* By the thread that opens the driver: one at a time. */
+/* Called by the one thread that opens the driver. */
 void cf_run_stats_open(void)
 {
 	const char *path = getenv(RUN_STATS_ENV);

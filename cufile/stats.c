@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters of what passes through this library. They count between start and stop, from level 1 on. */
+/* Statistics of this library. They count between start and stop, at level 1 and above. */
 #include "mem.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #define GPUS 16
 #define VERSION_WITH_VECTORS 1190
 
-/* Stands behind the first level from 1.19 on. */
+/* Follows the first level in the structures of version 1.19 and later. */
 struct vectors {
 	CUfileOpCounter_t ops[2];
 	uint64_t bytes[2], bw_bytes_per_sec[2], lat_avg_us[2], ops_per_sec[2], lat_sum_us[2];
@@ -22,10 +22,10 @@ _Static_assert(sizeof(CUfilePerGpuStats_t) == 248 && sizeof(CUfileStatsLevel3_t)
 static pthread_mutex_t stats_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUfileStatsLevel3_t counters;
 static struct vectors vector_counters;
-static CUfilePerGpuStats_t buffer_counters[GPUS]; /* n_mmap* alone */
+static CUfilePerGpuStats_t buffer_counters[GPUS]; /* only n_mmap* are used */
 static atomic_int level;
 static atomic_bool running;
-static uint64_t since_ns, run_ns; /* of the current run; of those before it */
+static uint64_t since_ns, run_ns; /* start of the current run; sum of the previous ones */
 
 void cf_stats_forked(void)
 {
@@ -63,7 +63,7 @@ void cf_stat_op(enum cf_op op, bool ok)
 	pthread_mutex_unlock(&stats_lock);
 }
 
-/* Bucket k is for sizes below 4 KiB << k. */
+/* Bucket k counts sizes below 4 KiB << k. */
 static int size_bucket(uint64_t bytes)
 {
 	int k = 0;
@@ -262,7 +262,7 @@ static uint64_t mean(uint64_t sum, uint64_t n)
 	return n ? sum / n : 0;
 }
 
-/* The share of the time in which a transfer was under way, in percent. */
+/* The share of the run in which transfers were in flight, in percent. */
 static uint64_t busy_percent(uint64_t us, uint64_t ns)
 {
 	uint64_t percent = ns ? us * 100000 / ns : 0;
@@ -270,7 +270,7 @@ static uint64_t busy_percent(uint64_t us, uint64_t ns)
 	return percent < 100 ? percent : 100;
 }
 
-/* The driver is there if a device was used; nothing else of it is needed here. */
+/* If a device was used, the CUDA driver is loaded. This is the only call of CUDA in libcufile. */
 static void gpu_uuid(int gpu, char *uuid)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -301,7 +301,7 @@ static void derive_gpu_rates(CUfilePerGpuStats_t *g, int gpu, uint64_t ns)
 	g->n_mmap_free = buffer_counters[gpu].n_mmap_free;
 }
 
-/* A copy with what follows from the counters. */
+/* Copies the counters and derives rates and averages from them. */
 static int stats_snapshot(int wanted, CUfileStatsLevel3_t *out, struct vectors *vec)
 {
 	CUfileStatsLevel1_t *b = &out->detailed.basic;
@@ -337,7 +337,7 @@ static int stats_snapshot(int wanted, CUfileStatsLevel3_t *out, struct vectors *
 	return CU_FILE_SUCCESS;
 }
 
-/* Programs of 1.19 have the vectors between the first level and the rest. */
+/* Version 1.19 has the counters of vectored I/O between the first level and the rest. */
 static CUfileError_t stats_copy_out(int wanted, void *out, size_t len)
 {
 	size_t first = sizeof(CUfileStatsLevel1_t);

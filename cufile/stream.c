@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transfers ordered on a stream. What one needs until the stream has passed it hangs on a node; the function that
- * is told of its end must not call Strait, so it puts the node on a list that the next call clears.
+ * Transfers in stream order. A pending_op holds the references of a transfer until the stream has executed it. The
+ * completion callback must not call Strait, so it puts the pending_op on done_list, which the next call frees.
  */
 #include "stream_table.h"
 
@@ -14,10 +14,10 @@ _Static_assert(sizeof(off_t) == sizeof(uint64_t) && sizeof(size_t) == sizeof(uin
 	       "parameters are handed on by address");
 
 #define ALL_FLAGS 0xfu
-#define DEFAULT_STREAMS 2 /* handles up to this are no addresses */
+#define DEFAULT_STREAMS 2 /* CUDA's handles for default streams, 0 to 2, are not addresses */
 
 struct registration {
-	struct cf_node node; /* by the program's handle */
+	struct cf_node node; /* by the application's handle */
 	unsigned int flags;
 };
 
@@ -27,12 +27,12 @@ struct pending_op {
 	struct cf_mem *mem;
 	struct stream *stream;
 	uint32_t op;
-	uint64_t file_off, buf_off, size; /* those that are fixed */
-	const uint64_t *at[3];		  /* where all of them are */
+	uint64_t file_off, buf_off, size; /* copies of the parameters that are fixed */
+	const uint64_t *at[3];		  /* addresses of all parameters, for the statistics */
 	uint64_t start;
 };
 
-static struct cf_hash registrations; /* cf.lock */
+static struct cf_hash registrations; /* protected by cf.lock */
 static _Atomic(struct pending_op *) done_list;
 
 void cf_streams_forked(void)
@@ -61,7 +61,7 @@ void cf_streams_reap(void)
 	}
 }
 
-/* The transfer is done_list; what comes next on the stream waits for this. */
+/* Completion callback. The stream waits for it. */
 static void pending_op_complete(void *arg, const struct strait_result *r)
 {
 	int64_t result = r->status ? r->status : (int64_t)r->bytes;
@@ -96,8 +96,8 @@ unsigned int stream_flags(CUstream native, bool *registered)
 }
 
 /*
- * Before its memory: what the library does when it first meets memory of a context could wait for work that is on the
- * stream, and that for the caller.
+ * Importing memory of a context for the first time can wait for work on the stream, and that work for the caller.
+ * Streams are imported before memory.
  */
 static void import_unknown_stream(struct strait_context *ctx, CUstream native)
 {
@@ -107,7 +107,7 @@ static void import_unknown_stream(struct strait_context *ctx, CUstream native)
 		stream_put(s);
 }
 
-/* Takes the node over. */
+/* Takes ownership of @n, also on failure. */
 static int pending_op_enqueue(struct strait_context *ctx, struct pending_op *n, CUstream native, bool registered,
 			      struct strait_stream_transfer *t)
 {
@@ -121,11 +121,11 @@ static int pending_op_enqueue(struct strait_context *ctx, struct pending_op *n, 
 			break;
 		n->stream = s;
 		atomic_fetch_add(&s->in_flight, 1);
-		/* After success the node may be gone. */
+		/* On success @n may be freed by now. */
 		rc = strait_stream_transfer(s->stream, t);
 		if (rc)
 			atomic_fetch_sub(&s->in_flight, 1);
-		/* The program may have destroyed the stream and made another that has the same handle: once more. */
+		/* The application may have destroyed the stream, and another one has its handle: import it again. */
 		again = !i && !registered && (rc == -EIO || rc == -ENODEV || rc == -EINVAL) && stream_unlist_idle(s);
 		stream_put(s);
 		if (!again)
@@ -188,7 +188,7 @@ static int stream_transfer(struct strait_context *ctx, CUfileHandle_t fh, uint32
 	n->at[1] = t.region_offset;
 	n->at[2] = t.length;
 	rc = pending_op_enqueue(ctx, n, native, registered, &t);
-	if (rc == -EBADF) /* the file is not open for that */
+	if (rc == -EBADF) /* not open for this kind of access */
 		return CU_FILE_INVALID_FILE_OPEN_FLAG;
 	return rc == -EOPNOTSUPP ? CU_FILE_ASYNC_NOT_SUPPORTED : cf_code_of_errno(rc);
 }

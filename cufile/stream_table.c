@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock protects the table alone and is never held over a call of Strait: those may wait for the GPU, and the GPU
- * for a transfer that another thread is about to enqueue. A stream is taken out of the table first, and closed or
- * forgotten when the last call that use_count it has ended.
+ * table_lock is never held across a call to Strait: such a call may wait for the GPU, and the GPU for a transfer that
+ * another thread is about to enqueue. A stream is unlisted first, and closed or forgotten when it has no users.
  */
 #include "stream_table.h"
 
@@ -10,12 +9,12 @@
 
 #include <strait/interpose.h>
 
-#define MAX_STREAMS 64 /* that were never registered */
+#define MAX_STREAMS 64 /* unregistered streams beyond this number are evicted */
 
 static struct cf_hash streams;
 static uint64_t use_count;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t streams_unused = PTHREAD_COND_INITIALIZER; /* one that is awaited has no users */
+static pthread_cond_t streams_unused = PTHREAD_COND_INITIALIZER; /* a stream with @awaited set has no users */
 
 void stream_table_forked(void)
 {
@@ -45,11 +44,11 @@ static void stream_unlist_locked(struct stream *s)
 	s->listed = false;
 }
 
-/* It is not in the table, and no call use_count it. */
+/* The stream is unlisted and has no users. */
 static void stream_forget(struct stream *s)
 {
 	strait_stream_forget(s->stream);
-	/* Where that was given up, transfers may still end some day. */
+	/* If forgetting it timed out, transfers in flight still refer to it. */
 	if (!atomic_load_explicit(&s->in_flight, memory_order_acquire))
 		free(s);
 }
@@ -68,7 +67,7 @@ void stream_put(struct stream *s)
 		stream_forget(s);
 }
 
-/* The unregistered stream that has not been used for longest and has nothing to do. */
+/* The least recently used of the unregistered streams without users or transfers in flight. */
 static struct stream *stream_oldest_idle_locked(void)
 {
 	struct stream *oldest = NULL;
@@ -86,7 +85,7 @@ static struct stream *stream_oldest_idle_locked(void)
 	return oldest;
 }
 
-/* Makes room for one more, if there are many. */
+/* Makes room for one more stream if the table is full. */
 static void streams_evict_one(void)
 {
 	struct stream *oldest = NULL;
@@ -101,7 +100,7 @@ static void streams_evict_one(void)
 		stream_forget(oldest);
 }
 
-/* Puts @s into the table, if there is none for its handle and device; @ret is the one that is there then, in use. */
+/* Lists @s unless the table has a stream for its handle and device. @ret: the listed one, with a user added. */
 static int stream_list(struct stream *s, struct stream **ret)
 {
 	struct stream *there;
@@ -138,7 +137,7 @@ static int stream_new(CUstream native, struct strait_device *dev, struct stream 
 		return rc;
 	}
 	rc = stream_list(s, ret);
-	/* Another thread may have been faster. */
+	/* Another thread listed one first. */
 	if (rc || *ret != s)
 		stream_forget(s);
 	return rc;
@@ -161,8 +160,8 @@ int stream_get(CUstream native, struct strait_device *dev, struct stream **ret)
 }
 
 /*
- * The default stream is that of the first device; where there are more of its kind, work on their default streams is
- * waited for, since which of them the program means is not known.
+ * The default stream of the first device is used. Which device's default stream the application means is unknown, so
+ * those of the other devices of the same provider are waited for.
  */
 int stream_get_for_host(struct strait_context *ctx, CUstream native, struct stream **ret)
 {
@@ -174,7 +173,7 @@ int stream_get_for_host(struct strait_context *ctx, CUstream native, struct stre
 
 	for (unsigned int i = 0; !strait_device_at(ctx, i, &dev); i++) {
 		info = (struct strait_device_info){ .size = sizeof(info) };
-		/* A handle of one provider means nothing to another. */
+		/* Handles are only valid for their own provider. */
 		if (strait_device_info(dev, &info) || !(info.caps & STRAIT_DEVICE_STREAMS) ||
 		    (native && strcmp(info.provider, "cuda")) || (kind[0] && strcmp(info.provider, kind)) ||
 		    stream_get(native, dev, &s))
@@ -217,7 +216,7 @@ bool stream_unlist_idle(struct stream *s)
 	return idle;
 }
 
-/* Takes a stream with that handle out of the table, and waits for the calls that use it. NULL if there is none. */
+/* Unlists a stream with this handle and waits for its users. NULL if there is none. */
 static struct stream *stream_take(CUstream native)
 {
 	struct stream *s = NULL;

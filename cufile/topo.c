@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the PCI tree tells. */
+/* BAR sizes and the PCIe topology. */
 #include "core.h"
 
 #include <stdio.h>

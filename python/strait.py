@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Strait from Python: model files straight into device memory.
+"""Strait for Python: loads model files directly into device memory.
 
     import strait
     tensors = strait.load_file("model.safetensors", device="cuda:0")
 
-Needs libstrait.so.0 and, for tensors, PyTorch; there is nothing to build. The tensors share one
-allocation of the device, which is given back when the last of them is gone. No byte is copied
-on the way from Strait to PyTorch: they are handed over through DLPack.
+Requires libstrait.so.0 and PyTorch; there is nothing to build. All tensors of a file share one allocation in
+device memory, which is freed with the last of them. PyTorch receives them through DLPack, without a copy.
 
-STRAIT_LIBRARY names the library if the loader does not find it by itself.
+STRAIT_LIBRARY is the path of the library, if the loader does not find it.
 """
 import atexit
 import ctypes
@@ -24,7 +23,7 @@ _FOREVER = (1 << 63) - 1
 
 
 class StraitError(OSError):
-    """A call of the library failed; errno and strerror say how."""
+    """A call of the library failed. errno and strerror have the reason."""
 
 
 class _TensorInfo(_c.Structure):
@@ -44,7 +43,7 @@ class _Result(_c.Structure):
                 ("route_bytes", _c.c_uint64 * 8), ("reserved_end", _c.c_uint64 * 2)]
 
 
-# DLPack's structs, version 0: what every consumer takes.
+# The structures of DLPack version 0, which every consumer accepts.
 class _DLTensor(_c.Structure):
     _fields_ = [("data", _c.c_void_p), ("device_type", _c.c_int32), ("device_id", _c.c_int32), ("ndim", _c.c_int32),
                 ("code", _c.c_uint8), ("bits", _c.c_uint8), ("lanes", _c.c_uint16), ("shape", _c.c_void_p),
@@ -55,7 +54,7 @@ class _DLManaged(_c.Structure):
     _fields_ = [("tensor", _DLTensor), ("context", _c.c_void_p), ("deleter", _c.c_void_p)]
 
 
-# (DLPack type code, bits); types DLPack has no code for travel as bytes or words and are viewed as what they are.
+# DLPack type code, bits, and for types that DLPack has no code for, the PyTorch type to view the integers as.
 _DTYPES = {"F64": (2, 64, None), "F32": (2, 32, None), "F16": (2, 16, None), "BF16": (4, 16, None),
            "I64": (0, 64, None), "I32": (0, 32, None), "I16": (0, 16, None), "I8": (0, 8, None),
            "U8": (1, 8, None), "BOOL": (1, 8, "bool"), "U16": (0, 16, "uint16"), "U32": (0, 32, "uint32"),
@@ -69,7 +68,7 @@ def _load_library():
     try:
         lib = _c.CDLL(name)
     except OSError as error:
-        raise StraitError(errno.ENOENT, f"{error}: install Strait, or name its library in STRAIT_LIBRARY") from error
+        raise StraitError(errno.ENOENT, f"{error}: install Strait, or set STRAIT_LIBRARY to the path of libstrait.so.0") from error
     p, u64, u32, i = _c.c_void_p, _c.c_uint64, _c.c_uint32, _c.c_int
     for name, args, res in (
             ("strait_version", [], _c.c_char_p), ("strait_context_open", [p, _c.POINTER(p)], i),
@@ -90,12 +89,12 @@ def _load_library():
 
 _lock = threading.Lock()
 _lib = None
-_context = None  # (pid, handle): a child made by fork() cannot use its parent's
+_context = None  # (pid, handle): a child process cannot use the context of its parent
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def _library():
-    """The library, loaded when first needed."""
+    """The library, loaded at the first use."""
     global _lib
     with _lock:
         if _lib is None:
@@ -104,13 +103,13 @@ def _library():
 
 
 def _open_context():
-    """One context for the life of the process."""
+    """The library and the one context of this process, opened at the first use."""
     global _context
     lib = _library()
     with _lock:
         if _context is None or _context[0] != os.getpid():
             ctx = _c.c_void_p()
-            _check(lib.strait_context_open(None, _c.byref(ctx)), "opening a context")
+            _check(lib.strait_context_open(None, _c.byref(ctx)), "cannot open a Strait context")
             _context = (os.getpid(), ctx)
         return lib, _context[1]
 
@@ -122,22 +121,22 @@ def _check(rc, what, path=None):
 
 
 def version():
-    """The version of the library."""
+    """The version of libstrait."""
     return _library().strait_version().decode()
 
 
 class _Memory:
-    """A region, given back when the last tensor in it is."""
+    """A region, closed when the last tensor in it is freed."""
 
     def __init__(self, lib, device, length, on_cpu):
         self._lib, self.region = lib, _c.c_void_p()
-        _check(lib.strait_region_alloc(device, length, _c.byref(self.region)), f"allocating {length} bytes")
+        _check(lib.strait_region_alloc(device, length, _c.byref(self.region)), f"cannot allocate {length} bytes of device memory")
         info = _RegionInfo(size=_c.sizeof(_RegionInfo))
-        _check(lib.strait_region_info(self.region, _c.byref(info)), "region")
+        _check(lib.strait_region_info(self.region, _c.byref(info)), "cannot query the memory")
         self.addr = info.addr
         if on_cpu:
             cpu = _c.c_void_p()
-            _check(lib.strait_region_map(self.region, _c.byref(cpu)), "mapping the memory for the CPU")
+            _check(lib.strait_region_map(self.region, _c.byref(cpu)), "cannot map the memory for the CPU")
             self.addr = cpu.value
 
     def __del__(self):
@@ -145,8 +144,8 @@ class _Memory:
             self._lib.strait_region_close(self.region)
 
 
-# What each exported tensor keeps alive, by the address of its managed struct. The structs are the C library's
-# memory, not Python's: a consumer may look at one when the interpreter is gone already.
+# The memory of each exported tensor, by the address of its managed structure. The structures are allocated with
+# malloc(), because a consumer may access them after the interpreter has exited.
 _alive = {}
 _leaving = False
 _libc = _c.CDLL(None)
@@ -154,7 +153,7 @@ _libc.malloc.argtypes, _libc.malloc.restype = [_c.c_size_t], _c.c_void_p
 _libc.free.argtypes, _libc.free.restype = [_c.c_void_p], None
 
 
-# Called by the consumer, on any thread: ctypes takes the interpreter's lock for it.
+# Called by the consumer on any thread; ctypes acquires the GIL.
 @_c.CFUNCTYPE(None, _c.c_void_p)
 def _delete(address):
     if _alive.pop(address, None) is not None:
@@ -163,7 +162,7 @@ def _delete(address):
 
 @atexit.register
 def _leave_tensors():
-    """Tensors that outlive the interpreter must not call into it: their memory goes with the process."""
+    """Tensors that outlive the interpreter must not call into it: their memory is freed when the process exits."""
     global _leaving
     _leaving = True
     for address in list(_alive):
@@ -171,7 +170,7 @@ def _leave_tensors():
     _c.pythonapi.Py_IncRef(_c.py_object(_alive))
 
 
-_UNUSED = b"dltensor"  # the consumer renames the capsules it takes over
+_UNUSED = b"dltensor"  # a consumer renames the capsule when it takes ownership
 _USED = b"used_dltensor"
 _capsule_new = _c.pythonapi.PyCapsule_New
 _capsule_new.argtypes, _capsule_new.restype = [_c.c_void_p, _c.c_char_p, _c.c_void_p], _c.py_object
@@ -182,7 +181,7 @@ _capsule_rename.argtypes, _capsule_rename.restype = [_c.py_object, _c.c_char_p],
 
 
 def _export(memory, info, dl_device, code, bits):
-    """A managed DLPack struct for one tensor in memory: its address."""
+    """The address of a new managed DLPack structure for one tensor in memory."""
     rank = info.rank
     address = _libc.malloc(_c.sizeof(_DLManaged) + 16 * rank)
     if not address:
@@ -202,7 +201,7 @@ def _export(memory, info, dl_device, code, bits):
 
 
 def _hand_over(address, from_dlpack):
-    """What the consumer makes of an exported tensor; one that it does not take over is given back."""
+    """Pass an exported tensor to from_dlpack. If that does not take ownership, free it."""
     capsule = _capsule_new(address, _UNUSED, None)
     try:
         return from_dlpack(capsule)
@@ -213,24 +212,24 @@ def _hand_over(address, from_dlpack):
 
 
 def _find_device(lib, ctx, device):
-    """The device's handle, and what DLPack calls it."""
+    """The handle of the device, and its DLPack device type and number."""
     name = f"cuda:{device}" if isinstance(device, int) else str(device)
     name = "host" if name == "cpu" else name
     dev = _c.c_void_p()
     if lib.strait_device_find(ctx, name.encode(), _c.byref(dev)):
         why = _c.create_string_buffer(512)
         lib.strait_device_why(ctx, name.encode(), why, len(why))
-        raise StraitError(errno.ENODEV, f"no device {name}: {why.value.decode(errors='replace')}")
+        raise StraitError(errno.ENODEV, f"there is no device {name}: {why.value.decode(errors='replace')}")
     kind, _, index = name.partition(":")
     return dev, (2, int(index or 0)) if kind == "cuda" else (1, 0)
 
 
 def _type_of(torch, info, path):
-    """DLPack's code and bits, and the PyTorch type to view the tensor as, or None."""
+    """The DLPack type code and bits, and the PyTorch type to view the tensor as, or None."""
     dtype, name = info.dtype.decode(), info.name.decode(errors="replace")
     code, bits, view = _DTYPES.get(dtype, (None, None, dtype))
     if code is None or (view and not hasattr(torch, view)):
-        raise StraitError(errno.EOPNOTSUPP, f"tensor {name!r} has type {dtype}, which this PyTorch does not have", path)
+        raise StraitError(errno.EOPNOTSUPP, f"tensor {name!r} has type {dtype}, which this version of PyTorch does not support", path)
     return code, bits, getattr(torch, view) if view else None
 
 
@@ -244,11 +243,11 @@ def _tensor(torch, memory, info, dl_device, path):
 
 
 def load_file(path, device="cuda:0", route=None, stats=None):
-    """Load a safetensors file: a dict of PyTorch tensors on the device, as safetensors.torch.load_file gives.
+    """Load a safetensors file as a dict of PyTorch tensors on the device, like safetensors.torch.load_file.
 
-    device: a device of Strait's whose memory PyTorch can use: "cuda:0", or "host" ("cpu") or "emu:0" for CPU tensors.
-    route: require "pagecache", "staged" or "host"; by default the best mixture is used.
-    stats: a dict to fill with bytes and bytes by route.
+    device: "cuda:0" or another CUDA device; "host", "cpu" or "emu:0" for CPU tensors.
+    route: use only this route, "pagecache", "staged" or "host". By default Strait selects the routes.
+    stats: a dict that receives the number of bytes, in total and by route.
 
     Raises StraitError, an OSError.
     """
@@ -256,12 +255,12 @@ def load_file(path, device="cuda:0", route=None, stats=None):
     import torch.utils.dlpack
 
     if route is not None and route not in _MASK:
-        raise StraitError(errno.EINVAL, f"there is no route {route!r}: routes are {', '.join(_MASK)}")
+        raise StraitError(errno.EINVAL, f"there is no route {route!r}: the routes are {', '.join(_MASK)}")
     lib, ctx = _open_context()
     path = os.fspath(path)
     dev, dl_device = _find_device(lib, ctx, device)
     ep, st = _c.c_void_p(), _c.c_void_p()
-    _check(lib.strait_file_open(ctx, os.fsencode(path), os.O_RDONLY, 0, 0, _c.byref(ep)), "open", path)
+    _check(lib.strait_file_open(ctx, os.fsencode(path), os.O_RDONLY, 0, 0, _c.byref(ep)), "cannot open the file", path)
     try:
         why = _c.create_string_buffer(512)
         rc = lib.strait_safetensors_open(ctx, ep, 0, why, len(why), _c.byref(st))
@@ -270,13 +269,13 @@ def load_file(path, device="cuda:0", route=None, stats=None):
         infos = []
         for k in range(lib.strait_safetensors_count(st)):
             info = _TensorInfo(size=_c.sizeof(_TensorInfo))
-            _check(lib.strait_safetensors_tensor(st, k, _c.byref(info)), "tensor", path)
-            _type_of(torch, info, path)  # before anything is moved
+            _check(lib.strait_safetensors_tensor(st, k, _c.byref(info)), "cannot read the description of a tensor", path)
+            _type_of(torch, info, path)  # fails before anything is transferred
             infos.append(info)
         memory = _Memory(lib, dev, lib.strait_safetensors_bytes(st), dl_device[0] == 1)
         result = _Result()
         _check(lib.strait_safetensors_load(st, memory.region, _MASK[route] if route else 0, _FOREVER,
-                                           _c.byref(result)), "load", path)
+                                           _c.byref(result)), "cannot load the file", path)
         if stats is not None:
             stats.update(bytes=result.bytes, routes={r: result.route_bytes[k] for k, r in enumerate(_MASK)
                                                      if result.route_bytes[k]})

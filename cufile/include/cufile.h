@@ -3,12 +3,12 @@
 #define STRAIT_CUFILE_H
 
 /*
- * The cuFile interface as Strait's libcufile.so.0 has it. Programs written for cuFile compile with this
- * header unchanged, in C and in C++. docs/cufile.md tells what is the same and what differs.
+ * The cuFile interface of Strait's libcufile.so.0. Programs written for cuFile compile unchanged with this header, in
+ * C and in C++. docs/cufile.md lists the differences from NVIDIA's library.
  *
- * Every function may be called from any thread. Functions that return CUfileError_t have CU_FILE_SUCCESS
- * in `err` or a CUfileOpError; `cu_err` is always 0. Those that return ssize_t give bytes, or -1 with
- * errno set to an error of the system or to a CUfileOpError.
+ * Every function may be called from any thread. Functions that return CUfileError_t set `err` to CU_FILE_SUCCESS or to
+ * a CUfileOpError; `cu_err` is always 0. Functions that return ssize_t return the number of bytes, or -1 with errno set
+ * to an error of the system or to a CUfileOpError.
  */
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@
 #endif
 #endif
 
-/* Without <cuda.h> only what the calls below need; <cuda.h> may still be included afterwards. */
+/* Without <cuda.h>, declare only what the calls below need. <cuda.h> may still be included afterwards. */
 #ifdef CUDA_VERSION
 typedef CUresult strait_cufile_curesult;
 #else
@@ -466,7 +466,7 @@ CUfileError_t cuFileSetParameterGpuBounceBufferSlabArray(const size_t *size_valu
 							 int len);
 CUfileError_t cuFileGetParameterGpuBounceBufferSlabArray(size_t *size_values, size_t *count_values, int len);
 
-/* Statistics. In the form they had up to version 1.18. */
+/* Statistics, in the layout of version 1.18 and earlier. */
 #define CUFILE_GPU_UUID_LEN 16
 
 typedef struct CUfileOpCounter {

@@ -3,9 +3,9 @@
 #define RUN_STATS_H
 
 /*
- * What `strait run` and libcufile agree on; not installed. The command makes a file of this form and names it
- * in the environment. Every process that opens the cuFile driver takes a place in it and counts there, so that
- * the sum is right however a process ends.
+ * Statistics shared between `strait run` and libcufile. Not installed. The command creates a file of this form and
+ * passes its path in the environment. Every process that opens the cuFile driver maps the file, takes a slot and counts
+ * there, so the sum is complete however a process ends.
  */
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 #define RUN_STATS_ENV "STRAIT_CUFILE_RUN_STATS"
 #define RUN_STATS_MAGIC 0x31796c6c61747453u
 #define RUN_STATS_BYTES 65536
-#define RUN_STATS_ROUTES 4 /* as enum strait_route */
+#define RUN_STATS_ROUTES 4 /* indexed by enum strait_route */
 
 struct run_stats_process {
 	_Atomic uint32_t pid;
@@ -27,7 +27,7 @@ struct run_stats_process {
 
 struct run_stats {
 	uint64_t magic;
-	_Atomic uint32_t used; /* places asked for: the last one is shared by all that come too late */
+	_Atomic uint32_t used; /* slots requested; processes beyond the last slot share it */
 	uint32_t reserved[45];
 	struct run_stats_process process[];
 };
