@@ -29,7 +29,7 @@
  *	strait_region.lock	.backing, .gone, .changes, .compared; taken under the mmap_lock by the notifier
  *
  * Each is taken and dropped in one function, which calls no other of the module's meanwhile. The mmap_lock of a process
- * is taken with none of them held. judge.c takes the open_mutex of a disk, with none of them held either.
+ * is taken with none of them held. eligible.c takes the open_mutex of a disk, with none of them held either.
  */
 
 #include <linux/completion.h>
@@ -239,7 +239,7 @@ void strait_maps_kill(struct strait_backing *b);
 void strait_maps_orphan(struct strait_backing *b);
 void strait_maps_work(struct work_struct *work);
 
-/* judge.c */
+/* eligible.c */
 void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v);
 u64 strait_features(void);
 
