@@ -39,7 +39,7 @@ void strait_bars_find_irqs(struct strait_attach *at)
 	at->irq_length = round_up(end, PAGE_SIZE) - at->irq_offset;
 }
 
-static void zap(struct strait_file *f)
+static void bar_unmap_all(struct strait_file *f)
 {
 	unmap_mapping_range(&f->mapping, 0, (loff_t)STRAIT_MMAP_STATUS, 1);
 }
@@ -49,7 +49,7 @@ void strait_bars_off(struct strait_attach *at, struct strait_file *f)
 	down_write(&at->bars);
 	at->bars_off = true;
 	up_write(&at->bars);
-	zap(f);
+	bar_unmap_all(f);
 }
 
 void strait_bars_reset(struct strait_attach *at, struct strait_file *f)
@@ -58,7 +58,7 @@ void strait_bars_reset(struct strait_attach *at, struct strait_file *f)
 	WRITE_ONCE(at->bars_reset, true);
 	up_write(&at->bars);
 	if (f)
-		zap(f);
+		bar_unmap_all(f);
 }
 
 void strait_bars_reset_over(struct strait_attach *at)
@@ -70,7 +70,7 @@ void strait_bars_reset_over(struct strait_attach *at)
 }
 
 /* Drops the hold on @page. */
-static vm_fault_t fault_page(struct vm_fault *vmf, struct page *page)
+static vm_fault_t bar_fault_page(struct vm_fault *vmf, struct page *page)
 {
 	int rc = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, page);
 
@@ -81,7 +81,7 @@ static vm_fault_t fault_page(struct vm_fault *vmf, struct page *page)
 }
 
 /* A page of the caller's own: what it writes there goes nowhere. */
-static vm_fault_t fault_dummy(struct vm_fault *vmf, int value)
+static vm_fault_t bar_fault_dummy(struct vm_fault *vmf, int value)
 {
 	struct page *page;
 
@@ -89,10 +89,10 @@ static vm_fault_t fault_dummy(struct vm_fault *vmf, int value)
 	if (!page)
 		return VM_FAULT_OOM;
 	memset(page_address(page), value, PAGE_SIZE);
-	return fault_page(vmf, page);
+	return bar_fault_page(vmf, page);
 }
 
-static bool holds_irqs(const struct strait_attach *at, int bar, u64 offset)
+static bool bar_is_msix_table(const struct strait_attach *at, int bar, u64 offset)
 {
 	return bar == at->irq_bar && offset >= at->irq_offset && offset < at->irq_offset + at->irq_length;
 }
@@ -110,11 +110,11 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 	down_read(&at->bars);
 	pfn = PHYS_PFN(pci_resource_start(at->pdev, bar) + offset);
 	if (at->bars_off)
-		ret = fault_dummy(vmf, 0xff);
+		ret = bar_fault_dummy(vmf, 0xff);
 	else if (at->bars_reset)
 		again = true;
-	else if (holds_irqs(at, bar, offset))
-		ret = fault_dummy(vmf, 0);
+	else if (bar_is_msix_table(at, bar, offset))
+		ret = bar_fault_dummy(vmf, 0);
 	else if (pfn_valid(pfn))
 		ret = VM_FAULT_SIGBUS;	/* a BAR that somebody has made memory of */
 	else
@@ -130,7 +130,7 @@ static const struct vm_operations_struct bar_vm_ops = {
 	.fault = bar_fault,
 };
 
-static int mmap_bar(struct strait_attach *at, struct vm_area_struct *vma)
+static int bar_mmap(struct strait_attach *at, struct vm_area_struct *vma)
 {
 	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	u64 offset = start & (BIT_ULL(OFFSET_SHIFT) - 1);
@@ -166,14 +166,14 @@ static vm_fault_t status_fault(struct vm_fault *vmf)
 	struct page *page = status_page(vmf->vma->vm_private_data);
 
 	/* All ones say as well that it is gone. */
-	return page ? fault_page(vmf, page) : fault_dummy(vmf, 0xff);
+	return page ? bar_fault_page(vmf, page) : bar_fault_dummy(vmf, 0xff);
 }
 
 static const struct vm_operations_struct status_vm_ops = {
 	.fault = status_fault,
 };
 
-static int mmap_status(struct strait_attach *at, struct vm_area_struct *vma)
+static int status_mmap(struct strait_attach *at, struct vm_area_struct *vma)
 {
 	if (vma->vm_pgoff != STRAIT_MMAP_STATUS >> PAGE_SHIFT || vma->vm_end - vma->vm_start != PAGE_SIZE ||
 	    vma->vm_flags & VM_WRITE)
@@ -198,6 +198,6 @@ int strait_attach_mmap(struct strait_file *f, struct vm_area_struct *vma)
 		return -EPERM;
 	vm_flags_clear(vma, VM_MAYEXEC);
 	if (vma->vm_pgoff >> (OFFSET_SHIFT - PAGE_SHIFT) == STATUS_INDEX)
-		return mmap_status(at, vma);
-	return mmap_bar(at, vma);
+		return status_mmap(at, vma);
+	return bar_mmap(at, vma);
 }

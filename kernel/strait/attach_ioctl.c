@@ -27,7 +27,7 @@ struct attach_call {
 	struct strait_map *map;		/* what the answer is about, with a reference, or NULL */
 };
 
-static long call_map(struct attach_call *c)
+static long attach_ioctl_map(struct attach_call *c)
 {
 	struct strait_ioc_map *req = &c->arg.map;
 	int rc = strait_map_new(c->at, c->f, req, &c->map);
@@ -36,21 +36,21 @@ static long call_map(struct attach_call *c)
 	return rc;
 }
 
-static long call_unmap(struct attach_call *c)
+static long attach_ioctl_unmap(struct attach_call *c)
 {
 	struct strait_ioc_mapping *req = &c->arg.mapping;
 
 	return req->flags || req->reserved ? -EINVAL : strait_map_remove(c->at, req->handle, NULL);
 }
 
-static long call_mapped(struct attach_call *c)
+static long attach_ioctl_mapped(struct attach_call *c)
 {
 	struct strait_ioc_mapping *req = &c->arg.mapping;
 
 	return req->flags || req->reserved ? -EINVAL : strait_map_mapped(c->at, req->handle);
 }
 
-static long call_runs(struct attach_call *c)
+static long attach_ioctl_runs(struct attach_call *c)
 {
 	struct strait_ioc_runs *req = &c->arg.runs;
 
@@ -65,14 +65,14 @@ static long call_runs(struct attach_call *c)
 	return 0;
 }
 
-static long call_irq(struct attach_call *c)
+static long attach_ioctl_irq(struct attach_call *c)
 {
 	struct strait_ioc_irq *req = &c->arg.irq;
 
 	return req->flags ? -EINVAL : strait_irq_set(c->at, req->vector, req->fd);
 }
 
-static long call_config(struct attach_call *c)
+static long attach_ioctl_config(struct attach_call *c)
 {
 	struct strait_ioc_config *req = &c->arg.config;
 	struct pci_dev *pdev = c->at->pdev;
@@ -96,12 +96,12 @@ static long call_config(struct attach_call *c)
 	return rc ? -EIO : 0;
 }
 
-static bool is_reset(const struct attach_call *c)
+static bool attach_ioctl_is_reset(const struct attach_call *c)
 {
 	return c->arg.control.what == STRAIT_CONTROL_RESET;
 }
 
-static long call_control(struct attach_call *c)
+static long attach_ioctl_control(struct attach_call *c)
 {
 	struct strait_ioc_control *req = &c->arg.control;
 	u64 mask;
@@ -133,20 +133,20 @@ static const struct {
 	long (*fn)(struct attach_call *c);
 	bool always;	/* also when the device is lost */
 	bool out;	/* it has an answer */
-} calls[] = {
+} attach_ioctls[] = {
 #define CALL(name, type) STRAIT_IOC_##name, STRAIT_##name##_SIZE_MIN, sizeof(struct strait_ioc_##type)
 	{ CALL(ATTACH, attach), NULL, false, true },
-	{ CALL(MAP, map), call_map, false, true },
-	{ CALL(UNMAP, mapping), call_unmap, true, false },
-	{ CALL(MAPPED, mapping), call_mapped, false, false },
-	{ CALL(RUNS, runs), call_runs, false, true },
-	{ CALL(IRQ, irq), call_irq, false, false },
-	{ CALL(CONFIG, config), call_config, false, true },
-	{ CALL(CONTROL, control), call_control, false, false },
+	{ CALL(MAP, map), attach_ioctl_map, false, true },
+	{ CALL(UNMAP, mapping), attach_ioctl_unmap, true, false },
+	{ CALL(MAPPED, mapping), attach_ioctl_mapped, false, false },
+	{ CALL(RUNS, runs), attach_ioctl_runs, false, true },
+	{ CALL(IRQ, irq), attach_ioctl_irq, false, false },
+	{ CALL(CONFIG, config), attach_ioctl_config, false, true },
+	{ CALL(CONTROL, control), attach_ioctl_control, false, false },
 #undef CALL
 };
 
-static long do_attach(struct attach_call *c, struct args *user)
+static long attach_ioctl_attach(struct attach_call *c, struct args *user)
 {
 	struct strait_ioc_attach *req = &c->arg.attach;
 	int rc;
@@ -165,16 +165,16 @@ static long do_attach(struct attach_call *c, struct args *user)
 }
 
 /* Copies the answer. A mapping the program was not told about is undone. */
-static long call_answer(struct attach_call *c, unsigned int nr, struct args *user)
+static long attach_ioctl_answer(struct attach_call *c, unsigned int nr, struct args *user)
 {
 	struct strait_ioc_runs *runs = &c->arg.runs;
 
-	if (calls[nr].fn == call_runs &&
+	if (attach_ioctls[nr].fn == attach_ioctl_runs &&
 	    copy_to_user(u64_to_user_ptr(runs->runs), c->map->runs + runs->first, runs->count * sizeof(*c->map->runs)))
 		return -EFAULT;
 	if (!args_to_user(user, &c->arg))
 		return 0;
-	if (calls[nr].fn == call_map) {
+	if (attach_ioctls[nr].fn == attach_ioctl_map) {
 		down_read(&c->at->state);
 		strait_map_remove(c->at, c->map->handle, c->map);
 		up_read(&c->at->state);
@@ -182,10 +182,10 @@ static long call_answer(struct attach_call *c, unsigned int nr, struct args *use
 	return -EFAULT;
 }
 
-static long call_run(struct attach_call *c, unsigned int nr)
+static long attach_ioctl_run(struct attach_call *c, unsigned int nr)
 {
 	struct strait_attach *at = c->at;
-	bool reset = calls[nr].fn == call_control && is_reset(c);
+	bool reset = attach_ioctls[nr].fn == attach_ioctl_control && attach_ioctl_is_reset(c);
 	long rc;
 
 	if (reset)
@@ -193,10 +193,10 @@ static long call_run(struct attach_call *c, unsigned int nr)
 	down_read(&at->state);
 	if (at->file != c->f)
 		rc = -ENXIO;
-	else if (at->lost && !calls[nr].always)
+	else if (at->lost && !attach_ioctls[nr].always)
 		rc = -ENODEV;
 	else
-		rc = calls[nr].fn(c);
+		rc = attach_ioctls[nr].fn(c);
 	up_read(&at->state);
 	if (reset)
 		device_unlock(&at->pdev->dev);
@@ -210,24 +210,24 @@ long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *u
 	struct args args;
 	long rc;
 
-	if (nr >= ARRAY_SIZE(calls))
+	if (nr >= ARRAY_SIZE(attach_ioctls))
 		return -ENOTTY;
-	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
-	if ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK)
+	nr = array_index_nospec(nr, ARRAY_SIZE(attach_ioctls));
+	if ((cmd ^ attach_ioctls[nr].cmd) & ~IOCSIZE_MASK)
 		return -ENOTTY;
-	rc = args_from_user(&args, &c.arg, calls[nr].min, calls[nr].size, user);
+	rc = args_from_user(&args, &c.arg, attach_ioctls[nr].min, attach_ioctls[nr].size, user);
 	if (rc)
 		return rc;
 	/* An open file of /dev/strait: it has no device. */
 	if (!c.at)
 		return -ENXIO;
-	if (!calls[nr].fn)
-		return do_attach(&c, &args);
-	rc = call_run(&c, nr);
+	if (!attach_ioctls[nr].fn)
+		return attach_ioctl_attach(&c, &args);
+	rc = attach_ioctl_run(&c, nr);
 	/* Beside what was asked for, -EOPNOTSUPP carries its reason. */
-	if (calls[nr].out && !rc)
-		rc = call_answer(&c, nr, &args);
-	else if (calls[nr].fn == call_map && rc == -EOPNOTSUPP && args_to_user(&args, &c.arg))
+	if (attach_ioctls[nr].out && !rc)
+		rc = attach_ioctl_answer(&c, nr, &args);
+	else if (attach_ioctls[nr].fn == attach_ioctl_map && rc == -EOPNOTSUPP && args_to_user(&args, &c.arg))
 		rc = -EFAULT;
 	if (c.map)
 		strait_map_put(c.map);

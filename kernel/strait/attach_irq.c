@@ -4,7 +4,7 @@
 
 #include "attach.h"
 
-static irqreturn_t irq_handler(int nr, void *data)
+static irqreturn_t attach_irq_handler(int nr, void *data)
 {
 	struct strait_irq *irq = data;
 
@@ -37,7 +37,7 @@ void strait_irqs_begin(struct strait_attach *at)
 	at->irqs = NULL;
 }
 
-static void irq_clear(struct strait_attach *at, u32 vector)
+static void attach_irq_clear(struct strait_attach *at, u32 vector)
 {
 	struct strait_irq *irq = &at->irqs[vector];
 
@@ -55,7 +55,7 @@ void strait_irqs_end(struct strait_attach *at)
 
 	mutex_lock(&at->irq_lock);
 	for (i = 0; i < at->vectors; i++)
-		irq_clear(at, i);
+		attach_irq_clear(at, i);
 	if (at->vectors)
 		pci_free_irq_vectors(at->pdev);
 	kvfree(at->irqs);
@@ -65,7 +65,7 @@ void strait_irqs_end(struct strait_attach *at)
 }
 
 /* Takes over the reference on @eventfd. The first one requests the interrupt; others take its place, and cannot fail. */
-static int irq_install(struct strait_attach *at, u32 vector, struct eventfd_ctx *eventfd)
+static int attach_irq_install(struct strait_attach *at, u32 vector, struct eventfd_ctx *eventfd)
 {
 	struct strait_irq *irq = &at->irqs[vector];
 	struct eventfd_ctx *old = irq->eventfd;
@@ -76,7 +76,7 @@ static int irq_install(struct strait_attach *at, u32 vector, struct eventfd_ctx 
 	irq->eventfd = eventfd;
 	spin_unlock_irq(&irq->lock);
 	if (!old)
-		rc = strait_request_irq(pci_irq_vector(at->pdev, vector), irq_handler, pci_name(at->pdev), irq);
+		rc = strait_request_irq(pci_irq_vector(at->pdev, vector), attach_irq_handler, pci_name(at->pdev), irq);
 	if (rc) {
 		irq->eventfd = NULL;
 		eventfd_ctx_put(eventfd);
@@ -102,9 +102,9 @@ int strait_irq_set(struct strait_attach *at, u32 vector, int fd)
 		if (eventfd)
 			eventfd_ctx_put(eventfd);
 	} else if (eventfd) {
-		rc = irq_install(at, vector, eventfd);
+		rc = attach_irq_install(at, vector, eventfd);
 	} else {
-		irq_clear(at, vector);
+		attach_irq_clear(at, vector);
 	}
 	mutex_unlock(&at->irq_lock);
 	return rc;

@@ -17,7 +17,7 @@ u64 strait_device_max(void)
 	return (u64)device_mib_max << 20;
 }
 
-static void uncharge(struct strait_backing *b)
+static void backing_uncharge(struct strait_backing *b)
 {
 	if (b->mm) {
 		account_locked_vm(b->mm, b->length >> PAGE_SHIFT, false);
@@ -38,7 +38,7 @@ void strait_backing_free(struct strait_backing *b)
 						 b->vec[i].iov_len >> PAGE_SHIFT, !b->pdev);
 	if (b->bridged)
 		strait_bridge_put(b->bridged);
-	uncharge(b);
+	backing_uncharge(b);
 	pci_dev_put(b->pdev);
 	for (i = 0; i < STRAIT_PEERS; i++)
 		pci_dev_put(b->peers[i].drive);
@@ -49,7 +49,7 @@ void strait_backing_free(struct strait_backing *b)
 	kfree(b);
 }
 
-static void give_back(struct work_struct *work)
+static void backing_free_work(struct work_struct *work)
 {
 	strait_backing_free(container_of(work, struct strait_backing, work));
 }
@@ -111,28 +111,28 @@ int strait_backing_charge(struct strait_backing *b, bool host)
 	return 0;
 }
 
-static bool follows(struct page *page, struct page *next)
+static bool backing_pages_adjacent(struct page *page, struct page *next)
 {
 	return page + 1 == next && page_address(page) + PAGE_SIZE == page_address(next) &&
 	       is_zone_device_page(page) == is_zone_device_page(next);
 }
 
-static unsigned int count_runs(struct page **pages, unsigned long n)
+static unsigned int backing_count_runs(struct page **pages, unsigned long n)
 {
 	unsigned int runs = 1;
 	unsigned long i;
 
 	for (i = 1; i < n; i++)
-		runs += !follows(pages[i - 1], pages[i]);
+		runs += !backing_pages_adjacent(pages[i - 1], pages[i]);
 	return runs;
 }
 
-static void fill_runs(struct strait_backing *b, struct page **pages, unsigned long n)
+static void backing_fill_runs(struct strait_backing *b, struct page **pages, unsigned long n)
 {
 	unsigned long i;
 
 	for (i = 0; i < n; i++) {
-		if (!i || !follows(pages[i - 1], pages[i])) {
+		if (!i || !backing_pages_adjacent(pages[i - 1], pages[i])) {
 			b->vec[b->n].iov_base = page_address(pages[i]);
 			b->start[b->n++] = (u64)i << PAGE_SHIFT;
 		}
@@ -148,7 +148,7 @@ struct strait_backing *strait_backing_alloc(u64 length)
 	if (!b)
 		return NULL;
 	kref_init(&b->kref);
-	INIT_WORK(&b->work, give_back);
+	INIT_WORK(&b->work, backing_free_work);
 	b->length = length;
 	refcount_set(&b->users, 1);
 	init_completion(&b->idle);
@@ -161,18 +161,18 @@ struct strait_backing *strait_backing_alloc(u64 length)
 
 int strait_backing_fill(struct strait_backing *b, struct page **pages, unsigned long n)
 {
-	unsigned int runs = count_runs(pages, n);
+	unsigned int runs = backing_count_runs(pages, n);
 
 	b->vec = strait_zalloc_array(runs, sizeof(*b->vec));
 	b->start = strait_zalloc_array(runs, sizeof(*b->start));
 	if (!b->vec || !b->start)
 		return -ENOMEM;
-	fill_runs(b, pages, n);
+	backing_fill_runs(b, pages, n);
 	return 0;
 }
 
 /* The vector that byte @offset lies in. */
-static unsigned int find_run(const struct strait_backing *b, u64 offset)
+static unsigned int backing_find_run(const struct strait_backing *b, u64 offset)
 {
 	unsigned int low = 0, high = b->n;
 
@@ -189,7 +189,7 @@ static unsigned int find_run(const struct strait_backing *b, u64 offset)
 
 u64 strait_backing_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
 {
-	unsigned int run = find_run(b, offset);
+	unsigned int run = backing_find_run(b, offset);
 	u64 inside = offset - b->start[run];
 
 	*phys = page_to_phys(virt_to_page(b->vec[run].iov_base)) + inside;
@@ -198,7 +198,7 @@ u64 strait_backing_piece(const struct strait_backing *b, u64 offset, phys_addr_t
 
 void *strait_backing_at(const struct strait_backing *b, u64 offset)
 {
-	unsigned int run = find_run(b, offset);
+	unsigned int run = backing_find_run(b, offset);
 
 	return b->vec[run].iov_base + ((offset - b->start[run]) & PAGE_MASK);
 }
@@ -210,7 +210,7 @@ void *strait_backing_at(const struct strait_backing *b, u64 offset)
 void strait_backing_iter(struct strait_backing *b, u64 offset, u64 length, int direction,
 			 struct iov_iter *iter)
 {
-	unsigned int first = find_run(b, offset), last = find_run(b, offset + length - 1);
+	unsigned int first = backing_find_run(b, offset), last = backing_find_run(b, offset + length - 1);
 	u64 skip = offset - b->start[first];
 
 	iov_iter_kvec(iter, direction, b->vec + first, last - first + 1, skip + length);

@@ -8,8 +8,8 @@
 #include "core.h"
 #include "window.h"
 
-static DEFINE_MUTEX(strait_bridge_lock);	/* .registered */
-static const struct strait_bridge *registered;
+static DEFINE_MUTEX(strait_bridge_lock);	/* bridge_registered */
+static const struct strait_bridge *bridge_registered;
 
 /* What the bridge calls back with. It is there before the backing, and goes with it. */
 struct strait_bridged {
@@ -26,8 +26,8 @@ int strait_bridge_register(const struct strait_bridge *bridge)
 	int rc = -EBUSY;
 
 	mutex_lock(&strait_bridge_lock);
-	if (!registered) {
-		registered = bridge;
+	if (!bridge_registered) {
+		bridge_registered = bridge;
 		rc = 0;
 	}
 	mutex_unlock(&strait_bridge_lock);
@@ -38,15 +38,15 @@ EXPORT_SYMBOL_GPL(strait_bridge_register);
 void strait_bridge_unregister(const struct strait_bridge *bridge)
 {
 	mutex_lock(&strait_bridge_lock);
-	if (registered == bridge)
-		registered = NULL;
+	if (bridge_registered == bridge)
+		bridge_registered = NULL;
 	mutex_unlock(&strait_bridge_lock);
 }
 EXPORT_SYMBOL_GPL(strait_bridge_unregister);
 
 bool strait_bridge_there(void)
 {
-	return READ_ONCE(registered);
+	return READ_ONCE(bridge_registered);
 }
 
 static const struct strait_bridge *bridge_get(u32 kind)
@@ -54,7 +54,7 @@ static const struct strait_bridge *bridge_get(u32 kind)
 	const struct strait_bridge *bridge;
 
 	mutex_lock(&strait_bridge_lock);
-	bridge = registered;
+	bridge = bridge_registered;
 	if (bridge && (bridge->kind != kind || !try_module_get(bridge->owner)))
 		bridge = NULL;
 	mutex_unlock(&strait_bridge_lock);
@@ -62,7 +62,7 @@ static const struct strait_bridge *bridge_get(u32 kind)
 }
 
 /* Once: by what comes first of the memory going and its being put. The bridge's put() orders the two. */
-static void put_pgmap(struct strait_bridged *bridged)
+static void bridge_put_pgmap(struct strait_bridged *bridged)
 {
 	struct dev_pagemap *pgmap = xchg(&bridged->pgmap, NULL);
 
@@ -71,7 +71,7 @@ static void put_pgmap(struct strait_bridged *bridged)
 }
 
 /* Called by the bridge, with whatever its driver holds. Waits for I/O in flight, without a deadline. */
-static void memory_gone(void *arg)
+static void bridge_memory_revoked(void *arg)
 {
 	struct strait_bridged *bridged = arg;
 	struct strait_backing *b;
@@ -86,7 +86,7 @@ static void memory_gone(void *arg)
 		return;
 	/* It does not go before the bridge's put() has returned, and that is not before we have. */
 	strait_backing_kill(b);
-	put_pgmap(bridged);
+	bridge_put_pgmap(bridged);
 }
 
 void strait_bridge_put(struct strait_bridged *bridged)
@@ -94,12 +94,12 @@ void strait_bridge_put(struct strait_bridged *bridged)
 	const struct strait_bridge *bridge = bridged->bridge;
 
 	bridge->put(&bridged->memory);
-	put_pgmap(bridged);
+	bridge_put_pgmap(bridged);
 	module_put(bridge->owner);
 	kfree(bridged);
 }
 
-static bool pgmap_holds(const struct dev_pagemap *pgmap, phys_addr_t start, u64 length)
+static bool bridge_pgmap_contains(const struct dev_pagemap *pgmap, phys_addr_t start, u64 length)
 {
 	int i;
 
@@ -117,7 +117,7 @@ static bool pgmap_holds(const struct dev_pagemap *pgmap, phys_addr_t start, u64 
  * a free page has none. So none is ever taken. The bridge's pin keeps the memory, and a reference on the page map its
  * struct pages, until the driver takes the memory back.
  */
-static int fill_pages(struct strait_bridged *bridged, struct page **pages, unsigned long n)
+static int bridge_fill_pages(struct strait_bridged *bridged, struct page **pages, unsigned long n)
 {
 	const struct strait_bridge_memory *m = &bridged->memory;
 	const unsigned long per = m->page_bytes >> PAGE_SHIFT;
@@ -133,7 +133,7 @@ static int fill_pages(struct strait_bridged *bridged, struct page **pages, unsig
 	if (pgmap->type != MEMORY_DEVICE_PCI_P2PDMA)
 		return -EOPNOTSUPP;
 	for (i = 0; i < m->n; i++)
-		if (!pgmap_holds(pgmap, m->phys[i], m->page_bytes))
+		if (!bridge_pgmap_contains(pgmap, m->phys[i], m->page_bytes))
 			return -EOPNOTSUPP;
 	for (i = 0; i < n; i++)
 		pages[i] = pfn_to_page(PHYS_PFN(m->phys[i / per]) + i % per);
@@ -141,7 +141,7 @@ static int fill_pages(struct strait_bridged *bridged, struct page **pages, unsig
 }
 
 /* No vectors: whose it is the addresses tell. */
-static int fill_bare(const struct strait_bridge_memory *m, struct strait_backing *b)
+static int bridge_fill_physical(const struct strait_bridge_memory *m, struct strait_backing *b)
 {
 	unsigned int i;
 
@@ -164,7 +164,7 @@ u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t 
 	return length;
 }
 
-static int fill_backing(struct strait_bridged *bridged, struct strait_backing *b)
+static int bridge_fill_backing(struct strait_bridged *bridged, struct strait_backing *b)
 {
 	unsigned long n = b->length >> PAGE_SHIFT;
 	struct page **pages;
@@ -173,14 +173,14 @@ static int fill_backing(struct strait_bridged *bridged, struct strait_backing *b
 	pages = strait_zalloc_array(n, sizeof(*pages));
 	if (!pages)
 		return -ENOMEM;
-	rc = fill_pages(bridged, pages, n);
+	rc = bridge_fill_pages(bridged, pages, n);
 	if (!rc)
 		rc = strait_backing_fill(b, pages, n);
 	kvfree(pages);
-	return rc == -ENXIO ? fill_bare(&bridged->memory, b) : rc;
+	return rc == -ENXIO ? bridge_fill_physical(&bridged->memory, b) : rc;
 }
 
-static int publish(struct strait_bridged *bridged, struct strait_backing *b)
+static int bridge_publish(struct strait_bridged *bridged, struct strait_backing *b)
 {
 	int rc = 0;
 
@@ -193,7 +193,7 @@ static int publish(struct strait_bridged *bridged, struct strait_backing *b)
 	return rc;
 }
 
-static int pin(u32 kind, u64 address, u64 length, struct strait_bridged **ret)
+static int bridge_pin(u32 kind, u64 address, u64 length, struct strait_bridged **ret)
 {
 	struct strait_bridged *bridged;
 	const struct strait_bridge *bridge;
@@ -210,7 +210,7 @@ static int pin(u32 kind, u64 address, u64 length, struct strait_bridged **ret)
 	rc = -EINVAL;
 	if ((address | length) % bridge->align)
 		goto err_free;
-	rc = bridge->get(address, length, memory_gone, bridged, &bridged->memory);
+	rc = bridge->get(address, length, bridge_memory_revoked, bridged, &bridged->memory);
 	if (rc)
 		goto err_free;
 	*ret = bridged;
@@ -228,13 +228,13 @@ int strait_bridge_back(struct strait_region *r, struct strait_backing *b)
 	struct strait_bridged *bridged;
 	int rc;
 
-	rc = pin(r->kind, r->address, r->length, &bridged);
+	rc = bridge_pin(r->kind, r->address, r->length, &bridged);
 	if (rc)
 		return rc;
 	b->bridged = bridged;
-	rc = fill_backing(bridged, b);
+	rc = bridge_fill_backing(bridged, b);
 	if (rc)
 		return rc;
 	strait_window(STRAIT_W_PUBLISH);
-	return publish(bridged, b);
+	return bridge_publish(bridged, b);
 }

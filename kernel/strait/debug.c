@@ -6,7 +6,7 @@
 #include "core.h"
 #include "window.h"
 
-static const char *const count_names[STRAIT_COUNTS] = {
+static const char *const debug_count_names[STRAIT_COUNTS] = {
 	[STRAIT_N_IMPORTS] = "imports",
 	[STRAIT_N_REVOKED] = "revoked",
 	[STRAIT_N_READS] = "reads",
@@ -29,7 +29,7 @@ static const char *const count_names[STRAIT_COUNTS] = {
 #ifdef CONFIG_STRAIT_DELAYS
 struct window strait_windows[STRAIT_WINDOWS];
 
-static const char *const window_names[STRAIT_WINDOWS] = {
+static const char *const debug_window_names[STRAIT_WINDOWS] = {
 	[STRAIT_W_USE] = "use",		  [STRAIT_W_COMPARE] = "compare", [STRAIT_W_GIVE] = "give",
 	[STRAIT_W_PUBLISH] = "publish",	  [STRAIT_W_COMPLETE] = "complete", [STRAIT_W_FINISH] = "finish",
 	[STRAIT_W_RETRY] = "retry",	  [STRAIT_W_ORPHAN] = "orphan",	  [STRAIT_W_KILL] = "kill",
@@ -42,23 +42,23 @@ static int counters_show(struct seq_file *m, void *unused)
 	int i;
 
 	for (i = 0; i < STRAIT_COUNTS; i++)
-		seq_printf(m, "%s %lld\n", count_names[i], (s64)atomic64_read(&strait_counts[i]));
+		seq_printf(m, "%s %lld\n", debug_count_names[i], (s64)atomic64_read(&strait_counts[i]));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
 
-static struct dentry *root;
+static struct dentry *debug_root;
 
 void strait_debug_init(void)
 {
-	root = debugfs_create_dir("strait", NULL);
-	debugfs_create_file("counters", 0400, root, NULL, &counters_fops);
+	debug_root = debugfs_create_dir("strait", NULL);
+	debugfs_create_file("counters", 0400, debug_root, NULL, &counters_fops);
 #ifdef CONFIG_STRAIT_DELAYS
-	windows_create(root, strait_windows, window_names, STRAIT_WINDOWS);
+	windows_create(debug_root, strait_windows, debug_window_names, STRAIT_WINDOWS);
 #endif
 }
 
 void strait_debug_fini(void)
 {
-	debugfs_remove(root);
+	debugfs_remove(debug_root);
 }

@@ -35,7 +35,7 @@ u64 strait_features(void)
 }
 
 /* ext4 keeps files without extents too, and writes of holes in those are buffered. */
-static u32 judge_attributes(struct file *file, unsigned long magic)
+static u32 eligible_attributes(struct file *file, unsigned long magic)
 {
 	struct compat_fileattr attr = { .flags_valid = true };
 
@@ -50,7 +50,7 @@ static u32 judge_attributes(struct file *file, unsigned long magic)
 	return STRAIT_REASON_NONE;
 }
 
-static u32 judge_regular(struct file *file, struct strait_verdict *v, struct block_device **bdev)
+static u32 eligible_regular(struct file *file, struct strait_verdict *v, struct block_device **bdev)
 {
 	struct inode *inode = file_inode(file);
 	unsigned long magic = inode->i_sb->s_magic;
@@ -61,7 +61,7 @@ static u32 judge_regular(struct file *file, struct strait_verdict *v, struct blo
 		return STRAIT_REASON_FILE_SYSTEM;
 	if (IS_ENCRYPTED(inode) || IS_VERITY(inode) || IS_DAX(inode))
 		return STRAIT_REASON_TRANSFORMED;
-	reason = judge_attributes(file, magic);
+	reason = eligible_attributes(file, magic);
 	if (reason)
 		return reason;
 	if (vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, AT_STATX_DONT_SYNC) ||
@@ -73,7 +73,7 @@ static u32 judge_regular(struct file *file, struct strait_verdict *v, struct blo
 	return *bdev ? STRAIT_REASON_NONE : STRAIT_REASON_NO_DRIVE;
 }
 
-static u32 judge_file(struct file *file, u32 op, struct strait_verdict *v, struct block_device **bdev)
+static u32 eligible_file(struct file *file, u32 op, struct strait_verdict *v, struct block_device **bdev)
 {
 	umode_t mode = file_inode(file)->i_mode;
 
@@ -84,14 +84,14 @@ static u32 judge_file(struct file *file, u32 op, struct strait_verdict *v, struc
 	if (!(file->f_mode & FMODE_CAN_ODIRECT))
 		return STRAIT_REASON_NO_DIRECT;
 	if (S_ISREG(mode))
-		return judge_regular(file, v, bdev);
+		return eligible_regular(file, v, bdev);
 	*bdev = I_BDEV(file->f_mapping->host);
 	v->offset_align = bdev_logical_block_size(*bdev);
 	v->mem_align = bdev_dma_alignment(*bdev) + 1;
 	return STRAIT_REASON_NONE;
 }
 
-static struct pci_dev *drive_of(struct block_device *bdev)
+static struct pci_dev *eligible_disk_to_pci(struct block_device *bdev)
 {
 	struct device *dev = disk_to_dev(bdev->bd_disk);
 
@@ -104,19 +104,19 @@ static struct pci_dev *drive_of(struct block_device *bdev)
  * Why a drive without peer-to-peer support is refused. A disk that was removed while it is open has given up its
  * reference on its parent, which is freed then: del_gendisk() takes the open_mutex to mark it as dead before that.
  */
-static u32 judge_other_drive(struct block_device *bdev)
+static u32 eligible_unsupported_disk(struct block_device *bdev)
 {
 	struct gendisk *disk = bdev->bd_disk;
 	u32 reason = STRAIT_REASON_NO_DRIVE;
 
 	mutex_lock(&disk->open_mutex);
 	if (disk_live(disk))
-		reason = drive_of(bdev) ? STRAIT_REASON_NO_QUEUE : STRAIT_REASON_NOT_PCI;
+		reason = eligible_disk_to_pci(bdev) ? STRAIT_REASON_NO_QUEUE : STRAIT_REASON_NOT_PCI;
 	mutex_unlock(&disk->open_mutex);
 	return reason;
 }
 
-static bool recall(struct strait_backing *b, struct strait_verdict *v)
+static bool eligible_cached_distance(struct strait_backing *b, struct strait_verdict *v)
 {
 	bool found = false;
 	unsigned int i;
@@ -132,7 +132,7 @@ static bool recall(struct strait_backing *b, struct strait_verdict *v)
 }
 
 /* Another thread may have done the same meanwhile: an entry more than needed does no harm. */
-static void remember(struct strait_backing *b, const struct strait_verdict *v)
+static void eligible_cache_distance(struct strait_backing *b, const struct strait_verdict *v)
 {
 	struct pci_dev *old;
 	unsigned int i;
@@ -148,29 +148,29 @@ static void remember(struct strait_backing *b, const struct strait_verdict *v)
 }
 
 /* The distance is looked up once per drive and region: that takes a walk through all bridges. */
-static u32 judge_path(struct strait_backing *b, struct strait_verdict *v)
+static u32 eligible_path(struct strait_backing *b, struct strait_verdict *v)
 {
-	if (recall(b, v))
+	if (eligible_cached_distance(b, v))
 		return STRAIT_REASON_NONE;
 	strait_count(STRAIT_N_PATHS, 1);
 	v->distance = pci_p2pdma_distance(b->pdev, &v->drive->dev, false);
 	if (v->distance < 0)
 		return STRAIT_REASON_NO_PATH;
-	remember(b, v);
+	eligible_cache_distance(b, v);
 	return STRAIT_REASON_NONE;
 }
 
-static u32 judge_drive(struct strait_backing *b, struct block_device *bdev, struct strait_verdict *v)
+static u32 eligible_drive(struct strait_backing *b, struct block_device *bdev, struct strait_verdict *v)
 {
 	/* Only nvme-pci says so of its queues; what is open there keeps the controller, and that its PCI device. */
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(bdev)))
-		return judge_other_drive(bdev);
-	v->drive = drive_of(bdev);
+		return eligible_unsupported_disk(bdev);
+	v->drive = eligible_disk_to_pci(bdev);
 	if (!v->drive)
 		return STRAIT_REASON_NOT_PCI;
 	if (blk_get_integrity(bdev->bd_disk) || bdev_stable_writes(bdev))
 		return STRAIT_REASON_CHECKSUMS;
-	return judge_path(b, v);
+	return eligible_path(b, v);
 }
 
 void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v)
@@ -183,8 +183,8 @@ void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct st
 		v->reason = STRAIT_REASON_NO_PAGES;
 		return;
 	}
-	v->reason = judge_file(file, op, v, &bdev);
+	v->reason = eligible_file(file, op, v, &bdev);
 	/* Any drive that does direct I/O reaches the host's own memory. */
 	if (!v->reason && b->pdev)
-		v->reason = judge_drive(b, bdev, v);
+		v->reason = eligible_drive(b, bdev, v);
 }

@@ -17,7 +17,7 @@
  * even taken out of the page tables for a moment, by what would like to move them and finds that it
  * must not: then they are compared before they are used again.
  */
-static void invalidated(struct strait_region *r, const struct mmu_notifier_range *range)
+static void import_invalidated(struct strait_region *r, const struct mmu_notifier_range *range)
 {
 	bool gone;
 
@@ -44,39 +44,39 @@ static void invalidated(struct strait_region *r, const struct mmu_notifier_range
 }
 
 /* Nothing here waits, so it does not matter whether it may. */
-static bool notify(struct mmu_interval_notifier *notifier, const struct mmu_notifier_range *range,
+static bool import_notify(struct mmu_interval_notifier *notifier, const struct mmu_notifier_range *range,
 		   unsigned long seq)
 {
 	struct strait_region *r = container_of(notifier, struct strait_region, notifier);
 
 	mmu_interval_set_seq(notifier, seq);
-	invalidated(r, range);
+	import_invalidated(r, range);
 	return true;
 }
 
-static const struct mmu_interval_notifier_ops notifier_ops = {
-	.invalidate = notify,
+static const struct mmu_interval_notifier_ops import_notifier_ops = {
+	.invalidate = import_notify,
 };
 
-static int watch(struct strait_region *r)
+static int import_watch(struct strait_region *r)
 {
 	int rc;
 
-	rc = strait_notifier_insert(&r->notifier, r->address, r->length, &notifier_ops);
+	rc = strait_notifier_insert(&r->notifier, r->address, r->length, &import_notifier_ops);
 	if (!rc)
 		r->watched = true;
 	return rc;
 }
 
 /* Long-term pins of P2PDMA pages are refused, as who has them cannot be told to let go. We can. */
-static unsigned int pin_flags(u32 kind)
+static unsigned int import_pin_flags(u32 kind)
 {
 	if (kind == STRAIT_IMPORT_P2P)
 		return FOLL_WRITE | COMPAT_FOLL_PCI_P2PDMA;
 	return FOLL_WRITE | FOLL_LONGTERM;
 }
 
-static int pin_pages(struct strait_region *r, struct page **pages, unsigned long n)
+static int import_pin_pages(struct strait_region *r, struct page **pages, unsigned long n)
 {
 	unsigned long done = 0;
 	long rc;
@@ -85,7 +85,7 @@ static int pin_pages(struct strait_region *r, struct page **pages, unsigned long
 		rc = fatal_signal_pending(current) ? -EINTR :
 		     pin_user_pages_fast(r->address + (done << PAGE_SHIFT),
 					 min_t(unsigned long, n - done, PIN_BATCH),
-					 pin_flags(r->kind), pages + done);
+					 import_pin_flags(r->kind), pages + done);
 		if (rc <= 0) {
 			unpin_user_pages(pages, done);
 			/* Device pages where ordinary ones are wanted. */
@@ -97,7 +97,7 @@ static int pin_pages(struct strait_region *r, struct page **pages, unsigned long
 	return 0;
 }
 
-static bool pages_are(struct page **pages, unsigned long n, u32 kind)
+static bool import_pages_match(struct page **pages, unsigned long n, u32 kind)
 {
 	unsigned long i;
 
@@ -131,7 +131,7 @@ struct pci_dev *strait_device_at(phys_addr_t start, u64 length)
 }
 
 /* Pages do not tell whose they are. Their addresses do: all of them are in BARs of one device. */
-static int find_device(struct strait_backing *b)
+static int import_find_device(struct strait_backing *b)
 {
 	struct pci_dev *pdev;
 	unsigned int i;
@@ -146,7 +146,7 @@ static int find_device(struct strait_backing *b)
 	return 0;
 }
 
-static int pin_user_memory(struct strait_region *r, struct strait_backing *b)
+static int import_pin_user(struct strait_region *r, struct strait_backing *b)
 {
 	unsigned long n = r->length >> PAGE_SHIFT;
 	struct page **pages;
@@ -155,10 +155,10 @@ static int pin_user_memory(struct strait_region *r, struct strait_backing *b)
 	pages = strait_zalloc_array(n, sizeof(*pages));
 	if (!pages)
 		return -ENOMEM;
-	rc = pin_pages(r, pages, n);
+	rc = import_pin_pages(r, pages, n);
 	if (rc)
 		goto out;
-	rc = pages_are(pages, n, r->kind) ? strait_backing_fill(b, pages, n) : -EOPNOTSUPP;
+	rc = import_pages_match(pages, n, r->kind) ? strait_backing_fill(b, pages, n) : -EOPNOTSUPP;
 	if (rc)
 		unpin_user_pages(pages, n);
 out:
@@ -166,18 +166,18 @@ out:
 	return rc;
 }
 
-static int pin_memory(struct strait_region *r, struct strait_backing *b)
+static int import_pin(struct strait_region *r, struct strait_backing *b)
 {
 	int rc;
 
 	/* A bridge is told by its driver when the memory goes. */
 	if (r->kind == STRAIT_IMPORT_NVP2P)
 		return strait_bridge_back(r, b);
-	rc = watch(r);
-	return rc ? rc : pin_user_memory(r, b);
+	rc = import_watch(r);
+	return rc ? rc : import_pin_user(r, b);
 }
 
-static int fill_region(struct strait_region *r)
+static int import_fill_region(struct strait_region *r)
 {
 	struct strait_backing *b;
 	int rc;
@@ -187,9 +187,9 @@ static int fill_region(struct strait_region *r)
 		return -ENOMEM;
 	rc = strait_backing_charge(b, r->kind == STRAIT_IMPORT_USER);
 	if (!rc)
-		rc = pin_memory(r, b);
+		rc = import_pin(r, b);
 	if (!rc && r->kind != STRAIT_IMPORT_USER && !b->pdev)
-		rc = find_device(b);
+		rc = import_find_device(b);
 	r->can = (b->n ? STRAIT_CAN_FILE_IO : 0) | STRAIT_CAN_DMA;
 	if (b->pdev)
 		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
@@ -201,21 +201,21 @@ static int fill_region(struct strait_region *r)
 	return rc;
 }
 
-static const u64 kind_feature[] = {
+static const u64 import_feature[] = {
 	[STRAIT_IMPORT_P2P] = STRAIT_FEATURE_IMPORT_P2P,
 	[STRAIT_IMPORT_USER] = STRAIT_FEATURE_IMPORT_USER,
 	[STRAIT_IMPORT_DMABUF] = STRAIT_FEATURE_IMPORT_DMABUF,
 	[STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
 };
 
-static int check_request(const struct strait_ioc_import *req)
+static int import_check_request(const struct strait_ioc_import *req)
 {
 	u64 end;
 
 	if (req->flags || req->reserved)
 		return -EINVAL;
 	if (!req->kind || req->kind > STRAIT_IMPORT_NVP2P ||
-	    !(strait_features() & kind_feature[req->kind]))
+	    !(strait_features() & import_feature[req->kind]))
 		return -EOPNOTSUPP;
 	if (!req->length || !PAGE_ALIGNED(req->address | req->length))
 		return -EINVAL;
@@ -236,7 +236,7 @@ int strait_import(const struct strait_ioc_import *req, struct strait_region **re
 	struct strait_region *r;
 	int rc;
 
-	rc = check_request(req);
+	rc = import_check_request(req);
 	if (rc)
 		return rc;
 	r = strait_region_new(req->kind, req->length);
@@ -246,7 +246,7 @@ int strait_import(const struct strait_ioc_import *req, struct strait_region **re
 	if (req->kind == STRAIT_IMPORT_DMABUF)
 		rc = strait_dmabuf_back(r, req->fd, req->address);
 	else
-		rc = fill_region(r);
+		rc = import_fill_region(r);
 	if (rc) {
 		strait_region_put(r);
 		return rc;
@@ -257,7 +257,7 @@ int strait_import(const struct strait_ioc_import *req, struct strait_region **re
 }
 
 /* Are the pages at @offset those of @b? */
-static int compare_batch(struct strait_region *r, struct strait_backing *b, struct mm_struct *mm,
+static int import_compare_batch(struct strait_region *r, struct strait_backing *b, struct mm_struct *mm,
 			 u64 offset, long n)
 {
 	struct page *pages[COMPARE_BATCH];
@@ -287,7 +287,7 @@ int strait_import_compare(struct strait_region *r, struct strait_backing *b)
 	for (offset = 0; !rc && offset < b->length; offset += n << PAGE_SHIFT) {
 		n = min_t(u64, (b->length - offset) >> PAGE_SHIFT, COMPARE_BATCH);
 		mmap_read_lock(mm);
-		rc = compare_batch(r, b, mm, offset, n);
+		rc = import_compare_batch(r, b, mm, offset, n);
 		mmap_read_unlock(mm);
 		cond_resched();
 	}

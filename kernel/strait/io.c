@@ -8,7 +8,7 @@
 #include "core.h"
 #include "trace.h"
 
-static bool open_for(struct file *file, u32 op)
+static bool io_file_allows(struct file *file, u32 op)
 {
 	return file->f_mode & (op == STRAIT_OP_READ ? FMODE_READ : FMODE_WRITE);
 }
@@ -27,7 +27,7 @@ static int scene_open(struct strait_file *f, u32 handle, int fd, u32 op, struct 
 	if (rc)
 		return rc;
 	s->file = fget(fd);
-	if (!s->file || !open_for(s->file, op)) {
+	if (!s->file || !io_file_allows(s->file, op)) {
 		strait_scene_close(s);
 		return -EBADF;
 	}
@@ -74,7 +74,7 @@ long strait_io_check(struct strait_file *f, struct strait_ioc_check *req)
 	return 0;
 }
 
-static int check_range(const struct strait_ioc_io *req)
+static int io_check_range(const struct strait_ioc_io *req)
 {
 	u64 end;
 
@@ -85,7 +85,7 @@ static int check_range(const struct strait_ioc_io *req)
 	return check_add_overflow(req->region_offset, req->length, &end) ? -EINVAL : 0;
 }
 
-static int refuse(const struct strait_ioc_io *req, u32 reason)
+static int io_refuse(const struct strait_ioc_io *req, u32 reason)
 {
 	trace_strait_refuse(req->handle, req->op, req->file_offset, req->region_offset, req->length,
 			    reason);
@@ -103,7 +103,7 @@ int strait_io_begin(struct strait_file *f, struct strait_ioc_io *req, struct str
 	int rc;
 
 	req->reason = STRAIT_REASON_NONE;
-	rc = check_range(req);
+	rc = io_check_range(req);
 	if (rc)
 		return rc;
 	rc = scene_open(f, req->handle, req->fd, req->op, s);
@@ -117,7 +117,7 @@ int strait_io_begin(struct strait_file *f, struct strait_ioc_io *req, struct str
 		v.reason = STRAIT_REASON_ALIGNMENT;
 	if (v.reason) {
 		req->reason = v.reason;
-		rc = refuse(req, v.reason);
+		rc = io_refuse(req, v.reason);
 		goto err_close;
 	}
 	strait_count(STRAIT_N_IN_FLIGHT, 1);

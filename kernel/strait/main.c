@@ -49,7 +49,7 @@ int strait_file_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static long do_info(struct strait_file *f, void *arg, const struct args *user)
+static long strait_ioctl_info(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_info *info = arg;
 
@@ -64,14 +64,14 @@ static long do_info(struct strait_file *f, void *arg, const struct args *user)
 	return args_to_user(user, info);
 }
 
-static void describe(const struct strait_region *r, struct strait_ioc_import *req)
+static void strait_ioctl_describe(const struct strait_region *r, struct strait_ioc_import *req)
 {
 	req->handle = r->handle;
 	req->can = r->can;
 	memcpy(req->pci, r->pci, sizeof(req->pci));
 }
 
-static long do_import(struct strait_file *f, void *arg, const struct args *user)
+static long strait_ioctl_import(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_import *req = arg;
 	struct strait_region *r;
@@ -81,7 +81,7 @@ static long do_import(struct strait_file *f, void *arg, const struct args *user)
 	if (!rc) {
 		rc = strait_region_reserve(f, r);
 		if (!rc) {
-			describe(r, req);
+			strait_ioctl_describe(r, req);
 			rc = args_to_user(user, req);
 			strait_region_settle(f, r, !rc);
 		}
@@ -92,7 +92,7 @@ static long do_import(struct strait_file *f, void *arg, const struct args *user)
 	return rc;
 }
 
-static long do_release(struct strait_file *f, void *arg, const struct args *user)
+static long strait_ioctl_release(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_release *req = arg;
 	struct strait_region *r;
@@ -107,7 +107,7 @@ static long do_release(struct strait_file *f, void *arg, const struct args *user
 	return 0;
 }
 
-static long do_check(struct strait_file *f, void *arg, const struct args *user)
+static long strait_ioctl_check(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_check *req = arg;
 	long rc;
@@ -116,7 +116,7 @@ static long do_check(struct strait_file *f, void *arg, const struct args *user)
 	return rc ? rc : args_to_user(user, req);
 }
 
-static long do_io(struct strait_file *f, void *arg, const struct args *user)
+static long strait_ioctl_io(struct strait_file *f, void *arg, const struct args *user)
 {
 	struct strait_ioc_io *req = arg, __user *out = user->user;
 	long rc;
@@ -133,12 +133,12 @@ static const struct {
 	unsigned int cmd;
 	size_t min, size;
 	long (*fn)(struct strait_file *f, void *arg, const struct args *user);
-} calls[] = {
-	{ STRAIT_IOC_INFO, STRAIT_INFO_SIZE_MIN, sizeof(struct strait_ioc_info), do_info },
-	{ STRAIT_IOC_IMPORT, STRAIT_IMPORT_SIZE_MIN, sizeof(struct strait_ioc_import), do_import },
-	{ STRAIT_IOC_RELEASE, STRAIT_RELEASE_SIZE_MIN, sizeof(struct strait_ioc_release), do_release },
-	{ STRAIT_IOC_CHECK, STRAIT_CHECK_SIZE_MIN, sizeof(struct strait_ioc_check), do_check },
-	{ STRAIT_IOC_IO, STRAIT_IO_SIZE_MIN, sizeof(struct strait_ioc_io), do_io },
+} strait_ioctls[] = {
+	{ STRAIT_IOC_INFO, STRAIT_INFO_SIZE_MIN, sizeof(struct strait_ioc_info), strait_ioctl_info },
+	{ STRAIT_IOC_IMPORT, STRAIT_IMPORT_SIZE_MIN, sizeof(struct strait_ioc_import), strait_ioctl_import },
+	{ STRAIT_IOC_RELEASE, STRAIT_RELEASE_SIZE_MIN, sizeof(struct strait_ioc_release), strait_ioctl_release },
+	{ STRAIT_IOC_CHECK, STRAIT_CHECK_SIZE_MIN, sizeof(struct strait_ioc_check), strait_ioctl_check },
+	{ STRAIT_IOC_IO, STRAIT_IO_SIZE_MIN, sizeof(struct strait_ioc_io), strait_ioctl_io },
 };
 
 long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
@@ -156,16 +156,16 @@ long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 
 	if (nr >= _IOC_NR(STRAIT_IOC_ATTACH))
 		return strait_attach_ioctl(file->private_data, cmd, (void __user *)user);
-	if (nr >= ARRAY_SIZE(calls))
+	if (nr >= ARRAY_SIZE(strait_ioctls))
 		return -ENOTTY;
-	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
+	nr = array_index_nospec(nr, ARRAY_SIZE(strait_ioctls));
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
-	if ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK)
+	if ((cmd ^ strait_ioctls[nr].cmd) & ~IOCSIZE_MASK)
 		return -ENOTTY;
-	rc = args_from_user(&args, &arg, calls[nr].min, calls[nr].size, (void __user *)user);
+	rc = args_from_user(&args, &arg, strait_ioctls[nr].min, strait_ioctls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
-	return calls[nr].fn(file->private_data, &arg, &args);
+	return strait_ioctls[nr].fn(file->private_data, &arg, &args);
 }
 
 int strait_file_mmap(struct file *file, struct vm_area_struct *vma)

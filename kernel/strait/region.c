@@ -122,7 +122,7 @@ int strait_region_give(struct strait_region *r, struct strait_backing *b)
 	return rc;
 }
 
-static int compare(struct strait_region *r, struct strait_backing *b, u64 changes)
+static int region_verify_pages(struct strait_region *r, struct strait_backing *b, u64 changes)
 {
 	int rc = strait_import_compare(r, b);
 
@@ -158,7 +158,7 @@ int strait_region_use(struct strait_region *r, struct strait_backing **ret)
 		strait_backing_put(b);
 		return -ENODEV;
 	}
-	rc = changes == compared ? 0 : compare(r, b, changes);
+	rc = changes == compared ? 0 : region_verify_pages(r, b, changes);
 	if (rc) {
 		strait_backing_unuse(b);
 		strait_backing_put(b);

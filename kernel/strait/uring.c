@@ -35,7 +35,7 @@ static void uring_free(struct uring_io *io)
 	kfree(io);
 }
 
-static void finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
+static void uring_finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct uring_io *io = *io_uring_cmd_to_pdu(cmd, struct uring_io *);
 	ssize_t result = io->result;
@@ -44,17 +44,17 @@ static void finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	uring_free(io);
 	compat_uring_done(cmd, result, issue_flags);
 }
-COMPAT_URING_TASK_WORK(finish);
+COMPAT_URING_TASK_WORK(uring_finish);
 
 /* In interrupts too. The task work may be long in coming: the memory is given up before it. */
 static void uring_end(struct uring_io *io)
 {
 	strait_io_end(&io->req, &io->scene, io->result);
-	io_uring_cmd_complete_in_task(io->cmd, finish_task_work);
+	io_uring_cmd_complete_in_task(io->cmd, uring_finish_task_work);
 }
 
 /* The last of the two: nobody looks at it any more. */
-static void put(struct uring_io *io)
+static void uring_put(struct uring_io *io)
 {
 	if (!refcount_dec_and_test(&io->holds))
 		return;
@@ -67,28 +67,28 @@ static void put(struct uring_io *io)
 }
 
 /* Called in interrupts too, and only for what was queued. */
-static void complete_io(struct kiocb *kiocb, long result)
+static void uring_complete(struct kiocb *kiocb, long result)
 {
 	struct uring_io *io = container_of(kiocb, struct uring_io, kiocb);
 
 	if (io->req.op == STRAIT_OP_WRITE)
 		kiocb_end_write(kiocb);
 	io->result = result;
-	put(io);
+	uring_put(io);
 }
 
-static ssize_t submit(struct uring_io *io, bool nowait)
+static ssize_t uring_submit(struct uring_io *io, bool nowait)
 {
 	ssize_t n;
 
 	refcount_set(&io->holds, 2);
 	init_sync_kiocb(&io->kiocb, io->scene.file);
-	io->kiocb.ki_complete = complete_io;
+	io->kiocb.ki_complete = uring_complete;
 	io->kiocb.ki_pos = io->req.file_offset;
 	io->kiocb.ki_flags |= IOCB_DIRECT | (nowait ? IOCB_NOWAIT : 0);
 	n = strait_io_submit(&io->req, &io->scene, &io->kiocb, &io->iter);
 	if (n == -EIOCBQUEUED)
-		put(io);
+		uring_put(io);
 	return n;
 }
 
@@ -96,7 +96,7 @@ static ssize_t submit(struct uring_io *io, bool nowait)
  * In a worker, which has the kernel's credentials and no limits: with those of the submitter. Its limit on the size of
  * files was not reached at the start of the request, or it would not have got as far as here.
  */
-static void retry(struct work_struct *work)
+static void uring_retry_work(struct work_struct *work)
 {
 	struct uring_io *io = container_of(work, struct uring_io, retry);
 	const struct cred *old;
@@ -108,7 +108,7 @@ static void retry(struct work_struct *work)
 	    io->req.file_offset < io->size_limit)
 		io->req.length = min(io->req.length, io->size_limit - io->req.file_offset);
 	old = override_creds(io->cred);
-	n = submit(io, false);
+	n = uring_submit(io, false);
 	revert_creds(old);
 	if (n == -EIOCBQUEUED)
 		return;
@@ -117,7 +117,7 @@ static void retry(struct work_struct *work)
 }
 
 /* What the ring holds belongs to the program, which may change it at any time: it is read once. */
-static int read_command(const struct io_uring_cmd *cmd, struct strait_ioc_io *req)
+static int uring_read_sqe(const struct io_uring_cmd *cmd, struct strait_ioc_io *req)
 {
 	const struct io_uring_sqe *sqe = cmd->sqe;
 	const struct strait_uring *args = (const void *)sqe->cmd;
@@ -138,7 +138,7 @@ static int read_command(const struct io_uring_cmd *cmd, struct strait_ioc_io *re
 	return 0;
 }
 
-static int begin(struct strait_file *f, struct io_uring_cmd *cmd, struct uring_io **ret)
+static int uring_begin(struct strait_file *f, struct io_uring_cmd *cmd, struct uring_io **ret)
 {
 	struct uring_io *io;
 	int rc;
@@ -146,14 +146,14 @@ static int begin(struct strait_file *f, struct io_uring_cmd *cmd, struct uring_i
 	io = strait_zalloc(sizeof(*io));
 	if (!io)
 		return -ENOMEM;
-	rc = read_command(cmd, &io->req);
+	rc = uring_read_sqe(cmd, &io->req);
 	if (!rc)
 		rc = strait_io_begin(f, &io->req, &io->scene);
 	if (rc) {
 		kfree(io);
 		return rc;
 	}
-	INIT_WORK(&io->retry, retry);
+	INIT_WORK(&io->retry, uring_retry_work);
 	io->cred = get_current_cred();
 	io->size_limit = rlimit(RLIMIT_FSIZE);
 	io->cmd = cmd;
@@ -169,11 +169,11 @@ int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	ssize_t n;
 	int rc;
 
-	rc = begin(cmd->file->private_data, cmd, &io);
+	rc = uring_begin(cmd->file->private_data, cmd, &io);
 	if (rc)
 		return rc;
 	/* -EAGAIN: the ring calls again from where it may wait. */
-	n = nowait && !(io->scene.file->f_mode & FMODE_NOWAIT) ? -EAGAIN : submit(io, nowait);
+	n = nowait && !(io->scene.file->f_mode & FMODE_NOWAIT) ? -EAGAIN : uring_submit(io, nowait);
 	if (n == -EIOCBQUEUED)
 		return n;
 	strait_io_end(&io->req, &io->scene, n);
