@@ -23,17 +23,17 @@ enum nvp2p_window {
 };
 
 #ifdef CONFIG_STRAIT_DELAYS
-static struct window windows[NVP2P_WINDOWS];
-static struct dentry *debug_root;
+static struct window nvp2p_windows[NVP2P_WINDOWS];
+static struct dentry *nvp2p_debug_root;
 
 static void nvp2p_window(enum nvp2p_window w)
 {
-	window_wait(&windows[w], false);
+	window_wait(&nvp2p_windows[w], false);
 }
 
 static void nvp2p_window_meet(enum nvp2p_window w)
 {
-	window_meet(&windows[w]);
+	window_meet(&nvp2p_windows[w]);
 }
 
 static void nvp2p_debug_init(void)
@@ -42,13 +42,13 @@ static void nvp2p_debug_init(void)
 		[NVP2P_W_GET] = "get", [NVP2P_W_CALLBACK] = "callback", [NVP2P_W_PUT] = "put"
 	};
 
-	debug_root = debugfs_create_dir("strait_nvp2p", NULL);
-	windows_create(debug_root, windows, names, NVP2P_WINDOWS);
+	nvp2p_debug_root = debugfs_create_dir("strait_nvp2p", NULL);
+	windows_create(nvp2p_debug_root, nvp2p_windows, names, NVP2P_WINDOWS);
 }
 
 static void nvp2p_debug_fini(void)
 {
-	debugfs_remove(debug_root);
+	debugfs_remove(nvp2p_debug_root);
 }
 #else
 static void nvp2p_window(enum nvp2p_window w)
@@ -68,7 +68,7 @@ static void nvp2p_debug_fini(void)
 }
 #endif
 
-struct pinned {
+struct nvp2p_pin {
 	struct nvidia_p2p_page_table *table;	/* the driver's */
 	struct mutex lock;			/* the next one; taken under the driver's lock */
 	bool went;				/* the memory has, and the table with it */
@@ -82,9 +82,9 @@ struct pinned {
  * The driver's free callback. It holds a lock of its own that get and put take too, so neither is
  * called from here; the table is the driver's again when this returns.
  */
-static void free_callback(void *data)
+static void nvp2p_free_callback(void *data)
 {
-	struct pinned *p = data;
+	struct nvp2p_pin *p = data;
 
 	nvp2p_window_meet(NVP2P_W_GET);
 	nvp2p_window_meet(NVP2P_W_PUT);
@@ -97,7 +97,7 @@ static void free_callback(void *data)
 	complete(&p->over);
 }
 
-static u32 table_page_bytes(const struct nvidia_p2p_page_table *table)
+static u32 nvp2p_page_bytes(const struct nvidia_p2p_page_table *table)
 {
 	switch (table->page_size) {
 	case NVIDIA_P2P_PAGE_SIZE_4KB:
@@ -111,11 +111,11 @@ static u32 table_page_bytes(const struct nvidia_p2p_page_table *table)
 	}
 }
 
-static int copy_addresses(const struct nvidia_p2p_page_table *table, struct strait_bridge_memory *m)
+static int nvp2p_copy_addresses(const struct nvidia_p2p_page_table *table, struct strait_bridge_memory *m)
 {
 	unsigned int i;
 
-	m->page_bytes = table_page_bytes(table);
+	m->page_bytes = nvp2p_page_bytes(table);
 	if (!NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(table) || !m->page_bytes || !table->entries)
 		return -EOPNOTSUPP;
 	m->phys = kvmalloc_array(table->entries, sizeof(*m->phys), GFP_KERNEL_ACCOUNT);
@@ -127,9 +127,9 @@ static int copy_addresses(const struct nvidia_p2p_page_table *table, struct stra
 	return 0;
 }
 
-static void put(struct strait_bridge_memory *m)
+static void nvp2p_put_pages(struct strait_bridge_memory *m)
 {
-	struct pinned *p = m->priv;
+	struct nvp2p_pin *p = m->priv;
 
 	nvp2p_window_meet(NVP2P_W_CALLBACK);
 	/*
@@ -146,9 +146,9 @@ static void put(struct strait_bridge_memory *m)
 	kfree(p);
 }
 
-static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, struct strait_bridge_memory *m)
+static int nvp2p_get_pages(u64 address, u64 length, void (*gone)(void *arg), void *arg, struct strait_bridge_memory *m)
 {
-	struct pinned *p;
+	struct nvp2p_pin *p;
 	int rc;
 
 	p = kzalloc(sizeof(*p), GFP_KERNEL_ACCOUNT);
@@ -159,7 +159,7 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 	p->address = address;
 	p->gone = gone;
 	p->arg = arg;
-	rc = nvidia_p2p_get_pages(0, 0, address, length, &p->table, free_callback, p);
+	rc = nvidia_p2p_get_pages(0, 0, address, length, &p->table, nvp2p_free_callback, p);
 	if (rc) {
 		kfree(p);
 		return rc == -EINVAL ? -EFAULT : rc;
@@ -167,24 +167,24 @@ static int get(u64 address, u64 length, void (*gone)(void *arg), void *arg, stru
 	m->priv = p;
 	nvp2p_window(NVP2P_W_GET);
 	mutex_lock(&p->lock);
-	rc = p->went ? -ENODEV : copy_addresses(p->table, m);
+	rc = p->went ? -ENODEV : nvp2p_copy_addresses(p->table, m);
 	mutex_unlock(&p->lock);
 	if (rc)
-		put(m);
+		nvp2p_put_pages(m);
 	return rc;
 }
 
-static const struct strait_bridge bridge = {
+static const struct strait_bridge nvp2p_bridge = {
 	.owner = THIS_MODULE,
 	.kind = STRAIT_IMPORT_NVP2P,
 	.align = GPU_PAGE,
-	.get = get,
-	.put = put,
+	.get = nvp2p_get_pages,
+	.put = nvp2p_put_pages,
 };
 
 static int __init nvp2p_init(void)
 {
-	int rc = strait_bridge_register(&bridge);
+	int rc = strait_bridge_register(&nvp2p_bridge);
 
 	if (!rc)
 		nvp2p_debug_init();
@@ -195,7 +195,7 @@ module_init(nvp2p_init);
 static void __exit nvp2p_exit(void)
 {
 	nvp2p_debug_fini();
-	strait_bridge_unregister(&bridge);
+	strait_bridge_unregister(&nvp2p_bridge);
 }
 module_exit(nvp2p_exit);
 
