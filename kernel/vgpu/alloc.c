@@ -3,7 +3,7 @@
 #include "vgpu.h"
 
 /* Never given twice while the module is loaded. */
-static atomic64_t last_identity;
+static atomic64_t alloc_last_identity;
 
 void vgpu_alloc_release(struct kref *kref)
 {
@@ -14,7 +14,7 @@ void vgpu_alloc_release(struct kref *kref)
 	kfree(a);
 }
 
-static int handle_new(struct vgpu_file *f, struct vgpu_alloc *a)
+static int alloc_reserve_handle(struct vgpu_file *f, struct vgpu_alloc *a)
 {
 	/* Reserved, and not to be found until vgpu_alloc_publish(). */
 	return vgpu_xa_reserve(&f->allocs, &a->handle, VGPU_MAX_ALLOCS, &f->next);
@@ -27,7 +27,7 @@ static void alloc_init(struct vgpu_alloc *a, struct vgpu_file *f, u64 length)
 	vgpu_dev_get(a->dev);
 	a->file = f;
 	a->length = length;
-	a->identity = atomic64_inc_return(&last_identity);
+	a->identity = atomic64_inc_return(&alloc_last_identity);
 	mutex_init(&a->revoke_lock);
 	dma_resv_init(&a->resv);
 	init_rwsem(&a->lock);
@@ -54,7 +54,7 @@ int vgpu_alloc_new(struct vgpu_file *f, u32 kind, u64 length, struct vgpu_alloc 
 	rc = vgpu_block_new(pool, length >> VGPU_SHIFT, &a->block);
 	if (rc)
 		goto err_put;
-	rc = handle_new(f, a);
+	rc = alloc_reserve_handle(f, a);
 	if (rc)
 		goto err_block;
 	a->mmap_offset = (u64)a->handle << VGPU_HANDLE_SHIFT;
@@ -99,7 +99,7 @@ struct vgpu_alloc *vgpu_alloc_find(struct vgpu_file *f, u32 handle)
  * The order matters. First no new use begins; then the CPU's mappings go, so that faults find
  * zeros; then the peers are told and waited for; the pages go back last.
  */
-static void revoke(struct vgpu_alloc *a)
+static void alloc_revoke_locked(struct vgpu_alloc *a)
 {
 	vgpu_window_meet(VGPU_W_FAULT);
 	vgpu_window_meet(VGPU_W_GET);
@@ -121,7 +121,7 @@ void vgpu_alloc_revoke(struct vgpu_alloc *a)
 {
 	mutex_lock(&a->revoke_lock);
 	if (!a->revoked)
-		revoke(a);
+		alloc_revoke_locked(a);
 	mutex_unlock(&a->revoke_lock);
 }
 
@@ -174,7 +174,7 @@ void vgpu_dev_revoke_all(struct vgpu_dev *dev)
 }
 
 /* The piece of an allocation that one VMA maps at @va, NULL if not ours. */
-static struct vgpu_alloc *piece_at(u64 va, u64 *offset, u64 *end)
+static struct vgpu_alloc *alloc_at_vma(u64 va, u64 *offset, u64 *end)
 {
 	struct vm_area_struct *vma;
 	struct vgpu_alloc *a;
@@ -198,13 +198,13 @@ int vgpu_alloc_at(u64 va, u64 len, struct vgpu_alloc **ret, u64 *offset)
 	if (!current->mm || check_add_overflow(va, len, &last) || last > TASK_SIZE)
 		return -ENOENT;
 	mmap_read_lock(current->mm);
-	a = piece_at(va, offset, &end);
+	a = alloc_at_vma(va, offset, &end);
 	if (!a)
 		goto out;
 	/* A change of protection cuts a mapping in pieces, which are one all the same. */
 	while (end < last) {
 		from = end;
-		next = piece_at(from, &at, &end);
+		next = alloc_at_vma(from, &at, &end);
 		if (next != a || at != *offset + (from - va))
 			goto out;
 	}

@@ -6,26 +6,26 @@
 #include "vgpu.h"
 #include "window.h"
 
-static const char *const window_names[VGPU_WINDOWS] = {
+static const char *const debug_window_names[VGPU_WINDOWS] = {
 	[VGPU_W_FAULT] = "fault",	  [VGPU_W_GET] = "get",
 	[VGPU_W_CALLBACK] = "callback",	  [VGPU_W_TEARDOWN] = "teardown",
 	[VGPU_W_PUT] = "put",		  [VGPU_W_DMABUF_MAP] = "dmabuf_map",
 	[VGPU_W_INVALIDATE] = "invalidate", [VGPU_W_CLOSE] = "close",
 };
 
-static struct window windows[VGPU_WINDOWS];
+static struct window debug_windows[VGPU_WINDOWS];
 
 void vgpu_window(enum vgpu_window w)
 {
-	window_wait(&windows[w], false);
+	window_wait(&debug_windows[w], false);
 }
 
 void vgpu_window_meet(enum vgpu_window w)
 {
-	window_meet(&windows[w]);
+	window_meet(&debug_windows[w]);
 }
 
-static const char *const count_names[VGPU_COUNTS] = {
+static const char *const debug_count_names[VGPU_COUNTS] = {
 	[VGPU_ALLOCATED] = "allocated_bytes",
 	[VGPU_FREED] = "freed_bytes",
 	[VGPU_CLEARED] = "cleared_bytes",
@@ -49,27 +49,27 @@ static int counters_show(struct seq_file *m, void *unused)
 	int i;
 
 	for (i = 0; i < VGPU_COUNTS; i++)
-		seq_printf(m, "%s %lld\n", count_names[i], (s64)atomic64_read(&dev->counts[i]));
+		seq_printf(m, "%s %lld\n", debug_count_names[i], (s64)atomic64_read(&dev->counts[i]));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
 
-static struct dentry *root;
+static struct dentry *debug_root;
 
 void vgpu_debug_init(void)
 {
-	root = debugfs_create_dir("strait_vgpu", NULL);
-	windows_create(root, windows, window_names, VGPU_WINDOWS);
+	debug_root = debugfs_create_dir("strait_vgpu", NULL);
+	windows_create(debug_root, debug_windows, debug_window_names, VGPU_WINDOWS);
 }
 
 void vgpu_debug_fini(void)
 {
-	debugfs_remove(root);
+	debugfs_remove(debug_root);
 }
 
 void vgpu_debug_add(struct vgpu_dev *dev)
 {
-	dev->debugfs = debugfs_create_dir(dev->name, root);
+	dev->debugfs = debugfs_create_dir(dev->name, debug_root);
 	debugfs_create_file("counters", 0400, dev->debugfs, dev, &counters_fops);
 }
 

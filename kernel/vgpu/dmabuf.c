@@ -60,7 +60,7 @@ static void dmabuf_free(struct kref *kref)
 	kfree(b);
 }
 
-static bool can_be_told(const struct dma_buf_attachment *attach)
+static bool dmabuf_importer_is_dynamic(const struct dma_buf_attachment *attach)
 {
 	return attach->peer2peer && attach->importer_ops && attach->importer_ops->COMPAT_INVALIDATE;
 }
@@ -69,7 +69,7 @@ static int vgpu_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 {
 	struct vgpu_dmabuf *b = dmabuf->priv;
 
-	if (!can_be_told(attach) || !vgpu_peer_reaches(b->alloc->dev, attach->dev))
+	if (!dmabuf_importer_is_dynamic(attach) || !vgpu_peer_reaches(b->alloc->dev, attach->dev))
 		return -EOPNOTSUPP;
 	return READ_ONCE(b->revoked) ? -ENODEV : 0;
 }
@@ -83,7 +83,7 @@ static int vgpu_dmabuf_pin(struct dma_buf_attachment *attach)
 	struct vgpu_dmabuf *b = attach->dmabuf->priv;
 
 	dma_resv_assert_held(attach->dmabuf->resv);
-	if (!READ_ONCE(dmabuf_pin) || !can_be_told(attach))
+	if (!READ_ONCE(dmabuf_pin) || !dmabuf_importer_is_dynamic(attach))
 		return -EOPNOTSUPP;
 	atomic_inc(&b->alloc->pinned);
 	return 0;
@@ -109,22 +109,22 @@ static int vgpu_static_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 }
 
 /* Of the entry at @at: what lies in one piece, as far as an entry may go. */
-static u32 entry_length(const struct vgpu_dmabuf *b, const struct vgpu_block *block, u64 at)
+static u32 dmabuf_entry_length(const struct vgpu_dmabuf *b, const struct vgpu_block *block, u64 at)
 {
 	return min_t(u64, vgpu_block_run(block, b->offset + at, b->length - at), ENTRY_MAX);
 }
 
-static unsigned int count_entries(const struct vgpu_dmabuf *b, const struct vgpu_block *block)
+static unsigned int dmabuf_count_entries(const struct vgpu_dmabuf *b, const struct vgpu_block *block)
 {
 	unsigned int n = 0;
 	u64 at;
 
-	for (at = 0; at < b->length; at += entry_length(b, block, at))
+	for (at = 0; at < b->length; at += dmabuf_entry_length(b, block, at))
 		n++;
 	return n;
 }
 
-static void unmap_entries(struct device *dev, struct sg_table *table, unsigned int n,
+static void dmabuf_unmap_entries(struct device *dev, struct sg_table *table, unsigned int n,
 			  enum dma_data_direction dir)
 {
 	struct scatterlist *sg;
@@ -134,7 +134,7 @@ static void unmap_entries(struct device *dev, struct sg_table *table, unsigned i
 		dma_unmap_resource(dev, sg_dma_address(sg), sg_dma_len(sg), dir, 0);
 }
 
-static int map_entries(struct vgpu_dmabuf *b, struct device *dev, struct vgpu_sgt *sgt,
+static int dmabuf_map_entries(struct vgpu_dmabuf *b, struct device *dev, struct vgpu_sgt *sgt,
 		       enum dma_data_direction dir)
 {
 	struct sg_table *table = &sgt->table;
@@ -143,13 +143,13 @@ static int map_entries(struct vgpu_dmabuf *b, struct device *dev, struct vgpu_sg
 	u64 at = 0;
 
 	for_each_sg(table->sgl, sg, table->orig_nents, i) {
-		u32 len = entry_length(b, sgt->block, at);
+		u32 len = dmabuf_entry_length(b, sgt->block, at);
 		dma_addr_t addr;
 		int rc;
 
 		rc = vgpu_dma_map(dev, vgpu_block_phys(sgt->block, b->offset + at), len, dir, &addr);
 		if (rc) {
-			unmap_entries(dev, table, i, dir);
+			dmabuf_unmap_entries(dev, table, i, dir);
 			return rc;
 		}
 		sg_set_page(sg, NULL, len, 0);
@@ -160,7 +160,7 @@ static int map_entries(struct vgpu_dmabuf *b, struct device *dev, struct vgpu_sg
 	return 0;
 }
 
-static void count_mapped(struct vgpu_dmabuf *b)
+static void dmabuf_count_mapped(struct vgpu_dmabuf *b)
 {
 	atomic_inc(&b->mapped);
 	vgpu_count(b->alloc->dev, VGPU_DMABUF_MAPPED, b->length);
@@ -184,14 +184,14 @@ static struct sg_table *vgpu_dmabuf_map(struct dma_buf_attachment *attach,
 		return ERR_PTR(-ENOMEM);
 	/* Not revoked: the allocation has it still, and it does not move under the lock. */
 	sgt->block = b->block ? b->block : b->alloc->block;
-	rc = vgpu_sg_alloc_table(&sgt->table, count_entries(b, sgt->block));
+	rc = vgpu_sg_alloc_table(&sgt->table, dmabuf_count_entries(b, sgt->block));
 	if (rc)
 		goto err_free;
-	rc = map_entries(b, attach->dev, sgt, dir);
+	rc = dmabuf_map_entries(b, attach->dev, sgt, dir);
 	if (rc)
 		goto err_table;
 	kref_get(&sgt->block->kref);
-	count_mapped(b);
+	dmabuf_count_mapped(b);
 	return &sgt->table;
 err_table:
 	sg_free_table(&sgt->table);
@@ -206,7 +206,7 @@ static void vgpu_dmabuf_unmap(struct dma_buf_attachment *attach, struct sg_table
 	struct vgpu_sgt *sgt = container_of(table, struct vgpu_sgt, table);
 	struct vgpu_dmabuf *b = attach->dmabuf->priv;
 
-	unmap_entries(attach->dev, table, table->orig_nents, dir);
+	dmabuf_unmap_entries(attach->dev, table, table->orig_nents, dir);
 	vgpu_peer_flush(attach->dev);
 	sg_free_table(table);
 	vgpu_block_put(sgt->block);
@@ -260,7 +260,7 @@ static struct vgpu_dmabuf *dmabuf_new(struct vgpu_alloc *a, u64 offset, u64 leng
 }
 
 /* From here on the memory stays, and stays where it is. */
-static int dmabuf_keep(struct vgpu_dmabuf *b)
+static int dmabuf_reference_block(struct vgpu_dmabuf *b)
 {
 	struct vgpu_alloc *a = b->alloc;
 	int rc = -ENODEV;
@@ -305,7 +305,7 @@ struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length,
 	b = dmabuf_new(a, offset, length);
 	if (!b)
 		return ERR_PTR(-ENOMEM);
-	rc = keep ? dmabuf_keep(b) : 0;
+	rc = keep ? dmabuf_reference_block(b) : 0;
 	if (rc) {
 		kref_put(&b->kref, dmabuf_free);
 		return ERR_PTR(rc);
@@ -330,7 +330,7 @@ struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length,
 	return dmabuf;
 }
 
-static void revoke_one(struct vgpu_dmabuf *b)
+static void dmabuf_revoke(struct vgpu_dmabuf *b)
 {
 	struct dma_resv *resv = b->dmabuf->resv;
 
@@ -344,7 +344,7 @@ static void revoke_one(struct vgpu_dmabuf *b)
 }
 
 /* A dma-buf whose file is not on its way out, off the list and with a reference on both. */
-static struct vgpu_dmabuf *take_one(struct vgpu_alloc *a)
+static struct vgpu_dmabuf *dmabuf_take(struct vgpu_alloc *a)
 {
 	struct vgpu_dmabuf *b, *found = NULL;
 
@@ -363,7 +363,7 @@ static struct vgpu_dmabuf *take_one(struct vgpu_alloc *a)
 }
 
 /* A dma-buf whose importers are still to be told, with a reference on both. */
-static struct vgpu_dmabuf *next_to_tell(struct vgpu_alloc *a)
+static struct vgpu_dmabuf *dmabuf_next_to_notify(struct vgpu_alloc *a)
 {
 	struct vgpu_dmabuf *b, *found = NULL;
 
@@ -386,7 +386,7 @@ void vgpu_dmabuf_invalidate_all(struct vgpu_alloc *a)
 
 	dma_resv_assert_held(&a->resv);
 	a->told++;
-	while ((b = next_to_tell(a))) {
+	while ((b = dmabuf_next_to_notify(a))) {
 		vgpu_count(a->dev, VGPU_INVALIDATIONS, 1);
 		compat_dma_buf_invalidate(b->dmabuf);
 		dma_buf_put(b->dmabuf);
@@ -399,8 +399,8 @@ void vgpu_dmabuf_revoke_all(struct vgpu_alloc *a)
 	struct vgpu_dmabuf *b;
 
 	vgpu_window(VGPU_W_INVALIDATE);
-	while ((b = take_one(a))) {
-		revoke_one(b);
+	while ((b = dmabuf_take(a))) {
+		dmabuf_revoke(b);
 		dma_buf_put(b->dmabuf);
 		kref_put(&b->kref, dmabuf_free);
 	}

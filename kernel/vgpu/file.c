@@ -47,7 +47,7 @@ static int vgpu_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static long do_info(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_info(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_info *info = arg;
 	struct vgpu_dev *dev = f->dev;
@@ -74,7 +74,7 @@ static long do_info(struct vgpu_file *f, void *arg, void __user *user)
 	return copy_to_user(user, info, sizeof(*info)) ? -EFAULT : 0;
 }
 
-static long do_alloc(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_alloc(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_alloc *req = arg;
 	struct vgpu_alloc *a;
@@ -100,7 +100,7 @@ static long do_alloc(struct vgpu_file *f, void *arg, void __user *user)
 	return 0;
 }
 
-static long do_free(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_free(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_free *req = arg;
 
@@ -109,7 +109,7 @@ static long do_free(struct vgpu_file *f, void *arg, void __user *user)
 	return READ_ONCE(f->dev->gone) ? -ENODEV : vgpu_alloc_free(f, req->handle);
 }
 
-static long do_move(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_move(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_move *req = arg;
 
@@ -119,7 +119,7 @@ static long do_move(struct vgpu_file *f, void *arg, void __user *user)
 }
 
 /* A descriptor is known to the process only once it has been told which. */
-static long give_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags, void *arg,
+static long file_install_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags, void *arg,
 			size_t size, s32 *fd, void __user *user)
 {
 	struct dma_buf *dmabuf;
@@ -143,7 +143,7 @@ static long give_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_fla
 	return 0;
 }
 
-static long do_dmabuf(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_dmabuf(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_dmabuf *req = arg;
 	struct vgpu_alloc *a;
@@ -155,13 +155,13 @@ static long do_dmabuf(struct vgpu_file *f, void *arg, void __user *user)
 	if (!a)
 		return -ENOENT;
 	req->size = sizeof(*req);
-	rc = give_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
+	rc = file_install_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
 			 user);
 	vgpu_alloc_put(a);
 	return rc;
 }
 
-static long do_dmabuf_at(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_dmabuf_at(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_dmabuf_at *req = arg;
 	struct vgpu_alloc *a;
@@ -179,13 +179,13 @@ static long do_dmabuf_at(struct vgpu_file *f, void *arg, void __user *user)
 		rc = -ESTALE;
 	req->size = sizeof(*req);
 	if (!rc)
-		rc = give_dmabuf(a, offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
+		rc = file_install_dmabuf(a, offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
 				 user);
 	vgpu_alloc_put(a);
 	return rc;
 }
 
-static long do_query(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_query(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_query *q = arg;
 	int rc;
@@ -199,7 +199,7 @@ static long do_query(struct vgpu_file *f, void *arg, void __user *user)
 	return copy_to_user(user, q, sizeof(*q)) ? -EFAULT : 0;
 }
 
-static long do_counters(struct vgpu_file *f, void *arg, void __user *user)
+static long file_ioctl_counters(struct vgpu_file *f, void *arg, void __user *user)
 {
 	struct strait_vgpu_counters *c = arg;
 	__u64 *value = (__u64 *)c + 1;
@@ -219,15 +219,15 @@ static const struct {
 	size_t size;
 	long (*fn)(struct vgpu_file *f, void *arg, void __user *user);
 	bool waits;	/* for others, and so not with gone_lock held; does not mind a removal */
-} calls[] = {
-	{ STRAIT_VGPU_INFO, sizeof(struct strait_vgpu_info), do_info },
-	{ STRAIT_VGPU_ALLOC, sizeof(struct strait_vgpu_alloc), do_alloc },
-	{ STRAIT_VGPU_FREE, sizeof(struct strait_vgpu_free), do_free, .waits = true },
-	{ STRAIT_VGPU_DMABUF, sizeof(struct strait_vgpu_dmabuf), do_dmabuf },
-	{ STRAIT_VGPU_QUERY, sizeof(struct strait_vgpu_query), do_query },
-	{ STRAIT_VGPU_DMABUF_AT, sizeof(struct strait_vgpu_dmabuf_at), do_dmabuf_at },
-	{ STRAIT_VGPU_COUNTERS, sizeof(struct strait_vgpu_counters), do_counters },
-	{ STRAIT_VGPU_MOVE, sizeof(struct strait_vgpu_move), do_move, .waits = true },
+} file_ioctls[] = {
+	{ STRAIT_VGPU_INFO, sizeof(struct strait_vgpu_info), file_ioctl_info },
+	{ STRAIT_VGPU_ALLOC, sizeof(struct strait_vgpu_alloc), file_ioctl_alloc },
+	{ STRAIT_VGPU_FREE, sizeof(struct strait_vgpu_free), file_ioctl_free, .waits = true },
+	{ STRAIT_VGPU_DMABUF, sizeof(struct strait_vgpu_dmabuf), file_ioctl_dmabuf },
+	{ STRAIT_VGPU_QUERY, sizeof(struct strait_vgpu_query), file_ioctl_query },
+	{ STRAIT_VGPU_DMABUF_AT, sizeof(struct strait_vgpu_dmabuf_at), file_ioctl_dmabuf_at },
+	{ STRAIT_VGPU_COUNTERS, sizeof(struct strait_vgpu_counters), file_ioctl_counters },
+	{ STRAIT_VGPU_MOVE, sizeof(struct strait_vgpu_move), file_ioctl_move, .waits = true },
 };
 
 static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
@@ -248,15 +248,15 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	long rc;
 
 	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
-	if (nr >= ARRAY_SIZE(calls) || ((cmd ^ calls[nr].cmd) & ~IOCSIZE_MASK))
+	if (nr >= ARRAY_SIZE(file_ioctls) || ((cmd ^ file_ioctls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
-	rc = args_from_user(&args, &arg, calls[nr].size, calls[nr].size, (void __user *)user);
+	rc = args_from_user(&args, &arg, file_ioctls[nr].size, file_ioctls[nr].size, (void __user *)user);
 	if (rc)
 		return rc;
-	if (calls[nr].waits)
-		return calls[nr].fn(f, &arg, (void __user *)user);
+	if (file_ioctls[nr].waits)
+		return file_ioctls[nr].fn(f, &arg, (void __user *)user);
 	down_read(&f->dev->gone_lock);
-	rc = f->dev->gone ? -ENODEV : calls[nr].fn(f, &arg, (void __user *)user);
+	rc = f->dev->gone ? -ENODEV : file_ioctls[nr].fn(f, &arg, (void __user *)user);
 	up_read(&f->dev->gone_lock);
 	return rc;
 }

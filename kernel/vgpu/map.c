@@ -19,7 +19,7 @@ static int vgpu_vm_mremap(struct vm_area_struct *vma)
 }
 
 /* A page of the caller's own, so that one that writes to memory it has lost hurts nobody. */
-static vm_fault_t fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
+static vm_fault_t map_fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
 {
 	struct page *page;
 	int rc;
@@ -37,7 +37,7 @@ static vm_fault_t fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
 }
 
 /* One CPU page, @at pages into the allocation. -EBUSY: it was there. */
-static int enter_page(struct vm_area_struct *vma, unsigned long addr, struct vgpu_alloc *a,
+static int map_insert_page(struct vm_area_struct *vma, unsigned long addr, struct vgpu_alloc *a,
 		      unsigned long at)
 {
 	vm_fault_t fault;
@@ -51,7 +51,7 @@ static int enter_page(struct vm_area_struct *vma, unsigned long addr, struct vgp
 }
 
 /* The CPU pages of one device page, as far as the VMA goes: faults are what costs. */
-static vm_fault_t fault_memory(struct vm_fault *vmf, struct vgpu_alloc *a)
+static vm_fault_t map_fault_memory(struct vm_fault *vmf, struct vgpu_alloc *a)
 {
 	const unsigned long per = VGPU_SIZE / PAGE_SIZE;
 	struct vm_area_struct *vma = vmf->vma;
@@ -64,7 +64,7 @@ static vm_fault_t fault_memory(struct vm_fault *vmf, struct vgpu_alloc *a)
 
 	for (at = first; at < end; at++) {
 		addr = vma->vm_start + ((at - (vma->vm_pgoff - base)) << PAGE_SHIFT);
-		rc = enter_page(vma, addr, a, at);
+		rc = map_insert_page(vma, addr, a, at);
 		if (!rc)
 			vgpu_count(a->dev, VGPU_CPU_MAPPED, PAGE_SIZE);
 		if (at == vmf->pgoff - base)
@@ -82,10 +82,10 @@ static vm_fault_t vgpu_vm_fault(struct vm_fault *vmf)
 
 	down_read(&a->lock);
 	if (a->revoked) {
-		ret = fault_zero(vmf, a);
+		ret = map_fault_zero(vmf, a);
 	} else {
 		vgpu_window(VGPU_W_FAULT);
-		ret = fault_memory(vmf, a);
+		ret = map_fault_memory(vmf, a);
 	}
 	up_read(&a->lock);
 	return ret;

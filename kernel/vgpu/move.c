@@ -9,7 +9,7 @@
 
 #include "vgpu.h"
 
-static void move_zap(struct vgpu_alloc *a)
+static void move_unmap_cpu(struct vgpu_alloc *a)
 {
 	unmap_mapping_range(&a->file->mapping, a->mmap_offset, a->length, 1);
 	unmap_mapping_range(&a->file->mapping, a->mmap_offset + STRAIT_VGPU_MMAP_IO, a->length, 1);
@@ -23,7 +23,7 @@ static int move_swap(struct vgpu_alloc *a, struct vgpu_block **block)
 	dma_resv_assert_held(&a->resv);
 	/* Faults wait here, and find the new pages. */
 	down_write(&a->lock);
-	move_zap(a);
+	move_unmap_cpu(a);
 	/* Referenced pages are a target of direct I/O, or pinned. */
 	if (!atomic_read(&a->pinned) && !vgpu_pages_referenced(a->block))
 		rc = vgpu_block_copy(*block, a->block);
@@ -36,7 +36,7 @@ static int move_swap(struct vgpu_alloc *a, struct vgpu_block **block)
 	return rc;
 }
 
-static int move_to(struct vgpu_alloc *a, struct vgpu_block **block)
+static int move_to_block(struct vgpu_alloc *a, struct vgpu_block **block)
 {
 	int rc = -EBUSY;
 
@@ -67,7 +67,7 @@ int vgpu_alloc_move(struct vgpu_file *f, u32 handle)
 	if (!a->revoked) {
 		rc = vgpu_block_new(a->block->pool, a->block->n, &block);
 		if (!rc) {
-			rc = move_to(a, &block);
+			rc = move_to_block(a, &block);
 			vgpu_block_put(block);
 		}
 	}

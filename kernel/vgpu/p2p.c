@@ -9,7 +9,7 @@
  * callback those functions do not wait for themselves: they fail with -EIO. dma_unmap_pages does
  * without the lock.
  *
- * Page tables are known by their address. One that is not in the table of all was put before, or
+ * Page p2p_tables are known by their address. One that is not in the table of all was put before, or
  * its callback ran: put_pages of it returns 0 and touches nothing.
  */
 #include <linux/hashtable.h>
@@ -19,45 +19,45 @@
 static unsigned int p2p_page_kib = 64;
 module_param(p2p_page_kib, uint, 0644);
 MODULE_PARM_DESC(p2p_page_kib,
-		 "KiB of a page in new page tables: 4, 64 or, where address and memory are aligned, 128 (default 64)");
+		 "KiB of a page in new page p2p_tables: 4, 64 or, where address and memory are aligned, 128 (default 64)");
 
-static DEFINE_MUTEX(api_lock);
-static struct task_struct *api_owner;
-static DEFINE_HASHTABLE(tables, 8);
+static DEFINE_MUTEX(vgpu_api_mutex);
+static struct task_struct *p2p_api_owner;
+static DEFINE_HASHTABLE(p2p_tables, 8);
 
 /* Is this a callback? */
-static bool inside(void)
+static bool p2p_in_callback(void)
 {
-	return READ_ONCE(api_owner) == current;
+	return READ_ONCE(p2p_api_owner) == current;
 }
 
 bool vgpu_api_lock(void)
 {
-	if (inside())
+	if (p2p_in_callback())
 		return false;
-	mutex_lock(&api_lock);
-	WRITE_ONCE(api_owner, current);
+	mutex_lock(&vgpu_api_mutex);
+	WRITE_ONCE(p2p_api_owner, current);
 	return true;
 }
 
 void vgpu_api_unlock(void)
 {
-	WRITE_ONCE(api_owner, NULL);
-	mutex_unlock(&api_lock);
+	WRITE_ONCE(p2p_api_owner, NULL);
+	mutex_unlock(&vgpu_api_mutex);
 }
 
 struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table)
 {
 	struct vgpu_pt *pt;
 
-	lockdep_assert_held(&api_lock);
-	hash_for_each_possible(tables, pt, key, (unsigned long)table)
+	lockdep_assert_held(&vgpu_api_mutex);
+	hash_for_each_possible(p2p_tables, pt, key, (unsigned long)table)
 		if (&pt->pub == table)
 			return pt;
 	return NULL;
 }
 
-static void pt_free(struct vgpu_pt *pt)
+static void p2p_table_free(struct vgpu_pt *pt)
 {
 	if (pt->alloc) {
 		atomic_dec(&pt->alloc->pinned);
@@ -71,17 +71,17 @@ static void pt_free(struct vgpu_pt *pt)
 }
 
 /* What a peer has mapped of it is taken away first. */
-static void pt_destroy(struct vgpu_pt *pt)
+static void p2p_table_destroy(struct vgpu_pt *pt)
 {
-	lockdep_assert_held(&api_lock);
+	lockdep_assert_held(&vgpu_api_mutex);
 	hash_del(&pt->key);
 	list_del(&pt->node);
 	vgpu_dma_unmap_all(&pt->dmas);
-	pt_free(pt);
+	p2p_table_free(pt);
 }
 
 /* Is all of it, and are its addresses, made of pairs of 64 KiB pages? */
-static bool pt_has_pairs(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
+static bool p2p_has_pairs(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
 {
 	const u64 pair = 2 * VGPU_SIZE;
 	u64 at;
@@ -94,19 +94,19 @@ static bool pt_has_pairs(const struct vgpu_block *block, u64 va, u64 offset, u64
 	return true;
 }
 
-static unsigned int pt_shift(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
+static unsigned int p2p_page_shift(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
 {
 	switch (READ_ONCE(p2p_page_kib)) {
 	case 4:
 		return 12;
 	case 128:
-		return pt_has_pairs(block, va, offset, length) ? 17 : VGPU_SHIFT;
+		return p2p_has_pairs(block, va, offset, length) ? 17 : VGPU_SHIFT;
 	default:
 		return VGPU_SHIFT;
 	}
 }
 
-static u32 pt_page_size(unsigned int shift)
+static u32 p2p_page_size_type(unsigned int shift)
 {
 	switch (shift) {
 	case 12:
@@ -118,13 +118,13 @@ static u32 pt_page_size(unsigned int shift)
 	}
 }
 
-static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 length)
+static struct vgpu_pt *p2p_table_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 length)
 {
 	struct vgpu_pt *pt;
 	u32 i;
 
 	/* What moves the memory takes it too. */
-	lockdep_assert_held(&api_lock);
+	lockdep_assert_held(&vgpu_api_mutex);
 	pt = vgpu_zalloc(sizeof(*pt));
 	if (!pt)
 		return NULL;
@@ -135,14 +135,14 @@ static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 leng
 	INIT_LIST_HEAD(&pt->dmas);
 	pt->pub.version = NVIDIA_P2P_PAGE_TABLE_VERSION;
 	pt->moves = a->moves;
-	pt->shift = pt_shift(a->block, va, offset, length);
-	pt->pub.page_size = pt_page_size(pt->shift);
+	pt->shift = p2p_page_shift(a->block, va, offset, length);
+	pt->pub.page_size = p2p_page_size_type(pt->shift);
 	pt->pub.entries = length >> pt->shift;
 	pt->pub.gpu_uuid = a->dev->uuid;
 	pt->pub.pages = vgpu_zalloc_array(pt->pub.entries, sizeof(*pt->pub.pages));
 	pt->entry = vgpu_zalloc_array(pt->pub.entries, sizeof(*pt->entry));
 	if (!pt->pub.pages || !pt->entry) {
-		pt_free(pt);
+		p2p_table_free(pt);
 		return NULL;
 	}
 	for (i = 0; i < pt->pub.entries; i++) {
@@ -153,7 +153,7 @@ static struct vgpu_pt *pt_new(struct vgpu_alloc *a, u64 va, u64 offset, u64 leng
 }
 
 /* Whose it is, and how far into it. Anything that is no live memory of ours is -EINVAL. */
-static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc **ret, u64 *offset)
+static int p2p_find_alloc(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc **ret, u64 *offset)
 {
 	struct vgpu_alloc *a;
 	bool right = true;
@@ -161,7 +161,7 @@ static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc *
 	if (!length || va % VGPU_SIZE || length % VGPU_SIZE)
 		return -EINVAL;
 	/* Asked before mmap_lock is taken, which is never done under the API lock. */
-	if (inside())
+	if (p2p_in_callback())
 		return -EIO;
 	if (vgpu_alloc_at(va, length, &a, offset))
 		return -EINVAL;
@@ -178,12 +178,12 @@ static int find(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc *
 	return 0;
 }
 
-static bool is_revoked(struct vgpu_alloc *a)
+static bool p2p_is_revoked(struct vgpu_alloc *a)
 {
 	bool revoked;
 
 	/* A revocation takes it after it has said so. */
-	lockdep_assert_held(&api_lock);
+	lockdep_assert_held(&vgpu_api_mutex);
 	down_read(&a->lock);
 	revoked = a->revoked;
 	up_read(&a->lock);
@@ -191,14 +191,14 @@ static bool is_revoked(struct vgpu_alloc *a)
 }
 
 /* First half: make the page table. */
-static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persistent,
+static int p2p_pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persistent,
 	       struct vgpu_pt **ret)
 {
 	struct vgpu_pt *pt;
 
-	if (is_revoked(a))
+	if (p2p_is_revoked(a))
 		return -EINVAL;
-	pt = pt_new(a, va, offset, length);
+	pt = p2p_table_new(a, va, offset, length);
 	if (!pt)
 		return -ENOMEM;
 	if (persistent) {
@@ -215,15 +215,15 @@ static int pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persis
 }
 
 /* Second half: from here on it is found, and told when the memory goes. */
-static int enter(struct vgpu_alloc *a, struct vgpu_pt *pt)
+static int p2p_insert(struct vgpu_alloc *a, struct vgpu_pt *pt)
 {
 	if (!pt->persistent) {
 		/* Moved or gone in between: the addresses are stale. */
-		if (is_revoked(a) || pt->moves != a->moves)
+		if (p2p_is_revoked(a) || pt->moves != a->moves)
 			return -EINVAL;
 		list_add_tail(&pt->node, &a->pts);
 	}
-	hash_add(tables, &pt->key, (unsigned long)&pt->pub);
+	hash_add(p2p_tables, &pt->key, (unsigned long)&pt->pub);
 	vgpu_count(pt->dev, VGPU_P2P_PINNED, (u64)pt->pub.entries << pt->shift);
 	return 0;
 }
@@ -241,11 +241,11 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	might_sleep();
 	if (!page_table || !free_callback)
 		return -EINVAL;
-	rc = find(p2p_token, va_space, virtual_address, length, &a, &offset);
+	rc = p2p_find_alloc(p2p_token, va_space, virtual_address, length, &a, &offset);
 	if (rc)
 		return rc;
 	vgpu_api_lock();
-	rc = pin(a, virtual_address, offset, length, false, &pt);
+	rc = p2p_pin(a, virtual_address, offset, length, false, &pt);
 	vgpu_api_unlock();
 	if (rc)
 		goto out;
@@ -253,13 +253,13 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	pt->data = data;
 	vgpu_window(VGPU_W_GET);
 	vgpu_api_lock();
-	rc = enter(a, pt);
+	rc = p2p_insert(a, pt);
 	/* Before the lock is let go, and with it the callback. */
 	if (!rc)
 		*page_table = &pt->pub;
 	vgpu_api_unlock();
 	if (rc)
-		pt_free(pt);
+		p2p_table_free(pt);
 out:
 	vgpu_alloc_put(a);
 	return rc;
@@ -280,13 +280,13 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 	/* Only a GPU whose memory is coherent has two ways to map it. */
 	if (flags)
 		return -ENOTSUPP;
-	rc = find(0, 0, virtual_address, length, &a, &offset);
+	rc = p2p_find_alloc(0, 0, virtual_address, length, &a, &offset);
 	if (rc)
 		return rc;
 	vgpu_api_lock();
-	rc = pin(a, virtual_address, offset, length, true, &pt);
+	rc = p2p_pin(a, virtual_address, offset, length, true, &pt);
 	if (!rc) {
-		enter(a, pt);
+		p2p_insert(a, pt);
 		*page_table = &pt->pub;
 	}
 	vgpu_api_unlock();
@@ -295,7 +295,7 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 }
 EXPORT_SYMBOL(nvidia_p2p_get_pages_persistent);
 
-static int put(u64 va, struct nvidia_p2p_page_table *page_table, bool persistent)
+static int p2p_put(u64 va, struct nvidia_p2p_page_table *page_table, bool persistent)
 {
 	struct vgpu_pt *pt;
 	int rc = 0;
@@ -308,7 +308,7 @@ static int put(u64 va, struct nvidia_p2p_page_table *page_table, bool persistent
 	pt = vgpu_pt_find(page_table);
 	if (pt && pt->va == va) {
 		if (pt->persistent == persistent)
-			pt_destroy(pt);
+			p2p_table_destroy(pt);
 		else
 			rc = -EINVAL;
 	}
@@ -320,7 +320,7 @@ int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 			 struct nvidia_p2p_page_table *page_table)
 {
 	might_sleep();
-	return page_table ? put(virtual_address, page_table, false) : 0;
+	return page_table ? p2p_put(virtual_address, page_table, false) : 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages);
 
@@ -330,7 +330,7 @@ int nvidia_p2p_put_pages_persistent(u64 virtual_address,
 	might_sleep();
 	if (flags)
 		return -EINVAL;
-	return page_table ? put(virtual_address, page_table, true) : 0;
+	return page_table ? p2p_put(virtual_address, page_table, true) : 0;
 }
 EXPORT_SYMBOL(nvidia_p2p_put_pages_persistent);
 
@@ -357,7 +357,7 @@ void vgpu_p2p_revoke_all(struct vgpu_alloc *a)
 		vgpu_count(a->dev, VGPU_CALLBACKS, 1);
 		pt->callback(pt->data);
 		vgpu_window(VGPU_W_TEARDOWN);
-		pt_destroy(pt);
+		p2p_table_destroy(pt);
 	}
 	vgpu_api_unlock();
 }

@@ -17,7 +17,7 @@ struct vgpu_dma {
 
 /* Both the table and the lists. Held while a mapping is undone, so that nobody overtakes that. */
 static DEFINE_MUTEX(vgpu_dma_lock);
-static DEFINE_HASHTABLE(mappings, 8);
+static DEFINE_HASHTABLE(p2p_dma_mappings, 8);
 
 bool vgpu_peer_reaches(struct vgpu_dev *dev, struct device *peer)
 {
@@ -34,7 +34,7 @@ void vgpu_peer_flush(struct device *peer)
 		iommu_flush_iotlb_all(domain);
 }
 
-static void unmap_entries(struct vgpu_dma *dma, u32 n)
+static void p2p_dma_unmap_entries(struct vgpu_dma *dma, u32 n)
 {
 	struct device *peer = &dma->pub.pci_dev->dev;
 
@@ -44,21 +44,21 @@ static void unmap_entries(struct vgpu_dma *dma, u32 n)
 	vgpu_peer_flush(peer);
 }
 
-static void dma_free(struct vgpu_dma *dma)
+static void p2p_dma_free(struct vgpu_dma *dma)
 {
 	pci_dev_put(dma->pub.pci_dev);
 	kvfree(dma->pub.dma_addresses);
 	kfree(dma);
 }
 
-static void dma_destroy(struct vgpu_dma *dma)
+static void p2p_dma_destroy(struct vgpu_dma *dma)
 {
 	lockdep_assert_held(&vgpu_dma_lock);
 	hash_del(&dma->key);
 	list_del(&dma->node);
-	unmap_entries(dma, dma->pub.entries);
+	p2p_dma_unmap_entries(dma, dma->pub.entries);
 	vgpu_count(dma->dev, VGPU_PEER_MAPPED_NOW, -((s64)dma->pub.entries << dma->shift));
-	dma_free(dma);
+	p2p_dma_free(dma);
 }
 
 void vgpu_dma_unmap_all(struct list_head *link)
@@ -67,11 +67,11 @@ void vgpu_dma_unmap_all(struct list_head *link)
 
 	mutex_lock(&vgpu_dma_lock);
 	list_for_each_entry_safe(dma, tmp, link, node)
-		dma_destroy(dma);
+		p2p_dma_destroy(dma);
 	mutex_unlock(&vgpu_dma_lock);
 }
 
-static struct vgpu_dma *dma_new(struct vgpu_pt *pt, struct pci_dev *peer)
+static struct vgpu_dma *p2p_dma_new(struct vgpu_pt *pt, struct pci_dev *peer)
 {
 	struct vgpu_dma *dma;
 
@@ -86,13 +86,13 @@ static struct vgpu_dma *dma_new(struct vgpu_pt *pt, struct pci_dev *peer)
 	dma->pub.pci_dev = pci_dev_get(peer);
 	dma->pub.dma_addresses = vgpu_zalloc_array(pt->pub.entries, sizeof(u64));
 	if (!dma->pub.dma_addresses) {
-		dma_free(dma);
+		p2p_dma_free(dma);
 		return NULL;
 	}
 	return dma;
 }
 
-static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
+static int p2p_dma_map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 {
 	struct device *peer = &dma->pub.pci_dev->dev;
 	u32 i;
@@ -103,7 +103,7 @@ static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 
 		rc = vgpu_dma_map(peer, pt->entry[i].physical_address, BIT(pt->shift), DMA_BIDIRECTIONAL, &addr);
 		if (rc) {
-			unmap_entries(dma, i);
+			p2p_dma_unmap_entries(dma, i);
 			return rc;
 		}
 		dma->pub.dma_addresses[i] = addr;
@@ -111,19 +111,19 @@ static int map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 	return 0;
 }
 
-static void enter(struct vgpu_pt *pt, struct vgpu_dma *dma)
+static void p2p_dma_insert(struct vgpu_pt *pt, struct vgpu_dma *dma)
 {
 	s64 bytes = (s64)dma->pub.entries << dma->shift;
 
 	mutex_lock(&vgpu_dma_lock);
-	hash_add(mappings, &dma->key, (unsigned long)&dma->pub);
+	hash_add(p2p_dma_mappings, &dma->key, (unsigned long)&dma->pub);
 	list_add_tail(&dma->node, &pt->dmas);
 	mutex_unlock(&vgpu_dma_lock);
 	vgpu_count(pt->dev, VGPU_P2P_MAPPED, bytes);
 	vgpu_count(pt->dev, VGPU_PEER_MAPPED_NOW, bytes);
 }
 
-static int map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
+static int p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 		     struct nvidia_p2p_dma_mapping **ret)
 {
 	struct vgpu_pt *pt = vgpu_pt_find(table);
@@ -139,15 +139,15 @@ static int map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
 	}
 	if (!vgpu_peer_reaches(pt->dev, &peer->dev))
 		return -ENOTSUPP;
-	dma = dma_new(pt, peer);
+	dma = p2p_dma_new(pt, peer);
 	if (!dma)
 		return -ENOMEM;
-	rc = map_entries(pt, dma);
+	rc = p2p_dma_map_entries(pt, dma);
 	if (rc) {
-		dma_free(dma);
+		p2p_dma_free(dma);
 		return rc;
 	}
-	enter(pt, dma);
+	p2p_dma_insert(pt, dma);
 	*ret = &dma->pub;
 	return 0;
 }
@@ -162,18 +162,18 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 		return -EINVAL;
 	if (!vgpu_api_lock())
 		return -EIO;
-	rc = map_pages(peer, page_table, dma_mapping);
+	rc = p2p_dma_map_pages(peer, page_table, dma_mapping);
 	vgpu_api_unlock();
 	return rc;
 }
 EXPORT_SYMBOL(nvidia_p2p_dma_map_pages);
 
-static struct vgpu_dma *dma_find(struct nvidia_p2p_dma_mapping *mapping)
+static struct vgpu_dma *p2p_dma_find(struct nvidia_p2p_dma_mapping *mapping)
 {
 	struct vgpu_dma *dma;
 
 	lockdep_assert_held(&vgpu_dma_lock);
-	hash_for_each_possible(mappings, dma, key, (unsigned long)mapping)
+	hash_for_each_possible(p2p_dma_mappings, dma, key, (unsigned long)mapping)
 		if (&dma->pub == mapping)
 			return dma;
 	return NULL;
@@ -190,12 +190,12 @@ int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_tabl
 		return -EINVAL;
 	vgpu_window_meet(VGPU_W_TEARDOWN);
 	mutex_lock(&vgpu_dma_lock);
-	dma = dma_find(dma_mapping);
+	dma = p2p_dma_find(dma_mapping);
 	if (dma) {
 		if (dma->pub.pci_dev != peer)
 			pci_warn(peer, "unmaps what was mapped for %s\n",
 				 pci_name(dma->pub.pci_dev));
-		dma_destroy(dma);
+		p2p_dma_destroy(dma);
 	}
 	mutex_unlock(&vgpu_dma_lock);
 	return 0;

@@ -15,7 +15,7 @@ int nvidia_p2p_destroy_mapping(u64 p2p_token)
 }
 EXPORT_SYMBOL(nvidia_p2p_destroy_mapping);
 
-static DEFINE_MUTEX(rsync_lock);
+static DEFINE_MUTEX(vgpu_rsync_lock);
 static nvidia_p2p_rsync_driver_t *rsync_driver;
 static void *rsync_data;
 
@@ -28,24 +28,24 @@ int nvidia_p2p_register_rsync_driver(nvidia_p2p_rsync_driver_t *driver, void *da
 	    !driver->get_relaxed_ordering_mode || !driver->put_relaxed_ordering_mode ||
 	    !driver->wait_for_rsync)
 		return -EINVAL;
-	mutex_lock(&rsync_lock);
+	mutex_lock(&vgpu_rsync_lock);
 	if (rsync_driver) {
 		rc = -EBUSY;
 	} else {
 		rsync_driver = driver;
 		rsync_data = data;
 	}
-	mutex_unlock(&rsync_lock);
+	mutex_unlock(&vgpu_rsync_lock);
 	return rc;
 }
 EXPORT_SYMBOL(nvidia_p2p_register_rsync_driver);
 
 void nvidia_p2p_unregister_rsync_driver(nvidia_p2p_rsync_driver_t *driver, void *data)
 {
-	mutex_lock(&rsync_lock);
+	mutex_lock(&vgpu_rsync_lock);
 	if (rsync_driver == driver && rsync_data == data)
 		rsync_driver = NULL;
-	mutex_unlock(&rsync_lock);
+	mutex_unlock(&vgpu_rsync_lock);
 }
 EXPORT_SYMBOL(nvidia_p2p_unregister_rsync_driver);
 

@@ -6,25 +6,25 @@
 
 #include "vgpu.h"
 
-static DEFINE_IDA(ids);
+static DEFINE_IDA(pci_ids);
 
 void vgpu_dev_release(struct kref *kref)
 {
 	struct vgpu_dev *dev = container_of(kref, struct vgpu_dev, kref);
 
-	ida_free(&ids, dev->id);
+	ida_free(&pci_ids, dev->id);
 	pci_dev_put(dev->pdev);
 	kfree(dev);
 }
 
-static int dev_new(struct pci_dev *pdev, struct vgpu_dev **ret)
+static int pci_dev_new(struct pci_dev *pdev, struct vgpu_dev **ret)
 {
 	struct vgpu_dev *dev;
 
 	dev = kzalloc(sizeof(*dev), GFP_KERNEL);
 	if (!dev)
 		return -ENOMEM;
-	dev->id = ida_alloc(&ids, GFP_KERNEL);
+	dev->id = ida_alloc(&pci_ids, GFP_KERNEL);
 	if (dev->id < 0) {
 		int rc = dev->id;
 
@@ -63,7 +63,7 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	rc = pci_request_region(pdev, VGPU_BAR, KBUILD_MODNAME);
 	if (rc)
 		return rc;
-	rc = dev_new(pdev, &dev);
+	rc = pci_dev_new(pdev, &dev);
 	if (rc)
 		goto err_region;
 	rc = vgpu_pools_init(dev);
@@ -139,7 +139,7 @@ static void __exit vgpu_exit(void)
 {
 	pci_unregister_driver(&vgpu_driver);
 	vgpu_debug_fini();
-	ida_destroy(&ids);
+	ida_destroy(&pci_ids);
 }
 module_exit(vgpu_exit);
 

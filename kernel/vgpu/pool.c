@@ -28,7 +28,7 @@ u64 vgpu_pool_free_bytes(struct vgpu_pool *pool)
 }
 
 /* All of the P2PDMA memory is taken at once, and given out in 64 KiB pages from here. */
-static int plain_p2pdma(struct vgpu_pool *pool, size_t bytes)
+static int pool_init_p2pdma(struct vgpu_pool *pool, size_t bytes)
 {
 	struct pci_dev *pdev = pool->dev->pdev;
 	int rc;
@@ -64,14 +64,14 @@ static int pool_init(struct vgpu_pool *pool, u32 kind, u64 bar_offset, u64 bytes
 	return pool->map ? 0 : -ENOMEM;
 }
 
-static int plain_init(struct vgpu_pool *pool, u64 bytes)
+static int pool_init_plain(struct vgpu_pool *pool, u64 bytes)
 {
 	int rc;
 
 	rc = pool_init(pool, STRAIT_VGPU_MEM_PLAIN, 0, bytes);
 	if (rc)
 		return rc;
-	rc = plain_p2pdma(pool, bytes);
+	rc = pool_init_p2pdma(pool, bytes);
 	if (!rc)
 		return 0;
 	pci_info(pool->dev->pdev, "no peer-to-peer pages (%d): mapped by page number\n", rc);
@@ -82,7 +82,7 @@ static int plain_init(struct vgpu_pool *pool, u64 bytes)
 	return -ENOMEM;
 }
 
-static int pinnable_init(struct vgpu_pool *pool, u64 bar_offset, u64 bytes)
+static int pool_init_pinnable(struct vgpu_pool *pool, u64 bar_offset, u64 bytes)
 {
 	void *kva;
 	int rc;
@@ -109,7 +109,7 @@ static int pinnable_init(struct vgpu_pool *pool, u64 bar_offset, u64 bytes)
 	return 0;
 }
 
-static bool all_back(struct vgpu_pool *pool)
+static bool pool_is_idle(struct vgpu_pool *pool)
 {
 	bool back;
 
@@ -125,7 +125,7 @@ static void pool_fini(struct vgpu_pool *pool)
 	unsigned long said = jiffies;
 
 	/* A page that is pinned, or held by a persistent page table, cannot be taken away: wait. */
-	while (!all_back(pool)) {
+	while (!pool_is_idle(pool)) {
 		if (time_after(jiffies, said + 10 * HZ)) {
 			pci_info(pool->dev->pdev, "waiting for %llu bytes that are still held\n",
 				 ((u64)pool->n << VGPU_SHIFT) - vgpu_pool_free_bytes(pool));
@@ -159,11 +159,11 @@ int vgpu_pools_init(struct vgpu_dev *dev)
 		return -E2BIG;
 	dev->pools[STRAIT_VGPU_MEM_PLAIN].dev = dev;
 	dev->pools[STRAIT_VGPU_MEM_PINNABLE].dev = dev;
-	rc = plain_init(&dev->pools[STRAIT_VGPU_MEM_PLAIN],
+	rc = pool_init_plain(&dev->pools[STRAIT_VGPU_MEM_PLAIN],
 			ALIGN_DOWN(bytes - pinnable, VGPU_SIZE));
 	if (rc)
 		return rc;
-	rc = pinnable_init(&dev->pools[STRAIT_VGPU_MEM_PINNABLE], bytes - pinnable, pinnable);
+	rc = pool_init_pinnable(&dev->pools[STRAIT_VGPU_MEM_PINNABLE], bytes - pinnable, pinnable);
 	if (rc)
 		pool_fini(&dev->pools[STRAIT_VGPU_MEM_PLAIN]);
 	return rc;
