@@ -21,7 +21,7 @@ struct vt_import {
  * The exporter may take the memory back, and let its own caller go on, before @table is cleared. A
  * late importer leaves time for that.
  */
-static void unmap(struct vt_import *im)
+static void import_unmap(struct vt_import *im)
 {
 	dma_resv_assert_held(im->dmabuf->resv);
 	if (!im->table)
@@ -32,16 +32,16 @@ static void unmap(struct vt_import *im)
 	im->table = NULL;
 }
 
-static void late_work(struct work_struct *work)
+static void import_late_work(struct work_struct *work)
 {
 	struct vt_import *im = container_of(to_delayed_work(work), struct vt_import, work);
 
 	dma_resv_lock(im->dmabuf->resv, NULL);
-	unmap(im);
+	import_unmap(im);
 	dma_resv_unlock(im->dmabuf->resv);
 }
 
-static void told(struct dma_buf_attachment *attach)
+static void import_move_notify(struct dma_buf_attachment *attach)
 {
 	struct vt_import *im = attach->importer_priv;
 
@@ -52,20 +52,20 @@ static void told(struct dma_buf_attachment *attach)
 		return;
 	}
 	vt_edu_wait();
-	unmap(im);
+	import_unmap(im);
 }
 
-static const struct dma_buf_attach_ops peer_ops = {
+static const struct dma_buf_attach_ops import_peer_ops = {
 	.allow_peer2peer = true,
-	.COMPAT_INVALIDATE = told,
+	.COMPAT_INVALIDATE = import_move_notify,
 };
 
-static const struct dma_buf_attach_ops no_peer_ops = {
+static const struct dma_buf_attach_ops import_no_peer_ops = {
 	.allow_peer2peer = false,
-	.COMPAT_INVALIDATE = told,
+	.COMPAT_INVALIDATE = import_move_notify,
 };
 
-static struct vt_import *find(struct vt_file *f, u32 id)
+static struct vt_import *import_find(struct vt_file *f, u32 id)
 {
 	return id >= 1 && id <= VT_SLOTS ? f->imports[id - 1] : NULL;
 }
@@ -75,7 +75,7 @@ static void import_free(struct vt_import *im)
 	if (!IS_ERR_OR_NULL(im->attach)) {
 		cancel_delayed_work_sync(&im->work);
 		dma_resv_lock(im->dmabuf->resv, NULL);
-		unmap(im);
+		import_unmap(im);
 		if (im->pinned)
 			dma_buf_unpin(im->attach);
 		dma_resv_unlock(im->dmabuf->resv);
@@ -88,7 +88,7 @@ static void import_free(struct vt_import *im)
 
 static int import_new(const struct vt_buf *req, struct vt_import **ret)
 {
-	const struct dma_buf_attach_ops *ops = &peer_ops;
+	const struct dma_buf_attach_ops *ops = &import_peer_ops;
 	struct vt_import *im;
 	int rc;
 
@@ -96,9 +96,9 @@ static int import_new(const struct vt_buf *req, struct vt_import **ret)
 	if (!im)
 		return -ENOMEM;
 	if (req->flags & VT_BUF_NO_PEER)
-		ops = &no_peer_ops;
+		ops = &import_no_peer_ops;
 	im->late = req->flags & VT_BUF_LATE;
-	INIT_DELAYED_WORK(&im->work, late_work);
+	INIT_DELAYED_WORK(&im->work, import_late_work);
 	im->pdev = vt_edu_get();
 	if (!im->pdev) {
 		kfree(im);
@@ -119,7 +119,7 @@ static int import_new(const struct vt_buf *req, struct vt_import **ret)
 	return 0;
 }
 
-static int pin(struct vt_import *im)
+static int import_pin(struct vt_import *im)
 {
 	int rc;
 
@@ -145,7 +145,7 @@ int vt_attach(struct vt_file *f, struct vt_buf *req)
 		return rc;
 	req->result = PTR_ERR_OR_ZERO(im->attach);
 	if (!req->result && req->flags & VT_BUF_PIN)
-		req->result = pin(im);
+		req->result = import_pin(im);
 	if (req->result) {
 		import_free(im);
 		return 0;
@@ -157,7 +157,7 @@ int vt_attach(struct vt_file *f, struct vt_buf *req)
 
 int vt_buf_map(struct vt_file *f, struct vt_buf *req)
 {
-	struct vt_import *im = find(f, req->id);
+	struct vt_import *im = import_find(f, req->id);
 	struct sg_table *table;
 
 	if (!im)
@@ -176,12 +176,12 @@ int vt_buf_map(struct vt_file *f, struct vt_buf *req)
 
 int vt_buf_unmap(struct vt_file *f, struct vt_buf *req)
 {
-	struct vt_import *im = find(f, req->id);
+	struct vt_import *im = import_find(f, req->id);
 
 	if (!im)
 		return -ENOENT;
 	dma_resv_lock(im->dmabuf->resv, NULL);
-	unmap(im);
+	import_unmap(im);
 	dma_resv_unlock(im->dmabuf->resv);
 	req->result = 0;
 	return 0;
@@ -189,7 +189,7 @@ int vt_buf_unmap(struct vt_file *f, struct vt_buf *req)
 
 int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 {
-	struct vt_import *im = find(f, req->id);
+	struct vt_import *im = import_find(f, req->id);
 
 	if (!im)
 		return -ENOENT;
@@ -205,7 +205,7 @@ int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 
 int vt_detach(struct vt_file *f, struct vt_buf *req)
 {
-	struct vt_import *im = find(f, req->id);
+	struct vt_import *im = import_find(f, req->id);
 
 	if (!im)
 		return -ENOENT;
@@ -215,7 +215,7 @@ int vt_detach(struct vt_file *f, struct vt_buf *req)
 	return 0;
 }
 
-static int addr_in(struct sg_table *table, u64 offset, u32 len, dma_addr_t *addr)
+static int import_address(struct sg_table *table, u64 offset, u32 len, dma_addr_t *addr)
 {
 	struct scatterlist *sg;
 	int i;
@@ -234,14 +234,14 @@ static int addr_in(struct sg_table *table, u64 offset, u32 len, dma_addr_t *addr
 
 int vt_buf_addr(struct vt_file *f, u32 id, u64 offset, u32 len, dma_addr_t *addr)
 {
-	struct vt_import *im = find(f, id);
+	struct vt_import *im = import_find(f, id);
 	int rc = -EINVAL;
 
 	if (!im)
 		return -ENOENT;
 	dma_resv_lock(im->dmabuf->resv, NULL);
 	if (im->table)
-		rc = addr_in(im->table, offset, len, addr);
+		rc = import_address(im->table, offset, len, addr);
 	dma_resv_unlock(im->dmabuf->resv);
 	return rc;
 }

@@ -23,65 +23,65 @@ static struct {
 	void *bounce;
 	dma_addr_t bounce_addr;
 } edu;
-static DEFINE_MUTEX(edu_lock);	/* everything above, and one transfer at a time */
+static DEFINE_MUTEX(vt_edu_lock);	/* everything above, and one transfer at a time */
 
 struct pci_dev *vt_edu_get(void)
 {
 	struct pci_dev *pdev;
 
-	mutex_lock(&edu_lock);
+	mutex_lock(&vt_edu_lock);
 	pdev = edu.pdev ? pci_dev_get(edu.pdev) : NULL;
-	mutex_unlock(&edu_lock);
+	mutex_unlock(&vt_edu_lock);
 	return pdev;
 }
 
 /* Until it has stopped, whoever started it. It always does. */
-static void idle(void)
+static void edu_wait_idle(void)
 {
 	while (readq(edu.regs + EDU_CMD) & EDU_CMD_RUN)
 		usleep_range(1000, 2000);
 }
 
-static void start(u64 src, u64 dst, u32 len, u64 cmd)
+static void edu_start(u64 src, u64 dst, u32 len, u64 cmd)
 {
-	idle();
+	edu_wait_idle();
 	writeq(src, edu.regs + EDU_SRC);
 	writeq(dst, edu.regs + EDU_DST);
 	writeq(len, edu.regs + EDU_COUNT);
 	writeq(cmd | EDU_CMD_RUN, edu.regs + EDU_CMD);
 }
 
-static void to_edu(dma_addr_t addr, u32 len)
+static void edu_load_dma(dma_addr_t addr, u32 len)
 {
-	start(addr, EDU_BUFFER, len, 0);
-	idle();
+	edu_start(addr, EDU_BUFFER, len, 0);
+	edu_wait_idle();
 }
 
-static void load(const void *data, u32 len)
+static void edu_load(const void *data, u32 len)
 {
-	idle();
+	edu_wait_idle();
 	memcpy(edu.bounce, data, len);
-	to_edu(edu.bounce_addr, len);
+	edu_load_dma(edu.bounce_addr, len);
 }
 
 int vt_edu_transfer(dma_addr_t addr, void *data, u32 len, bool write)
 {
-	mutex_lock(&edu_lock);
+	mutex_lock(&vt_edu_lock);
 	if (!edu.pdev) {
-		mutex_unlock(&edu_lock);
+		mutex_unlock(&vt_edu_lock);
 		return -ENODEV;
 	}
 	if (write) {
-		load(data, len);
-		start(EDU_BUFFER, addr, len, EDU_CMD_FROM_EDU);
-		idle();
+		edu_load(data, len);
+		edu_start(EDU_BUFFER, addr, len, EDU_CMD_FROM_EDU);
+		edu_wait_idle();
 	} else {
-		to_edu(addr, len);
-		start(EDU_BUFFER, edu.bounce_addr, len, EDU_CMD_FROM_EDU);
-		idle();
+		edu_load_dma(addr, len);
+		edu_start(EDU_BUFFER, edu.bounce_addr, len, EDU_CMD_FROM_EDU);
+		edu_wait_idle();
 		memcpy(data, edu.bounce, len);
 	}
-	mutex_unlock(&edu_lock);
+	mutex_unlock(&vt_edu_lock);
 	return 0;
 }
 
@@ -89,31 +89,31 @@ int vt_edu_start(dma_addr_t addr, const void *data, u32 len)
 {
 	int rc = -ENODEV;
 
-	mutex_lock(&edu_lock);
+	mutex_lock(&vt_edu_lock);
 	if (edu.pdev) {
-		load(data, len);
-		start(EDU_BUFFER, addr, len, EDU_CMD_FROM_EDU);
+		edu_load(data, len);
+		edu_start(EDU_BUFFER, addr, len, EDU_CMD_FROM_EDU);
 		rc = 0;
 	}
-	mutex_unlock(&edu_lock);
+	mutex_unlock(&vt_edu_lock);
 	return rc;
 }
 
 void vt_edu_wait(void)
 {
-	mutex_lock(&edu_lock);
+	mutex_lock(&vt_edu_lock);
 	if (edu.pdev)
-		idle();
-	mutex_unlock(&edu_lock);
+		edu_wait_idle();
+	mutex_unlock(&vt_edu_lock);
 }
 
 bool vt_edu_busy(void)
 {
 	bool busy;
 
-	mutex_lock(&edu_lock);
+	mutex_lock(&vt_edu_lock);
 	busy = edu.pdev && readq(edu.regs + EDU_CMD) & EDU_CMD_RUN;
-	mutex_unlock(&edu_lock);
+	mutex_unlock(&vt_edu_lock);
 	return busy;
 }
 
@@ -134,18 +134,18 @@ static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	edu.bounce = dmam_alloc_coherent(&pdev->dev, PAGE_SIZE, &edu.bounce_addr, GFP_KERNEL);
 	if (!edu.bounce)
 		return -ENOMEM;
-	mutex_lock(&edu_lock);
+	mutex_lock(&vt_edu_lock);
 	edu.pdev = pdev;
-	mutex_unlock(&edu_lock);
+	mutex_unlock(&vt_edu_lock);
 	return 0;
 }
 
 static void edu_remove(struct pci_dev *pdev)
 {
-	mutex_lock(&edu_lock);
-	idle();
+	mutex_lock(&vt_edu_lock);
+	edu_wait_idle();
 	edu.pdev = NULL;
-	mutex_unlock(&edu_lock);
+	mutex_unlock(&vt_edu_lock);
 }
 
 static const struct pci_device_id edu_ids[] = {

@@ -17,25 +17,25 @@
 
 #define POINTS_MAX 32
 
-struct point {
+struct inject_point {
 	const char *name;	/* of the function */
 	long value;		/* that it returns in place of what it does */
-	struct set *set;
+	struct inject_set *set;
 	struct kprobe probe;
 };
 
-struct set {
+struct inject_set {
 	const char *module;
-	struct point *points;
+	struct inject_point *points;
 	unsigned int n;
 	bool armed;
 	pid_t tgid;
 	atomic_t left;		/* until one fails; 0: none does */
 };
 
-static DEFINE_MUTEX(inject_lock);	/* set.armed, and the probes */
+static DEFINE_MUTEX(strait_inject_lock);	/* set.armed, and the probes */
 
-static struct point strait_points[] = {
+static struct inject_point strait_points[] = {
 	{ "strait_zalloc", 0 },
 	{ "strait_zalloc_array", 0 },
 	{ "strait_alloc_page", 0 },
@@ -51,11 +51,11 @@ static struct point strait_points[] = {
 };
 
 /* Not failures, but answers of the kernel that no emulated machine gives. */
-static struct point reserved_points[] = {
+static struct inject_point reserved_points[] = {
 	{ "strait_has_direct_regions", 1 },
 };
 
-static struct point vgpu_points[] = {
+static struct inject_point vgpu_points[] = {
 	{ "vgpu_zalloc", 0 },
 	{ "vgpu_zalloc_array", 0 },
 	{ "vgpu_zalloc_page", 0 },
@@ -66,7 +66,7 @@ static struct point vgpu_points[] = {
 	{ "vgpu_get_unused_fd", -ENOMEM },
 };
 
-static struct set sets[] = {
+static struct inject_set inject_sets[] = {
 	{ .module = "strait", .points = strait_points, .n = ARRAY_SIZE(strait_points) },
 	{ .module = "strait_reserved", .points = reserved_points, .n = ARRAY_SIZE(reserved_points) },
 	{ .module = "strait_vgpu", .points = vgpu_points, .n = ARRAY_SIZE(vgpu_points) },
@@ -83,10 +83,10 @@ asm(".text\n"
     ASM_RET
     ".size inject_just_return, .-inject_just_return\n");
 
-static int entered(struct kprobe *probe, struct pt_regs *regs)
+static int inject_entered(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct point *point = container_of(probe, struct point, probe);
-	struct set *set = point->set;
+	struct inject_point *point = container_of(probe, struct inject_point, probe);
+	struct inject_set *set = point->set;
 
 	if (READ_ONCE(set->tgid) != current->tgid || atomic_dec_if_positive(&set->left) != 0)
 		return 0;
@@ -94,20 +94,20 @@ static int entered(struct kprobe *probe, struct pt_regs *regs)
 	instruction_pointer_set(regs, (unsigned long)inject_just_return);
 	return 1;
 }
-NOKPROBE_SYMBOL(entered);
+NOKPROBE_SYMBOL(inject_entered);
 
 /* There only so that the probe stays one that may change where execution goes on. */
-static void passed(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+static void inject_passed(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }
-NOKPROBE_SYMBOL(passed);
+NOKPROBE_SYMBOL(inject_passed);
 
-static void disarm(struct set *set, unsigned int n)
+static void inject_disarm(struct inject_set *set, unsigned int n)
 {
 	struct kprobe *probes[POINTS_MAX];
 	unsigned int i;
 
-	lockdep_assert_held(&inject_lock);
+	lockdep_assert_held(&strait_inject_lock);
 	for (i = 0; i < n; i++)
 		probes[i] = &set->points[i].probe;
 	/* All at once: each call waits for a grace period of RCU. */
@@ -116,23 +116,23 @@ static void disarm(struct set *set, unsigned int n)
 	set->armed = false;
 }
 
-static int arm(struct set *set)
+static int inject_arm(struct inject_set *set)
 {
 	unsigned int i;
 	int rc;
 
-	lockdep_assert_held(&inject_lock);
+	lockdep_assert_held(&strait_inject_lock);
 	for (i = 0; i < set->n; i++) {
-		struct point *point = &set->points[i];
+		struct inject_point *point = &set->points[i];
 
 		point->set = set;
 		point->probe = (struct kprobe){
-			.symbol_name = point->name, .pre_handler = entered, .post_handler = passed
+			.symbol_name = point->name, .pre_handler = inject_entered, .post_handler = inject_passed
 		};
 		rc = register_kprobe(&point->probe);
 		if (rc) {
 			pr_err("strait_inject: no probe on %s: %d\n", point->name, rc);
-			disarm(set, i);
+			inject_disarm(set, i);
 			return rc;
 		}
 	}
@@ -140,38 +140,38 @@ static int arm(struct set *set)
 	return 0;
 }
 
-static int nth_get(void *data, u64 *value)
+static int inject_nth_get(void *data, u64 *value)
 {
-	struct set *set = data;
+	struct inject_set *set = data;
 
 	*value = atomic_read(&set->left);
 	return 0;
 }
 
-static int nth_set(void *data, u64 value)
+static int inject_nth_set(void *data, u64 value)
 {
-	struct set *set = data;
+	struct inject_set *set = data;
 	int rc = 0;
 
 	if (value > INT_MAX)
 		return -EINVAL;
-	mutex_lock(&inject_lock);
+	mutex_lock(&strait_inject_lock);
 	atomic_set(&set->left, 0);
 	/* Probes stay until we go, or the module that they are in: making and removing them takes long. */
 	if (set->armed && kprobe_gone(&set->points[0].probe))
-		disarm(set, set->n);
+		inject_disarm(set, set->n);
 	if (value && !set->armed)
-		rc = arm(set);
+		rc = inject_arm(set);
 	if (!rc) {
 		WRITE_ONCE(set->tgid, current->tgid);
 		atomic_set(&set->left, value);
 	}
-	mutex_unlock(&inject_lock);
+	mutex_unlock(&strait_inject_lock);
 	return rc;
 }
-DEFINE_DEBUGFS_ATTRIBUTE(nth_fops, nth_get, nth_set, "%llu\n");
+DEFINE_DEBUGFS_ATTRIBUTE(inject_nth_fops, inject_nth_get, inject_nth_set, "%llu\n");
 
-static struct dentry *root;
+static struct dentry *inject_root;
 
 static int __init inject_init(void)
 {
@@ -179,9 +179,9 @@ static int __init inject_init(void)
 
 	BUILD_BUG_ON(ARRAY_SIZE(strait_points) > POINTS_MAX || ARRAY_SIZE(vgpu_points) > POINTS_MAX);
 
-	root = debugfs_create_dir("strait_inject", NULL);
-	for (i = 0; i < ARRAY_SIZE(sets); i++)
-		debugfs_create_file_unsafe(sets[i].module, 0600, root, &sets[i], &nth_fops);
+	inject_root = debugfs_create_dir("strait_inject", NULL);
+	for (i = 0; i < ARRAY_SIZE(inject_sets); i++)
+		debugfs_create_file_unsafe(inject_sets[i].module, 0600, inject_root, &inject_sets[i], &inject_nth_fops);
 	return 0;
 }
 module_init(inject_init);
@@ -190,12 +190,12 @@ static void __exit inject_exit(void)
 {
 	unsigned int i;
 
-	debugfs_remove(root);
-	mutex_lock(&inject_lock);
-	for (i = 0; i < ARRAY_SIZE(sets); i++)
-		if (sets[i].armed)
-			disarm(&sets[i], sets[i].n);
-	mutex_unlock(&inject_lock);
+	debugfs_remove(inject_root);
+	mutex_lock(&strait_inject_lock);
+	for (i = 0; i < ARRAY_SIZE(inject_sets); i++)
+		if (inject_sets[i].armed)
+			inject_disarm(&inject_sets[i], inject_sets[i].n);
+	mutex_unlock(&strait_inject_lock);
 }
 module_exit(inject_exit);
 

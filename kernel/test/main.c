@@ -29,7 +29,7 @@ static int vt_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static int dma(struct vt_file *f, struct vt_dma *req)
+static int vt_dma_transfer(struct vt_file *f, struct vt_dma *req)
 {
 	void __user *user = u64_to_user_ptr(req->data);
 	bool write = req->flags & VT_DMA_WRITE;
@@ -66,7 +66,7 @@ static int dma(struct vt_file *f, struct vt_dma *req)
 }
 
 /* Calls that wait in the driver under test go without the lock: others are to meet them there. */
-static long call(struct vt_file *f, unsigned int cmd, void *arg)
+static long vt_call(struct vt_file *f, unsigned int cmd, void *arg)
 {
 	int rc;
 
@@ -94,7 +94,7 @@ static long call(struct vt_file *f, unsigned int cmd, void *arg)
 		rc = vt_get(f, arg);
 		break;
 	case VT_DMA:
-		rc = dma(f, arg);
+		rc = vt_dma_transfer(f, arg);
 		break;
 	case VT_ATTACH:
 		rc = vt_attach(f, arg);
@@ -142,7 +142,7 @@ static long vt_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 		return -ENOTTY;
 	if (copy_from_user(&arg, (void __user *)user, size))
 		return -EFAULT;
-	rc = call(file->private_data, cmd, &arg);
+	rc = vt_call(file->private_data, cmd, &arg);
 	if (!rc && copy_to_user((void __user *)user, &arg, size))
 		rc = -EFAULT;
 	return rc;

@@ -20,9 +20,9 @@ struct vt_consumer {
 	struct vt_status status;
 };
 
-static atomic_t callbacks;
+static atomic_t p2p_callbacks;
 
-static void forget(struct vt_consumer *c)
+static void p2p_forget(struct vt_consumer *c)
 {
 	spin_lock(&c->lock);
 	c->table = NULL;
@@ -30,7 +30,7 @@ static void forget(struct vt_consumer *c)
 	spin_unlock(&c->lock);
 }
 
-static void peek(struct vt_consumer *c, struct nvidia_p2p_page_table **table,
+static void p2p_peek(struct vt_consumer *c, struct nvidia_p2p_page_table **table,
 		 struct nvidia_p2p_dma_mapping **mapping)
 {
 	spin_lock(&c->lock);
@@ -39,11 +39,11 @@ static void peek(struct vt_consumer *c, struct nvidia_p2p_page_table **table,
 	spin_unlock(&c->lock);
 }
 
-static void nothing(void *data)
+static void p2p_no_callback(void *data)
 {
 }
 
-static void misbehave(struct vt_consumer *c, struct nvidia_p2p_page_table *table,
+static void p2p_callback_calls(struct vt_consumer *c, struct nvidia_p2p_page_table *table,
 		      struct nvidia_p2p_dma_mapping *mapping)
 {
 	s32 *result = c->status.results;
@@ -52,7 +52,7 @@ static void misbehave(struct vt_consumer *c, struct nvidia_p2p_page_table *table
 	struct pci_dev *pdev = vt_edu_get();
 
 	if (c->cb_flags & VT_CB_GET)
-		result[VT_R_GET] = nvidia_p2p_get_pages(0, 0, c->va, c->len, &other, nothing, NULL);
+		result[VT_R_GET] = nvidia_p2p_get_pages(0, 0, c->va, c->len, &other, p2p_no_callback, NULL);
 	if (c->cb_flags & VT_CB_PUT)
 		result[VT_R_PUT] = nvidia_p2p_put_pages(0, 0, c->va, table);
 	if (c->cb_flags & VT_CB_MAP && pdev)
@@ -66,37 +66,37 @@ static void misbehave(struct vt_consumer *c, struct nvidia_p2p_page_table *table
 	pci_dev_put(pdev);
 }
 
-static void free_callback(void *data)
+static void p2p_free_callback(void *data)
 {
 	struct vt_consumer *c = data;
 	struct nvidia_p2p_dma_mapping *mapping;
 	struct nvidia_p2p_page_table *table;
 	ktime_t begin = ktime_get();
 
-	peek(c, &table, &mapping);
+	p2p_peek(c, &table, &mapping);
 	if (c->cb_flags & VT_CB_FORGET)
-		forget(c);
+		p2p_forget(c);
 	if (c->cb_flags & VT_CB_QUIESCE) {
 		vt_edu_wait();
 		c->status.quiesced_ms = ktime_ms_delta(ktime_get(), begin);
 	}
-	misbehave(c, table, mapping);
+	p2p_callback_calls(c, table, mapping);
 	if (c->cb_sleep_ms)
 		msleep(c->cb_sleep_ms);
 	if (!(c->cb_flags & (VT_CB_FORGET | VT_CB_KEEP)))
-		forget(c);
+		p2p_forget(c);
 	c->status.tgid = current->tgid;
-	c->status.order = atomic_inc_return(&callbacks);
+	c->status.order = atomic_inc_return(&p2p_callbacks);
 	/* Whoever sees the count sees what was done: vt_status(). */
 	smp_store_release(&c->status.called, c->status.called + 1);
 }
 
-static struct vt_consumer *find(struct vt_file *f, u32 id)
+static struct vt_consumer *p2p_find(struct vt_file *f, u32 id)
 {
 	return id >= 1 && id <= VT_SLOTS ? READ_ONCE(f->consumers[id - 1]) : NULL;
 }
 
-static int call_get(struct vt_consumer *c, const struct vt_get *req)
+static int p2p_get(struct vt_consumer *c, const struct vt_get *req)
 {
 	struct nvidia_p2p_page_table **table = req->flags & VT_GET_NO_TABLE ? NULL : &c->table;
 	u32 flags = (req->flags & VT_GET_FLAG_1 ? 1 : 0) | (req->flags & VT_GET_FLAG_2 ? 2 : 0);
@@ -104,28 +104,28 @@ static int call_get(struct vt_consumer *c, const struct vt_get *req)
 	if (c->persistent)
 		return nvidia_p2p_get_pages_persistent(c->va, c->len, table, flags);
 	return nvidia_p2p_get_pages(req->token, req->va_space, c->va, c->len, table,
-				    req->flags & VT_GET_NO_CALLBACK ? NULL : free_callback, c);
+				    req->flags & VT_GET_NO_CALLBACK ? NULL : p2p_free_callback, c);
 }
 
-static u64 page_bytes(u32 page_size)
+static u64 p2p_page_bytes(u32 page_size)
 {
 	static const u64 bytes[] = { 4096, 65536, 131072 };
 
 	return page_size < ARRAY_SIZE(bytes) ? bytes[page_size] : 0;
 }
 
-static u32 count_runs(const struct nvidia_p2p_page_table *table)
+static u32 p2p_count_runs(const struct nvidia_p2p_page_table *table)
 {
 	u32 i, runs = 1;
 
 	for (i = 1; i < table->entries; i++)
 		runs += table->pages[i]->physical_address !=
-			table->pages[i - 1]->physical_address + page_bytes(table->page_size);
+			table->pages[i - 1]->physical_address + p2p_page_bytes(table->page_size);
 	return runs;
 }
 
 /* The callback may be under way already. It drops the pointer before the table goes. */
-static void describe(struct vt_consumer *c, struct vt_get *req)
+static void p2p_describe(struct vt_consumer *c, struct vt_get *req)
 {
 	struct nvidia_p2p_page_table *table;
 
@@ -138,7 +138,7 @@ static void describe(struct vt_consumer *c, struct vt_get *req)
 		req->table_flags = table->flags;
 		req->first = table->pages[0]->physical_address;
 		req->last = table->pages[table->entries - 1]->physical_address;
-		req->runs = count_runs(table);
+		req->runs = p2p_count_runs(table);
 		memcpy(req->uuid, table->gpu_uuid, sizeof(req->uuid));
 	}
 	spin_unlock(&c->lock);
@@ -162,19 +162,19 @@ int vt_get(struct vt_file *f, struct vt_get *req)
 	c->cb_flags = req->cb_flags;
 	c->cb_sleep_ms = min(req->cb_sleep_ms, 10000u);
 	c->persistent = req->flags & VT_GET_PERSISTENT;
-	req->result = call_get(c, req);
+	req->result = p2p_get(c, req);
 	if (req->result) {
 		kfree(c);
 		return 0;
 	}
-	describe(c, req);
+	p2p_describe(c, req);
 	c->status.id = i + 1;
 	req->id = i + 1;
 	WRITE_ONCE(f->consumers[i], c);
 	return 0;
 }
 
-static int call_put(struct vt_consumer *c, u32 flags, struct nvidia_p2p_page_table *table)
+static int p2p_put(struct vt_consumer *c, u32 flags, struct nvidia_p2p_page_table *table)
 {
 	u64 va = c->va + (flags & VT_PUT_WRONG_VA ? VT_PAGE : 0);
 
@@ -187,14 +187,14 @@ int vt_put(struct vt_file *f, struct vt_op *req)
 {
 	struct nvidia_p2p_dma_mapping *mapping;
 	struct nvidia_p2p_page_table *table;
-	struct vt_consumer *c = find(f, req->id);
+	struct vt_consumer *c = p2p_find(f, req->id);
 
 	if (!c)
 		return -ENOENT;
-	peek(c, &table, &mapping);
-	req->result = call_put(c, req->flags, req->flags & VT_PUT_NULL ? NULL : table);
+	p2p_peek(c, &table, &mapping);
+	req->result = p2p_put(c, req->flags, req->flags & VT_PUT_NULL ? NULL : table);
 	if (!req->result && !(req->flags & (VT_PUT_KEEP | VT_PUT_NULL | VT_PUT_WRONG_VA)))
-		forget(c);
+		p2p_forget(c);
 	return 0;
 }
 
@@ -202,7 +202,7 @@ int vt_map(struct vt_file *f, struct vt_op *req)
 {
 	struct nvidia_p2p_dma_mapping *mapping;
 	struct nvidia_p2p_page_table *table;
-	struct vt_consumer *c = find(f, req->id);
+	struct vt_consumer *c = p2p_find(f, req->id);
 	struct pci_dev *pdev;
 
 	if (!c)
@@ -210,7 +210,7 @@ int vt_map(struct vt_file *f, struct vt_op *req)
 	pdev = vt_edu_get();
 	if (!pdev)
 		return -ENODEV;
-	peek(c, &table, &mapping);
+	p2p_peek(c, &table, &mapping);
 	if (req->flags & VT_MAP_NULL)
 		table = NULL;
 	/* Written before the callback can be called: the one place where it is sure to be found. */
@@ -229,7 +229,7 @@ int vt_unmap(struct vt_file *f, struct vt_op *req)
 {
 	struct nvidia_p2p_dma_mapping *mapping;
 	struct nvidia_p2p_page_table *table;
-	struct vt_consumer *c = find(f, req->id);
+	struct vt_consumer *c = p2p_find(f, req->id);
 	struct pci_dev *pdev;
 
 	if (!c)
@@ -237,7 +237,7 @@ int vt_unmap(struct vt_file *f, struct vt_op *req)
 	pdev = vt_edu_get();
 	if (!pdev)
 		return -ENODEV;
-	peek(c, &table, &mapping);
+	p2p_peek(c, &table, &mapping);
 	req->result = nvidia_p2p_dma_unmap_pages(pdev, table, mapping);
 	pci_dev_put(pdev);
 	if (!(req->flags & VT_PUT_KEEP)) {
@@ -250,11 +250,11 @@ int vt_unmap(struct vt_file *f, struct vt_op *req)
 
 int vt_status(struct vt_file *f, struct vt_status *req)
 {
-	struct vt_consumer *c = find(f, req->id);
+	struct vt_consumer *c = p2p_find(f, req->id);
 
 	if (!c)
 		return -ENOENT;
-	/* With the count comes the rest: free_callback(). */
+	/* With the count comes the rest: p2p_free_callback(). */
 	if (smp_load_acquire(&c->status.called))
 		*req = c->status;
 	else
@@ -264,14 +264,14 @@ int vt_status(struct vt_file *f, struct vt_status *req)
 
 int vt_p2p_addr(struct vt_file *f, u32 id, u64 offset, u32 len, dma_addr_t *addr)
 {
-	struct vt_consumer *c = find(f, id);
+	struct vt_consumer *c = p2p_find(f, id);
 	int rc = -EINVAL;
 	u64 page;
 
 	if (!c)
 		return -ENOENT;
 	spin_lock(&c->lock);
-	page = c->mapping ? page_bytes(c->mapping->page_size_type) : 0;
+	page = c->mapping ? p2p_page_bytes(c->mapping->page_size_type) : 0;
 	if (page && offset / page < c->mapping->entries && offset % page + len <= page) {
 		*addr = c->mapping->dma_addresses[offset / page] + offset % page;
 		rc = 0;
@@ -292,29 +292,29 @@ void vt_p2p_release(struct vt_file *f)
 		if (!c)
 			continue;
 		/* Gone or not: when put_pages has returned the callback is not called any more. */
-		peek(c, &table, &mapping);
-		call_put(c, c->persistent ? VT_PUT_PERSISTENT : 0, table);
+		p2p_peek(c, &table, &mapping);
+		p2p_put(c, c->persistent ? VT_PUT_PERSISTENT : 0, table);
 		kfree(c);
 	}
 }
 
-static int no_mode(int *mode, void *data)
+static int p2p_rsync_get_mode(int *mode, void *data)
 {
 	return -ENODEV;
 }
 
-static void put_mode(int mode, void *data)
+static void p2p_rsync_put_mode(int mode, void *data)
 {
 }
 
-static void no_rsync(struct pci_dev *gpu, void *data)
+static void p2p_rsync_wait(struct pci_dev *gpu, void *data)
 {
 }
 
 /* What a module does that takes the pages of a page table for its own. */
 int vt_foreign_put(struct vt_file *f, struct vt_op *req)
 {
-	struct vt_consumer *c = find(f, req->id);
+	struct vt_consumer *c = p2p_find(f, req->id);
 	struct page *page = NULL;
 
 	if (!c)
@@ -332,9 +332,9 @@ int vt_foreign_put(struct vt_file *f, struct vt_op *req)
 int vt_old(struct vt_file *f, struct vt_old *req)
 {
 	nvidia_p2p_rsync_driver_t driver = { .version = NVIDIA_P2P_RSYNC_DRIVER_VERSION,
-					     .get_relaxed_ordering_mode = no_mode,
-					     .put_relaxed_ordering_mode = put_mode,
-					     .wait_for_rsync = no_rsync };
+					     .get_relaxed_ordering_mode = p2p_rsync_get_mode,
+					     .put_relaxed_ordering_mode = p2p_rsync_put_mode,
+					     .wait_for_rsync = p2p_rsync_wait };
 	nvidia_p2p_rsync_driver_t wrong = driver;
 	nvidia_p2p_rsync_reg_info_t *info = NULL;
 

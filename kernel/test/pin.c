@@ -9,7 +9,7 @@ struct vt_pages {
 	struct page *page[];
 };
 
-static void pages_free(struct vt_pages *p)
+static void pin_free_pages(struct vt_pages *p)
 {
 	unpin_user_pages(p->page, p->n);
 	kvfree(p);
@@ -40,7 +40,7 @@ int vt_pin(struct vt_file *f, struct vt_pin *req)
 	p->n = max(got, 0l);
 	req->result = got < 0 ? got : got < n ? -EFAULT : 0;
 	if (req->result) {
-		pages_free(p);
+		pin_free_pages(p);
 		return 0;
 	}
 	f->pages[i] = p;
@@ -52,7 +52,7 @@ int vt_unpin(struct vt_file *f, struct vt_pin *req)
 {
 	if (req->id < 1 || req->id > VT_SLOTS || !f->pages[req->id - 1])
 		return -ENOENT;
-	pages_free(f->pages[req->id - 1]);
+	pin_free_pages(f->pages[req->id - 1]);
 	f->pages[req->id - 1] = NULL;
 	req->result = 0;
 	return 0;
@@ -64,5 +64,5 @@ void vt_pin_release(struct vt_file *f)
 
 	for (i = 0; i < VT_SLOTS; i++)
 		if (f->pages[i])
-			pages_free(f->pages[i]);
+			pin_free_pages(f->pages[i]);
 }
