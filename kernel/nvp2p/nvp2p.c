@@ -71,8 +71,8 @@ static void nvp2p_debug_fini(void)
 struct nvp2p_pin {
 	struct nvidia_p2p_page_table *table;	/* the driver's */
 	struct mutex lock;			/* the next one; taken under the driver's lock */
-	bool went;				/* the memory has, and the table with it */
-	struct completion over;			/* and the callback touches this no more */
+	bool revoked;				/* the memory has, and the table with it */
+	struct completion callback_done;			/* and the callback touches this no more */
 	u64 address;
 	void (*gone)(void *arg);
 	void *arg;
@@ -91,10 +91,10 @@ static void nvp2p_free_callback(void *data)
 	p->gone(p->arg);
 	/* Who still reads the table reads it to the end. */
 	mutex_lock(&p->lock);
-	p->went = true;
+	p->revoked = true;
 	nvp2p_window(NVP2P_W_CALLBACK);
 	mutex_unlock(&p->lock);
-	complete(&p->over);
+	complete(&p->callback_done);
 }
 
 static u32 nvp2p_page_bytes(const struct nvidia_p2p_page_table *table)
@@ -136,8 +136,8 @@ static void nvp2p_put_pages(struct strait_bridge_memory *m)
 	 * The driver knows the table no more, and another may have its address: it is not asked again, but the
 	 * callback must have ended. If it comes in between, the driver's put waits for it and finds nothing.
 	 */
-	if (READ_ONCE(p->went)) {
-		wait_for_completion(&p->over);
+	if (READ_ONCE(p->revoked)) {
+		wait_for_completion(&p->callback_done);
 	} else {
 		nvp2p_window(NVP2P_W_PUT);
 		nvidia_p2p_put_pages(0, 0, p->address, p->table);
@@ -155,7 +155,7 @@ static int nvp2p_get_pages(u64 address, u64 length, void (*gone)(void *arg), voi
 	if (!p)
 		return -ENOMEM;
 	mutex_init(&p->lock);
-	init_completion(&p->over);
+	init_completion(&p->callback_done);
 	p->address = address;
 	p->gone = gone;
 	p->arg = arg;
@@ -167,7 +167,7 @@ static int nvp2p_get_pages(u64 address, u64 length, void (*gone)(void *arg), voi
 	m->priv = p;
 	nvp2p_window(NVP2P_W_GET);
 	mutex_lock(&p->lock);
-	rc = p->went ? -ENODEV : nvp2p_copy_addresses(p->table, m);
+	rc = p->revoked ? -ENODEV : nvp2p_copy_addresses(p->table, m);
 	mutex_unlock(&p->lock);
 	if (rc)
 		nvp2p_put_pages(m);

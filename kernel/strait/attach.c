@@ -63,8 +63,8 @@ static int attach_open_device(struct strait_attach *at)
 	at->old_seg_size = dma_get_max_seg_size(&pdev->dev);
 	dma_set_max_seg_size(&pdev->dev, SEGMENT_MAX);
 	strait_bars_find_irqs(at);
-	strait_irqs_begin(at);
-	at->bars_off = false;
+	strait_irqs_init(at);
+	at->bars_disabled = false;
 	spin_lock(&at->master_lock);
 	at->status = page_address(page);
 	at->master = false;
@@ -95,7 +95,7 @@ static void attach_close_device(struct strait_attach *at, bool reset)
 	strait_attach_set_master(at, false);
 	if (reset && pci_device_is_present(pdev))
 		rc = strait_attach_reset(at);
-	strait_irqs_end(at);
+	strait_irqs_free(at);
 	strait_maps_kill_all(at);
 	spin_lock(&at->master_lock);
 	at->open = false;
@@ -199,7 +199,7 @@ static void attach_lose(struct strait_attach *at, bool reset)
 	lockdep_assert_held_write(&at->state);
 	if (!at->file || at->lost)
 		return;
-	strait_bars_off(at, at->file);
+	strait_bars_disable(at, at->file);
 	WRITE_ONCE(at->status->gone, 1);
 	attach_close_device(at, reset);
 	at->lost = true;
@@ -228,7 +228,7 @@ static int strait_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	at->pdev = pci_dev_get(pdev);
 	init_rwsem(&at->state);
 	init_rwsem(&at->bars);
-	init_waitqueue_head(&at->reset_over);
+	init_waitqueue_head(&at->reset_done);
 	spin_lock_init(&at->master_lock);
 	mutex_init(&at->irq_lock);
 	INIT_WORK(&at->lose_work, attach_lose_work);
@@ -267,14 +267,14 @@ static void strait_reset_prepare(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
-	strait_bars_reset(at, READ_ONCE(at->file));
+	strait_bars_reset_begin(at, READ_ONCE(at->file));
 }
 
 static void strait_reset_done(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
-	strait_bars_reset_over(at);
+	strait_bars_reset_end(at);
 	if (at->own_reset) {
 		/* A mapping may have been revoked while the device did not listen. */
 		spin_lock(&at->master_lock);

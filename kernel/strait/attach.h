@@ -57,9 +57,9 @@ struct strait_attach {
 	bool own_reset;			/* under the device's lock: a reset of our own is running */
 	struct work_struct lose_work;	/* after a reset that was not ours */
 	struct rw_semaphore bars;
-	bool bars_off;			/* under @bars: BAR pages are not inserted any more */
-	bool bars_reset;		/* under @bars: nor now, as the device is being reset */
-	wait_queue_head_t reset_over;
+	bool bars_disabled;			/* under @bars: BAR pages are not inserted any more */
+	bool bars_in_reset;		/* under @bars: nor now, as the device is being reset */
+	wait_queue_head_t reset_done;
 	u64 irq_offset, irq_length;	/* the pages with the interrupt table, in */
 	int irq_bar;			/* -1: there are none */
 	spinlock_t master_lock;		/* @open, @master, @status */
@@ -130,7 +130,7 @@ u32 strait_attach_check(struct pci_dev *pdev, int *group);
 u32 strait_attach_recheck(struct pci_dev *pdev);
 int strait_has_direct_regions(struct iommu_group *group);
 /* Why it does not reach the memory of @owner, likewise. */
-u32 strait_attach_reaches(struct pci_dev *pdev, struct pci_dev *owner);
+u32 strait_attach_check_peer(struct pci_dev *pdev, struct pci_dev *owner);
 
 /* attach_node.c: a device node for each bound device. strait_node_add() leaves nothing behind when it fails. */
 int strait_nodes_init(void);
@@ -143,14 +143,14 @@ void strait_node_remove(struct strait_attach *at);
 u64 strait_bar_length(struct pci_dev *pdev, int bar);
 void strait_bars_find_irqs(struct strait_attach *at);
 /* From now on registers read as ones. */
-void strait_bars_off(struct strait_attach *at, struct strait_file *f);
+void strait_bars_disable(struct strait_attach *at, struct strait_file *f);
 /* No program touches registers between the two. @f: the file that has the device, or NULL. */
-void strait_bars_reset(struct strait_attach *at, struct strait_file *f);
-void strait_bars_reset_over(struct strait_attach *at);
+void strait_bars_reset_begin(struct strait_attach *at, struct strait_file *f);
+void strait_bars_reset_end(struct strait_attach *at);
 
-/* attach_irq.c. strait_irqs_begin() never fails: a device may have none that work. */
-void strait_irqs_begin(struct strait_attach *at);
-void strait_irqs_end(struct strait_attach *at);
+/* attach_irq.c. strait_irqs_init() never fails: a device may have none that work. */
+void strait_irqs_init(struct strait_attach *at);
+void strait_irqs_free(struct strait_attach *at);
 int strait_irq_set(struct strait_attach *at, u32 vector, int fd);
 
 /*
@@ -171,7 +171,7 @@ int strait_map_publish(struct strait_map *m);
 /* True for one caller: this one kills the mapping. */
 bool strait_map_claim(struct strait_map *m);
 /* After the device has lost the memory: gives it back. */
-void strait_map_bury(struct strait_map *m, bool revoked);
+void strait_map_put_backing(struct strait_map *m, bool revoked);
 
 /* attach_dma.c: regions of host and device memory for a device, by the DMA API. */
 int strait_dma_map_host(struct strait_map *m, u64 offset);
@@ -180,7 +180,7 @@ void strait_dma_unmap(struct strait_map *m);
 /* What was unmapped may stay in the IOMMU's caches for a while, unless it is told. */
 void strait_dma_flush(struct strait_attach *at);
 /* Copies the addresses of a mapped table from @offset on to m->runs. */
-int strait_dma_keep_runs(struct strait_map *m, struct sg_table *table, u64 offset);
+int strait_dma_save_runs(struct strait_map *m, struct sg_table *table, u64 offset);
 
 /* attach_dmabuf.c: the same for dma-bufs. */
 int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason);

@@ -44,29 +44,29 @@ static void bar_unmap_all(struct strait_file *f)
 	unmap_mapping_range(&f->mapping, 0, (loff_t)STRAIT_MMAP_STATUS, 1);
 }
 
-void strait_bars_off(struct strait_attach *at, struct strait_file *f)
+void strait_bars_disable(struct strait_attach *at, struct strait_file *f)
 {
 	down_write(&at->bars);
-	at->bars_off = true;
+	at->bars_disabled = true;
 	up_write(&at->bars);
 	bar_unmap_all(f);
 }
 
-void strait_bars_reset(struct strait_attach *at, struct strait_file *f)
+void strait_bars_reset_begin(struct strait_attach *at, struct strait_file *f)
 {
 	down_write(&at->bars);
-	WRITE_ONCE(at->bars_reset, true);
+	WRITE_ONCE(at->bars_in_reset, true);
 	up_write(&at->bars);
 	if (f)
 		bar_unmap_all(f);
 }
 
-void strait_bars_reset_over(struct strait_attach *at)
+void strait_bars_reset_end(struct strait_attach *at)
 {
 	down_write(&at->bars);
-	WRITE_ONCE(at->bars_reset, false);
+	WRITE_ONCE(at->bars_in_reset, false);
 	up_write(&at->bars);
-	wake_up_all(&at->reset_over);
+	wake_up_all(&at->reset_done);
 }
 
 /* Drops the hold on @page. */
@@ -109,9 +109,9 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 
 	down_read(&at->bars);
 	pfn = PHYS_PFN(pci_resource_start(at->pdev, bar) + offset);
-	if (at->bars_off)
+	if (at->bars_disabled)
 		ret = bar_fault_dummy(vmf, 0xff);
-	else if (at->bars_reset)
+	else if (at->bars_in_reset)
 		again = true;
 	else if (bar_is_msix_table(at, bar, offset))
 		ret = bar_fault_dummy(vmf, 0);
@@ -122,7 +122,7 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 	up_read(&at->bars);
 	/* Bounded: the reset may be waiting for a lock whose holder needs our mmap_lock. */
 	if (again)
-		wait_event_timeout(at->reset_over, !READ_ONCE(at->bars_reset), msecs_to_jiffies(RESET_WAIT_MS));
+		wait_event_timeout(at->reset_done, !READ_ONCE(at->bars_in_reset), msecs_to_jiffies(RESET_WAIT_MS));
 	return ret;
 }
 

@@ -114,7 +114,7 @@ u32 strait_attach_recheck(struct pci_dev *pdev)
 	return check_domain(pdev) ?: alone ? STRAIT_ATTACH_NONE : STRAIT_ATTACH_GROUP;
 }
 
-u32 strait_attach_reaches(struct pci_dev *pdev, struct pci_dev *owner)
+u32 strait_attach_check_peer(struct pci_dev *pdev, struct pci_dev *owner)
 {
 	if (!IS_ENABLED(CONFIG_PCI_P2PDMA))
 		return READ_ONCE(assume_peers) ? STRAIT_ATTACH_NONE : STRAIT_ATTACH_NO_P2PDMA;

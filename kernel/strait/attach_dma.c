@@ -89,7 +89,7 @@ static unsigned int dma_gather_runs(struct sg_table *table, u64 offset, u64 leng
 	return n;
 }
 
-int strait_dma_keep_runs(struct strait_map *m, struct sg_table *table, u64 offset)
+int strait_dma_save_runs(struct strait_map *m, struct sg_table *table, u64 offset)
 {
 	m->n = dma_gather_runs(table, offset, m->length, NULL);
 	m->runs = strait_zalloc_array(m->n, sizeof(*m->runs));
@@ -125,7 +125,7 @@ int strait_dma_map_host(struct strait_map *m, u64 offset)
 	rc = strait_dma_map_sgtable(dev, &m->own, m->dir);
 	if (rc)
 		return rc;
-	rc = strait_dma_keep_runs(m, &m->own, 0);
+	rc = strait_dma_save_runs(m, &m->own, 0);
 	if (rc) {
 		strait_dma_unmap(m);
 		strait_dma_flush(m->at);
@@ -135,25 +135,25 @@ int strait_dma_map_host(struct strait_map *m, u64 offset)
 }
 
 /* Of device memory: where @offset is, and how many bytes from there, up to @most, are contiguous. */
-static u64 dma_device_piece(const struct strait_backing *b, u64 offset, u64 most, phys_addr_t *phys)
+static u64 dma_device_run(const struct strait_backing *b, u64 offset, u64 most, phys_addr_t *phys)
 {
 	u64 length;
 
 	if (b->n)
-		length = strait_backing_piece(b, offset, phys);
+		length = strait_backing_run(b, offset, phys);
 	else
-		length = strait_bridge_piece(b, offset, phys);
+		length = strait_bridge_run(b, offset, phys);
 	return min(length, most);
 }
 
-static unsigned int dma_count_pieces(const struct strait_backing *b, u64 offset, u64 length)
+static unsigned int dma_count_runs(const struct strait_backing *b, u64 offset, u64 length)
 {
 	u64 end = offset + length;
 	unsigned int n = 0;
 	phys_addr_t phys;
 
 	for (; offset < end; n++)
-		offset += dma_device_piece(b, offset, end - offset, &phys);
+		offset += dma_device_run(b, offset, end - offset, &phys);
 	return n;
 }
 
@@ -170,7 +170,7 @@ static int dma_map_runs(struct strait_map *m, u64 offset)
 	int rc;
 
 	for (; offset < end; offset += length) {
-		length = dma_device_piece(m->backing, offset, end - offset, &phys);
+		length = dma_device_run(m->backing, offset, end - offset, &phys);
 		rc = strait_dma_map_mmio(dev, phys, length, m->dir, &bus);
 		if (rc) {
 			dma_unmap_runs(m, m->n);
@@ -189,10 +189,10 @@ int strait_dma_map_device(struct strait_map *m, u64 offset, u32 *reason)
 
 	m->kind = STRAIT_MAP_DEVICE;
 	m->where = STRAIT_WHERE_DEVICE;
-	*reason = strait_attach_reaches(m->at->pdev, b->pdev);
+	*reason = strait_attach_check_peer(m->at->pdev, b->pdev);
 	if (*reason)
 		return -EOPNOTSUPP;
-	m->runs = strait_zalloc_array(dma_count_pieces(b, offset, m->length), sizeof(*m->runs));
+	m->runs = strait_zalloc_array(dma_count_runs(b, offset, m->length), sizeof(*m->runs));
 	if (!m->runs)
 		return -ENOMEM;
 	rc = dma_map_runs(m, offset);

@@ -42,7 +42,7 @@ void strait_dmabuf_kill(struct strait_map *m, bool revoked)
 	m->attachment = NULL;
 	strait_dma_flush(m->at);
 	if (mine)
-		strait_map_bury(m, revoked);
+		strait_map_put_backing(m, revoked);
 }
 
 /* The exporter revokes, or moves the memory. It holds the reservation lock. */
@@ -56,7 +56,7 @@ static void dmabuf_invalidate(struct dma_buf_attachment *attachment)
 		/* Only detaching unmaps it, and that cannot be done here: a work item does it. */
 		spin_lock(&m->lock);
 		if (m->live)
-			strait_maps_orphan(m->backing);
+			strait_maps_kill_deferred(m->backing);
 		spin_unlock(&m->lock);
 		strait_attach_quiesce(m->at);
 		return;
@@ -64,7 +64,7 @@ static void dmabuf_invalidate(struct dma_buf_attachment *attachment)
 	if (strait_map_claim(m)) {
 		dmabuf_unmap(m);
 		strait_dma_flush(m->at);
-		strait_map_bury(m, true);
+		strait_map_put_backing(m, true);
 	} else {
 		/* strait_dmabuf_kill() has unmapped it with this lock held, and may not have flushed yet. */
 		strait_dma_flush(m->at);
@@ -115,7 +115,7 @@ static int dmabuf_publish(struct strait_map *m, u64 offset)
 	left = dma_resv_wait_timeout(m->dmabuf->resv, DMA_RESV_USAGE_KERNEL, false, FENCE_LIMIT);
 	if (left <= 0)
 		return left ? left : -ETIMEDOUT;
-	rc = strait_dma_keep_runs(m, m->table, offset);
+	rc = strait_dma_save_runs(m, m->table, offset);
 	if (rc)
 		return rc;
 	m->where = dmabuf_where(m);

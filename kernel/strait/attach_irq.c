@@ -15,7 +15,7 @@ static irqreturn_t attach_irq_handler(int nr, void *data)
 	return IRQ_HANDLED;
 }
 
-void strait_irqs_begin(struct strait_attach *at)
+void strait_irqs_init(struct strait_attach *at)
 {
 	struct pci_dev *pdev = at->pdev;
 	int n = max(pci_msix_vec_count(pdev), pci_msi_vec_count(pdev)), i;
@@ -49,7 +49,7 @@ static void attach_irq_clear(struct strait_attach *at, u32 vector)
 	irq->eventfd = NULL;
 }
 
-void strait_irqs_end(struct strait_attach *at)
+void strait_irqs_free(struct strait_attach *at)
 {
 	u32 i;
 

@@ -38,7 +38,7 @@ bool strait_map_claim(struct strait_map *m)
 	return mine;
 }
 
-void strait_map_bury(struct strait_map *m, bool revoked)
+void strait_map_put_backing(struct strait_map *m, bool revoked)
 {
 	struct strait_backing *b = m->backing;
 
@@ -65,7 +65,7 @@ static void map_kill(struct strait_map *m, bool revoked)
 	} else if (strait_map_claim(m)) {
 		strait_dma_unmap(m);
 		strait_dma_flush(m->at);
-		strait_map_bury(m, revoked);
+		strait_map_put_backing(m, revoked);
 	}
 	mutex_unlock(&m->kill);
 }
@@ -88,15 +88,15 @@ void strait_maps_kill(struct strait_backing *b)
 	} while (m);
 }
 
-void strait_maps_work(struct work_struct *work)
+void strait_maps_kill_work(struct work_struct *work)
 {
-	struct strait_backing *b = container_of(work, struct strait_backing, maps_work);
+	struct strait_backing *b = container_of(work, struct strait_backing, maps_kill_work);
 
 	strait_maps_kill(b);
 	strait_backing_put(b);
 }
 
-void strait_maps_orphan(struct strait_backing *b)
+void strait_maps_kill_deferred(struct strait_backing *b)
 {
 	bool any;
 
@@ -108,7 +108,7 @@ void strait_maps_orphan(struct strait_backing *b)
 	if (!any)
 		return;
 	kref_get(&b->kref);
-	if (!queue_work(strait_wq, &b->maps_work))
+	if (!queue_work(strait_wq, &b->maps_kill_work))
 		strait_backing_put(b);
 }
 
@@ -118,7 +118,7 @@ int strait_map_publish(struct strait_map *m)
 	int rc = 0;
 
 	strait_window(STRAIT_W_MAP);
-	strait_window_meet(STRAIT_W_ORPHAN);
+	strait_window_meet(STRAIT_W_DEFER);
 	spin_lock(&b->maps_lock);
 	if (b->maps_closed)
 		rc = -ENODEV;

@@ -72,7 +72,7 @@ void strait_backing_kill(struct strait_backing *b)
 	strait_window_meet(STRAIT_W_COMPLETE);
 	strait_window_meet(STRAIT_W_FINISH);
 	strait_window_meet(STRAIT_W_RETRY);
-	strait_maps_orphan(b);
+	strait_maps_kill_deferred(b);
 	strait_maps_kill(b);
 	if (!xchg(&b->killed, true))
 		strait_backing_unuse(b);
@@ -155,7 +155,7 @@ struct strait_backing *strait_backing_alloc(u64 length)
 	spin_lock_init(&b->peers_lock);
 	spin_lock_init(&b->maps_lock);
 	INIT_LIST_HEAD(&b->maps);
-	INIT_WORK(&b->maps_work, strait_maps_work);
+	INIT_WORK(&b->maps_kill_work, strait_maps_kill_work);
 	return b;
 }
 
@@ -187,7 +187,7 @@ static unsigned int backing_find_run(const struct strait_backing *b, u64 offset)
 	return low;
 }
 
-u64 strait_backing_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
+u64 strait_backing_run(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
 {
 	unsigned int run = backing_find_run(b, offset);
 	u64 inside = offset - b->start[run];

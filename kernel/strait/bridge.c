@@ -44,7 +44,7 @@ void strait_bridge_unregister(const struct strait_bridge *bridge)
 }
 EXPORT_SYMBOL_GPL(strait_bridge_unregister);
 
-bool strait_bridge_there(void)
+bool strait_bridge_is_registered(void)
 {
 	return READ_ONCE(bridge_registered);
 }
@@ -145,14 +145,14 @@ static int bridge_fill_physical(const struct strait_bridge_memory *m, struct str
 {
 	unsigned int i;
 
-	b->pdev = strait_device_at(m->phys[0], m->page_bytes);
+	b->pdev = strait_device_by_address(m->phys[0], m->page_bytes);
 	for (i = 0; b->pdev && i < m->n; i++)
-		if (!strait_bar_holds(b->pdev, m->phys[i], m->page_bytes))
+		if (!strait_bar_contains(b->pdev, m->phys[i], m->page_bytes))
 			break;
 	return b->pdev && i == m->n ? 0 : -EOPNOTSUPP;
 }
 
-u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
+u64 strait_bridge_run(const struct strait_backing *b, u64 offset, phys_addr_t *phys)
 {
 	const struct strait_bridge_memory *m = &b->bridged->memory;
 	unsigned int page = div_u64(offset, m->page_bytes);
@@ -223,7 +223,7 @@ err_module:
 }
 
 /* What was pinned is given back with the backing, also when this fails. */
-int strait_bridge_back(struct strait_region *r, struct strait_backing *b)
+int strait_bridge_import(struct strait_region *r, struct strait_backing *b)
 {
 	struct strait_bridged *bridged;
 	int rc;

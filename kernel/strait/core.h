@@ -109,7 +109,7 @@ struct strait_backing {
 	spinlock_t maps_lock;		/* the next two */
 	struct list_head maps;		/* strait_map.node: what devices reach it by */
 	bool maps_closed;		/* no more of them */
-	struct work_struct maps_work;	/* takes them back */
+	struct work_struct maps_kill_work;	/* takes them back */
 };
 
 struct strait_region {
@@ -128,13 +128,13 @@ struct strait_region {
 };
 
 /* What a request works on. */
-struct strait_io_scene {
+struct strait_io_request {
 	struct strait_backing *backing;
 	struct file *file;
 };
 
 /* What is known of a file and a region together. */
-struct strait_verdict {
+struct strait_eligibility {
 	u32 reason;
 	u32 offset_align, mem_align;
 	int distance;
@@ -164,13 +164,14 @@ static inline void strait_count(enum strait_count what, s64 n)
  */
 struct strait_region *strait_region_new(u32 kind, u64 length);
 int strait_region_reserve(struct strait_file *f, struct strait_region *r);
-void strait_region_settle(struct strait_file *f, struct strait_region *r, bool keep);
+void strait_region_commit(struct strait_file *f, struct strait_region *r);
+void strait_region_unreserve(struct strait_file *f, struct strait_region *r);
 struct strait_region *strait_region_find(struct strait_file *f, u32 handle);
-struct strait_region *strait_region_take(struct strait_file *f, u32 handle);
+struct strait_region *strait_region_remove(struct strait_file *f, u32 handle);
 int strait_region_use(struct strait_region *r, struct strait_backing **ret);
 void strait_region_revoke(struct strait_region *r);
 /* The same where one may sleep: when it returns no device reaches the memory any more. */
-void strait_region_revoke_now(struct strait_region *r);
+void strait_region_revoke_sync(struct strait_region *r);
 void strait_region_put(struct strait_region *r);
 
 /*
@@ -202,33 +203,33 @@ static inline void strait_backing_put(struct strait_backing *b)
 }
 
 /* Where @offset is, and how many bytes from there are in one piece. */
-u64 strait_backing_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
+u64 strait_backing_run(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
 
 /* The kernel's address of the page that @offset lies in. */
 void *strait_backing_at(const struct strait_backing *b, u64 offset);
 
-/* import.c. strait_device_at(): the device with a BAR that holds that, with a reference. */
-bool strait_bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length);
-struct pci_dev *strait_device_at(phys_addr_t start, u64 length);
+/* import.c. strait_device_by_address(): the device with a BAR that holds that, with a reference. */
+bool strait_bar_contains(struct pci_dev *pdev, phys_addr_t start, u64 length);
+struct pci_dev *strait_device_by_address(phys_addr_t start, u64 length);
 int strait_import(const struct strait_ioc_import *req, struct strait_region **ret);
 /* Are the pages that are mapped now those of @b? -ENODEV if not. */
 int strait_import_compare(struct strait_region *r, struct strait_backing *b);
 /* The backing becomes the region's, unless the memory went away before: -ENODEV. */
-int strait_region_give(struct strait_region *r, struct strait_backing *b);
+int strait_region_set_backing(struct strait_region *r, struct strait_backing *b);
 
 /* dmabuf.c */
-int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset);
+int strait_dmabuf_import(struct strait_region *r, int fd, u64 offset);
 
 /* bridge.c */
-bool strait_bridge_there(void);
-int strait_bridge_back(struct strait_region *r, struct strait_backing *b);
+bool strait_bridge_is_registered(void);
+int strait_bridge_import(struct strait_region *r, struct strait_backing *b);
 void strait_bridge_put(struct strait_bridged *bridged);
 /* Of memory that is no pages to the kernel: where @offset is, and how many bytes from there are in one piece. */
-u64 strait_bridge_piece(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
+u64 strait_bridge_run(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
 
 /*
  * attach*.c: see attach.h. strait_maps_kill() returns when no device reaches the memory any more, and sleeps;
- * strait_maps_orphan() lets none begin to, and leaves those that do to a work item.
+ * strait_maps_kill_deferred() lets none begin to, and leaves those that do to a work item.
  */
 int strait_attach_init(void);
 void strait_attach_exit(void);
@@ -236,25 +237,25 @@ void strait_detach(struct strait_file *f);
 long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *user);
 int strait_attach_mmap(struct strait_file *f, struct vm_area_struct *vma);
 void strait_maps_kill(struct strait_backing *b);
-void strait_maps_orphan(struct strait_backing *b);
-void strait_maps_work(struct work_struct *work);
+void strait_maps_kill_deferred(struct strait_backing *b);
+void strait_maps_kill_work(struct work_struct *work);
 
 /* eligible.c */
-void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v);
+void strait_check_eligibility(struct strait_backing *b, struct file *file, u32 op, struct strait_eligibility *e);
 u64 strait_features(void);
 
 /*
  * io.c. After strait_io_begin() there is a scene. strait_io_end() gives up its memory and may be called in an
  * interrupt; it must not wait for the submitter's task, as that may be the one that frees the memory of a bridge and
- * waits for this. strait_scene_close() drops what is left of the scene.
+ * waits for this. strait_io_request_close() drops what is left of the scene.
  */
-int strait_io_begin(struct strait_file *f, struct strait_ioc_io *req, struct strait_io_scene *s);
-ssize_t strait_io_submit(const struct strait_ioc_io *req, struct strait_io_scene *s, struct kiocb *kiocb,
+int strait_io_begin(struct strait_file *f, struct strait_ioc_io *args, struct strait_io_request *req);
+ssize_t strait_io_submit(const struct strait_ioc_io *args, struct strait_io_request *req, struct kiocb *kiocb,
 			 struct iov_iter *iter);
-void strait_io_end(const struct strait_ioc_io *req, struct strait_io_scene *s, ssize_t result);
-void strait_scene_close(struct strait_io_scene *s);
-long strait_io_check(struct strait_file *f, struct strait_ioc_check *req);
-long strait_io(struct strait_file *f, struct strait_ioc_io *req);
+void strait_io_end(const struct strait_ioc_io *args, struct strait_io_request *req, ssize_t result);
+void strait_io_request_close(struct strait_io_request *req);
+long strait_io_check(struct strait_file *f, struct strait_ioc_check *args);
+long strait_io(struct strait_file *f, struct strait_ioc_io *args);
 
 /* uring.c */
 int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);

@@ -30,9 +30,9 @@ static const char *const debug_count_names[STRAIT_COUNTS] = {
 struct window strait_windows[STRAIT_WINDOWS];
 
 static const char *const debug_window_names[STRAIT_WINDOWS] = {
-	[STRAIT_W_USE] = "use",		  [STRAIT_W_COMPARE] = "compare", [STRAIT_W_GIVE] = "give",
+	[STRAIT_W_USE] = "use",		  [STRAIT_W_COMPARE] = "compare", [STRAIT_W_SET_BACKING] = "set_backing",
 	[STRAIT_W_PUBLISH] = "publish",	  [STRAIT_W_COMPLETE] = "complete", [STRAIT_W_FINISH] = "finish",
-	[STRAIT_W_RETRY] = "retry",	  [STRAIT_W_ORPHAN] = "orphan",	  [STRAIT_W_KILL] = "kill",
+	[STRAIT_W_RETRY] = "retry",	  [STRAIT_W_DEFER] = "defer",	  [STRAIT_W_KILL] = "kill",
 	[STRAIT_W_MAP] = "map",		  [STRAIT_W_DETACH] = "detach",
 };
 #endif

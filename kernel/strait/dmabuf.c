@@ -8,7 +8,7 @@
 
 #include "core.h"
 
-int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset)
+int strait_dmabuf_import(struct strait_region *r, int fd, u64 offset)
 {
 	struct strait_backing *b;
 	u64 end;
@@ -27,7 +27,7 @@ int strait_dmabuf_back(struct strait_region *r, int fd, u64 offset)
 	if (check_add_overflow(offset, r->length, &end) || end > b->dmabuf->size)
 		goto err_free;
 	r->can = STRAIT_CAN_DMA;
-	rc = strait_region_give(r, b);
+	rc = strait_region_set_backing(r, b);
 	if (!rc)
 		return 0;
 err_free:

@@ -29,7 +29,7 @@ u64 strait_features(void)
 
 	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
 		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
-	if (strait_bridge_there())
+	if (strait_bridge_is_registered())
 		features |= STRAIT_FEATURE_IMPORT_NVP2P;
 	return features;
 }
@@ -50,7 +50,7 @@ static u32 eligible_attributes(struct file *file, unsigned long magic)
 	return STRAIT_REASON_NONE;
 }
 
-static u32 eligible_regular(struct file *file, struct strait_verdict *v, struct block_device **bdev)
+static u32 eligible_regular(struct file *file, struct strait_eligibility *e, struct block_device **bdev)
 {
 	struct inode *inode = file_inode(file);
 	unsigned long magic = inode->i_sb->s_magic;
@@ -67,13 +67,13 @@ static u32 eligible_regular(struct file *file, struct strait_verdict *v, struct 
 	if (vfs_getattr(&file->f_path, &stat, STATX_DIOALIGN, AT_STATX_DONT_SYNC) ||
 	    !(stat.result_mask & STATX_DIOALIGN) || !stat.dio_offset_align || !stat.dio_mem_align)
 		return STRAIT_REASON_NO_DIRECT;
-	v->offset_align = stat.dio_offset_align;
-	v->mem_align = stat.dio_mem_align;
+	e->offset_align = stat.dio_offset_align;
+	e->mem_align = stat.dio_mem_align;
 	*bdev = inode->i_sb->s_bdev;
 	return *bdev ? STRAIT_REASON_NONE : STRAIT_REASON_NO_DRIVE;
 }
 
-static u32 eligible_file(struct file *file, u32 op, struct strait_verdict *v, struct block_device **bdev)
+static u32 eligible_file(struct file *file, u32 op, struct strait_eligibility *e, struct block_device **bdev)
 {
 	umode_t mode = file_inode(file)->i_mode;
 
@@ -84,10 +84,10 @@ static u32 eligible_file(struct file *file, u32 op, struct strait_verdict *v, st
 	if (!(file->f_mode & FMODE_CAN_ODIRECT))
 		return STRAIT_REASON_NO_DIRECT;
 	if (S_ISREG(mode))
-		return eligible_regular(file, v, bdev);
+		return eligible_regular(file, e, bdev);
 	*bdev = I_BDEV(file->f_mapping->host);
-	v->offset_align = bdev_logical_block_size(*bdev);
-	v->mem_align = bdev_dma_alignment(*bdev) + 1;
+	e->offset_align = bdev_logical_block_size(*bdev);
+	e->mem_align = bdev_dma_alignment(*bdev) + 1;
 	return STRAIT_REASON_NONE;
 }
 
@@ -116,15 +116,15 @@ static u32 eligible_unsupported_disk(struct block_device *bdev)
 	return reason;
 }
 
-static bool eligible_cached_distance(struct strait_backing *b, struct strait_verdict *v)
+static bool eligible_cached_distance(struct strait_backing *b, struct strait_eligibility *e)
 {
 	bool found = false;
 	unsigned int i;
 
 	spin_lock(&b->peers_lock);
 	for (i = 0; i < STRAIT_PEERS && !found; i++)
-		if (b->peers[i].drive == v->drive) {
-			v->distance = b->peers[i].distance;
+		if (b->peers[i].drive == e->drive) {
+			e->distance = b->peers[i].distance;
 			found = true;
 		}
 	spin_unlock(&b->peers_lock);
@@ -132,59 +132,59 @@ static bool eligible_cached_distance(struct strait_backing *b, struct strait_ver
 }
 
 /* Another thread may have done the same meanwhile: an entry more than needed does no harm. */
-static void eligible_cache_distance(struct strait_backing *b, const struct strait_verdict *v)
+static void eligible_cache_distance(struct strait_backing *b, const struct strait_eligibility *e)
 {
 	struct pci_dev *old;
 	unsigned int i;
 
-	pci_dev_get(v->drive);
+	pci_dev_get(e->drive);
 	spin_lock(&b->peers_lock);
 	i = b->next_peer++ % STRAIT_PEERS;
 	old = b->peers[i].drive;
-	b->peers[i].drive = v->drive;
-	b->peers[i].distance = v->distance;
+	b->peers[i].drive = e->drive;
+	b->peers[i].distance = e->distance;
 	spin_unlock(&b->peers_lock);
 	pci_dev_put(old);
 }
 
 /* The distance is looked up once per drive and region: that takes a walk through all bridges. */
-static u32 eligible_path(struct strait_backing *b, struct strait_verdict *v)
+static u32 eligible_path(struct strait_backing *b, struct strait_eligibility *e)
 {
-	if (eligible_cached_distance(b, v))
+	if (eligible_cached_distance(b, e))
 		return STRAIT_REASON_NONE;
 	strait_count(STRAIT_N_PATHS, 1);
-	v->distance = pci_p2pdma_distance(b->pdev, &v->drive->dev, false);
-	if (v->distance < 0)
+	e->distance = pci_p2pdma_distance(b->pdev, &e->drive->dev, false);
+	if (e->distance < 0)
 		return STRAIT_REASON_NO_PATH;
-	eligible_cache_distance(b, v);
+	eligible_cache_distance(b, e);
 	return STRAIT_REASON_NONE;
 }
 
-static u32 eligible_drive(struct strait_backing *b, struct block_device *bdev, struct strait_verdict *v)
+static u32 eligible_drive(struct strait_backing *b, struct block_device *bdev, struct strait_eligibility *e)
 {
 	/* Only nvme-pci says so of its queues; what is open there keeps the controller, and that its PCI device. */
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(bdev)))
 		return eligible_unsupported_disk(bdev);
-	v->drive = eligible_disk_to_pci(bdev);
-	if (!v->drive)
+	e->drive = eligible_disk_to_pci(bdev);
+	if (!e->drive)
 		return STRAIT_REASON_NOT_PCI;
 	if (blk_get_integrity(bdev->bd_disk) || bdev_stable_writes(bdev))
 		return STRAIT_REASON_CHECKSUMS;
-	return eligible_path(b, v);
+	return eligible_path(b, e);
 }
 
-void strait_judge(struct strait_backing *b, struct file *file, u32 op, struct strait_verdict *v)
+void strait_check_eligibility(struct strait_backing *b, struct file *file, u32 op, struct strait_eligibility *e)
 {
 	struct block_device *bdev = NULL;
 
-	memset(v, 0, sizeof(*v));
-	v->distance = -1;
+	memset(e, 0, sizeof(*e));
+	e->distance = -1;
 	if (!b->n) {
-		v->reason = STRAIT_REASON_NO_PAGES;
+		e->reason = STRAIT_REASON_NO_PAGES;
 		return;
 	}
-	v->reason = eligible_file(file, op, v, &bdev);
+	e->reason = eligible_file(file, op, e, &bdev);
 	/* Any drive that does direct I/O reaches the host's own memory. */
-	if (!v->reason && b->pdev)
-		v->reason = eligible_drive(b, bdev, v);
+	if (!e->reason && b->pdev)
+		e->reason = eligible_drive(b, bdev, e);
 }

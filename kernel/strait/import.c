@@ -108,7 +108,7 @@ static bool import_pages_match(struct page **pages, unsigned long n, u32 kind)
 	return true;
 }
 
-bool strait_bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length)
+bool strait_bar_contains(struct pci_dev *pdev, phys_addr_t start, u64 length)
 {
 	int bar;
 
@@ -120,12 +120,12 @@ bool strait_bar_holds(struct pci_dev *pdev, phys_addr_t start, u64 length)
 	return false;
 }
 
-struct pci_dev *strait_device_at(phys_addr_t start, u64 length)
+struct pci_dev *strait_device_by_address(phys_addr_t start, u64 length)
 {
 	struct pci_dev *pdev = NULL;
 
 	for_each_pci_dev(pdev)
-		if (strait_bar_holds(pdev, start, length))
+		if (strait_bar_contains(pdev, start, length))
 			break;
 	return pdev;
 }
@@ -136,12 +136,12 @@ static int import_find_device(struct strait_backing *b)
 	struct pci_dev *pdev;
 	unsigned int i;
 
-	pdev = strait_device_at(page_to_phys(virt_to_page(b->vec[0].iov_base)), b->vec[0].iov_len);
+	pdev = strait_device_by_address(page_to_phys(virt_to_page(b->vec[0].iov_base)), b->vec[0].iov_len);
 	if (!pdev)
 		return -EOPNOTSUPP;
 	b->pdev = pdev;
 	for (i = 1; i < b->n; i++)
-		if (!strait_bar_holds(pdev, page_to_phys(virt_to_page(b->vec[i].iov_base)), b->vec[i].iov_len))
+		if (!strait_bar_contains(pdev, page_to_phys(virt_to_page(b->vec[i].iov_base)), b->vec[i].iov_len))
 			return -EOPNOTSUPP;
 	return 0;
 }
@@ -172,7 +172,7 @@ static int import_pin(struct strait_region *r, struct strait_backing *b)
 
 	/* A bridge is told by its driver when the memory goes. */
 	if (r->kind == STRAIT_IMPORT_NVP2P)
-		return strait_bridge_back(r, b);
+		return strait_bridge_import(r, b);
 	rc = import_watch(r);
 	return rc ? rc : import_pin_user(r, b);
 }
@@ -193,9 +193,9 @@ static int import_fill_region(struct strait_region *r)
 	r->can = (b->n ? STRAIT_CAN_FILE_IO : 0) | STRAIT_CAN_DMA;
 	if (b->pdev)
 		strscpy(r->pci, pci_name(b->pdev), sizeof(r->pci));
-	strait_window(STRAIT_W_GIVE);
+	strait_window(STRAIT_W_SET_BACKING);
 	if (!rc)
-		rc = strait_region_give(r, b);
+		rc = strait_region_set_backing(r, b);
 	if (rc)
 		strait_backing_free(b);
 	return rc;
@@ -244,7 +244,7 @@ int strait_import(const struct strait_ioc_import *req, struct strait_region **re
 		return -ENOMEM;
 	r->address = req->address;
 	if (req->kind == STRAIT_IMPORT_DMABUF)
-		rc = strait_dmabuf_back(r, req->fd, req->address);
+		rc = strait_dmabuf_import(r, req->fd, req->address);
 	else
 		rc = import_fill_region(r);
 	if (rc) {

@@ -14,7 +14,7 @@ static bool io_file_allows(struct file *file, u32 op)
 }
 
 /* What a request works on: a region's memory and a file. */
-static int scene_open(struct strait_file *f, u32 handle, int fd, u32 op, struct strait_io_scene *s)
+static int io_request_open(struct strait_file *f, u32 handle, int fd, u32 op, struct strait_io_request *req)
 {
 	struct strait_region *r;
 	int rc;
@@ -22,72 +22,72 @@ static int scene_open(struct strait_file *f, u32 handle, int fd, u32 op, struct 
 	r = strait_region_find(f, handle);
 	if (!r)
 		return -ENOENT;
-	rc = strait_region_use(r, &s->backing);
+	rc = strait_region_use(r, &req->backing);
 	strait_region_put(r);
 	if (rc)
 		return rc;
-	s->file = fget(fd);
-	if (!s->file || !io_file_allows(s->file, op)) {
-		strait_scene_close(s);
+	req->file = fget(fd);
+	if (!req->file || !io_file_allows(req->file, op)) {
+		strait_io_request_close(req);
 		return -EBADF;
 	}
 	return 0;
 }
 
-static void scene_put_memory(struct strait_io_scene *s)
+static void io_request_put_backing(struct strait_io_request *req)
 {
-	struct strait_backing *b = s->backing;
+	struct strait_backing *b = req->backing;
 
-	s->backing = NULL;
+	req->backing = NULL;
 	strait_backing_unuse(b);
 	strait_backing_put(b);
 }
 
-void strait_scene_close(struct strait_io_scene *s)
+void strait_io_request_close(struct strait_io_request *req)
 {
-	if (s->file)
-		fput(s->file);
-	if (s->backing)
-		scene_put_memory(s);
+	if (req->file)
+		fput(req->file);
+	if (req->backing)
+		io_request_put_backing(req);
 }
 
-long strait_io_check(struct strait_file *f, struct strait_ioc_check *req)
+long strait_io_check(struct strait_file *f, struct strait_ioc_check *args)
 {
-	struct strait_io_scene s = { };
-	struct strait_verdict v;
+	struct strait_io_request req = { };
+	struct strait_eligibility e;
 	int rc;
 
-	if (req->flags || req->reserved || req->op > STRAIT_OP_WRITE)
+	if (args->flags || args->reserved || args->op > STRAIT_OP_WRITE)
 		return -EINVAL;
-	rc = scene_open(f, req->handle, req->fd, req->op, &s);
+	rc = io_request_open(f, args->handle, args->fd, args->op, &req);
 	if (rc)
 		return rc;
-	strait_judge(s.backing, s.file, req->op, &v);
-	req->reason = v.reason;
-	req->offset_align = v.offset_align;
-	req->mem_align = v.mem_align;
-	req->distance = v.distance;
-	memset(req->drive, 0, sizeof(req->drive));
-	if (v.drive)
-		strscpy(req->drive, pci_name(v.drive), sizeof(req->drive));
-	strait_scene_close(&s);
+	strait_check_eligibility(req.backing, req.file, args->op, &e);
+	args->reason = e.reason;
+	args->offset_align = e.offset_align;
+	args->mem_align = e.mem_align;
+	args->distance = e.distance;
+	memset(args->drive, 0, sizeof(args->drive));
+	if (e.drive)
+		strscpy(args->drive, pci_name(e.drive), sizeof(args->drive));
+	strait_io_request_close(&req);
 	return 0;
 }
 
-static int io_check_range(const struct strait_ioc_io *req)
+static int io_check_range(const struct strait_ioc_io *args)
 {
 	u64 end;
 
-	if (req->flags || req->op > STRAIT_OP_WRITE || !req->length || req->length > STRAIT_IO_MAX)
+	if (args->flags || args->op > STRAIT_OP_WRITE || !args->length || args->length > STRAIT_IO_MAX)
 		return -EINVAL;
-	if (check_add_overflow(req->file_offset, req->length, &end) || end > MAX_LFS_FILESIZE)
+	if (check_add_overflow(args->file_offset, args->length, &end) || end > MAX_LFS_FILESIZE)
 		return -EINVAL;
-	return check_add_overflow(req->region_offset, req->length, &end) ? -EINVAL : 0;
+	return check_add_overflow(args->region_offset, args->length, &end) ? -EINVAL : 0;
 }
 
-static int io_refuse(const struct strait_ioc_io *req, u32 reason)
+static int io_refuse(const struct strait_ioc_io *args, u32 reason)
 {
-	trace_strait_refuse(req->handle, req->op, req->file_offset, req->region_offset, req->length,
+	trace_strait_refuse(args->handle, args->op, args->file_offset, args->region_offset, args->length,
 			    reason);
 	strait_count(STRAIT_N_REFUSED, 1);
 	return reason == STRAIT_REASON_ALIGNMENT ? -EINVAL : -EOPNOTSUPP;
@@ -97,77 +97,77 @@ static int io_refuse(const struct strait_ioc_io *req, u32 reason)
  * What a request needs before it may begin. Misaligned direct I/O is refused by some file systems and
  * turned into buffered I/O by others: so it is found out here.
  */
-int strait_io_begin(struct strait_file *f, struct strait_ioc_io *req, struct strait_io_scene *s)
+int strait_io_begin(struct strait_file *f, struct strait_ioc_io *args, struct strait_io_request *req)
 {
-	struct strait_verdict v;
+	struct strait_eligibility e;
 	int rc;
 
-	req->reason = STRAIT_REASON_NONE;
-	rc = io_check_range(req);
+	args->reason = STRAIT_REASON_NONE;
+	rc = io_check_range(args);
 	if (rc)
 		return rc;
-	rc = scene_open(f, req->handle, req->fd, req->op, s);
+	rc = io_request_open(f, args->handle, args->fd, args->op, req);
 	if (rc)
 		return rc;
 	rc = -EINVAL;
-	if (req->region_offset + req->length > s->backing->length)
+	if (args->region_offset + args->length > req->backing->length)
 		goto err_close;
-	strait_judge(s->backing, s->file, req->op, &v);
-	if (!v.reason && ((req->file_offset | req->length) % v.offset_align || req->region_offset % v.mem_align))
-		v.reason = STRAIT_REASON_ALIGNMENT;
-	if (v.reason) {
-		req->reason = v.reason;
-		rc = io_refuse(req, v.reason);
+	strait_check_eligibility(req->backing, req->file, args->op, &e);
+	if (!e.reason && ((args->file_offset | args->length) % e.offset_align || args->region_offset % e.mem_align))
+		e.reason = STRAIT_REASON_ALIGNMENT;
+	if (e.reason) {
+		args->reason = e.reason;
+		rc = io_refuse(args, e.reason);
 		goto err_close;
 	}
 	strait_count(STRAIT_N_IN_FLIGHT, 1);
 	return 0;
 err_close:
-	strait_scene_close(s);
+	strait_io_request_close(req);
 	return rc;
 }
 
-void strait_io_end(const struct strait_ioc_io *req, struct strait_io_scene *s, ssize_t result)
+void strait_io_end(const struct strait_ioc_io *args, struct strait_io_request *req, ssize_t result)
 {
-	trace_strait_io(req->handle, req->op, req->file_offset, req->region_offset, req->length, result);
+	trace_strait_io(args->handle, args->op, args->file_offset, args->region_offset, args->length, result);
 	if (result >= 0) {
-		strait_count(req->op == STRAIT_OP_READ ? STRAIT_N_READS : STRAIT_N_WRITES, 1);
-		strait_count(req->op == STRAIT_OP_READ ? STRAIT_N_READ_BYTES : STRAIT_N_WRITTEN_BYTES,
+		strait_count(args->op == STRAIT_OP_READ ? STRAIT_N_READS : STRAIT_N_WRITES, 1);
+		strait_count(args->op == STRAIT_OP_READ ? STRAIT_N_READ_BYTES : STRAIT_N_WRITTEN_BYTES,
 			     result);
 	}
 	strait_count(STRAIT_N_IN_FLIGHT, -1);
-	scene_put_memory(s);
+	io_request_put_backing(req);
 }
 
-ssize_t strait_io_submit(const struct strait_ioc_io *req, struct strait_io_scene *s, struct kiocb *kiocb,
+ssize_t strait_io_submit(const struct strait_ioc_io *args, struct strait_io_request *req, struct kiocb *kiocb,
 			 struct iov_iter *iter)
 {
-	bool read = req->op == STRAIT_OP_READ;
+	bool read = args->op == STRAIT_OP_READ;
 
-	strait_backing_iter(s->backing, req->region_offset, req->length, read ? ITER_DEST : ITER_SOURCE,
+	strait_backing_iter(req->backing, args->region_offset, args->length, read ? ITER_DEST : ITER_SOURCE,
 			    iter);
-	return read ? vfs_iocb_iter_read(s->file, kiocb, iter) : vfs_iocb_iter_write(s->file, kiocb, iter);
+	return read ? vfs_iocb_iter_read(req->file, kiocb, iter) : vfs_iocb_iter_write(req->file, kiocb, iter);
 }
 
-long strait_io(struct strait_file *f, struct strait_ioc_io *req)
+long strait_io(struct strait_file *f, struct strait_ioc_io *args)
 {
-	struct strait_io_scene s = { };
+	struct strait_io_request req = { };
 	struct iov_iter iter;
 	struct kiocb kiocb;
 	ssize_t n;
 	int rc;
 
-	rc = strait_io_begin(f, req, &s);
+	rc = strait_io_begin(f, args, &req);
 	if (rc)
 		return rc;
-	init_sync_kiocb(&kiocb, s.file);
-	kiocb.ki_pos = req->file_offset;
+	init_sync_kiocb(&kiocb, req.file);
+	kiocb.ki_pos = args->file_offset;
 	kiocb.ki_flags |= IOCB_DIRECT;
-	n = strait_io_submit(req, &s, &kiocb, &iter);
-	strait_io_end(req, &s, n);
-	strait_scene_close(&s);
+	n = strait_io_submit(args, &req, &kiocb, &iter);
+	strait_io_end(args, &req, n);
+	strait_io_request_close(&req);
 	if (n < 0)
 		return n;
-	req->done = n;
+	args->done = n;
 	return 0;
 }

@@ -83,7 +83,10 @@ static long strait_ioctl_import(struct strait_file *f, void *arg, const struct a
 		if (!rc) {
 			strait_ioctl_describe(r, req);
 			rc = args_to_user(user, req);
-			strait_region_settle(f, r, !rc);
+			if (rc)
+				strait_region_unreserve(f, r);
+			else
+				strait_region_commit(f, r);
 		}
 		if (rc)
 			strait_region_put(r);
@@ -99,10 +102,10 @@ static long strait_ioctl_release(struct strait_file *f, void *arg, const struct 
 
 	if (req->flags || req->reserved)
 		return -EINVAL;
-	r = strait_region_take(f, req->handle);
+	r = strait_region_remove(f, req->handle);
 	if (!r)
 		return -ENOENT;
-	strait_region_revoke_now(r);
+	strait_region_revoke_sync(r);
 	strait_region_put(r);
 	return 0;
 }

@@ -22,13 +22,15 @@ int strait_region_reserve(struct strait_file *f, struct strait_region *r)
 	return strait_xa_reserve(&f->regions, &r->handle, STRAIT_REGIONS_MAX, &f->next);
 }
 
-void strait_region_settle(struct strait_file *f, struct strait_region *r, bool keep)
+void strait_region_commit(struct strait_file *f, struct strait_region *r)
 {
 	/* The entry is reserved: storing to it needs no memory. */
-	if (keep)
-		xa_store(&f->regions, r->handle, r, GFP_KERNEL);
-	else
-		xa_release(&f->regions, r->handle);
+	xa_store(&f->regions, r->handle, r, GFP_KERNEL);
+}
+
+void strait_region_unreserve(struct strait_file *f, struct strait_region *r)
+{
+	xa_release(&f->regions, r->handle);
 }
 
 struct strait_region *strait_region_find(struct strait_file *f, u32 handle)
@@ -44,7 +46,7 @@ struct strait_region *strait_region_find(struct strait_file *f, u32 handle)
 }
 
 /* Out of the table: its hold is the caller's. An entry that is only reserved has an owner still. */
-struct strait_region *strait_region_take(struct strait_file *f, u32 handle)
+struct strait_region *strait_region_remove(struct strait_file *f, u32 handle)
 {
 	struct strait_region *r;
 
@@ -76,7 +78,7 @@ void strait_region_revoke(struct strait_region *r)
 	struct strait_backing *b;
 
 	strait_window_meet(STRAIT_W_USE);
-	strait_window_meet(STRAIT_W_GIVE);
+	strait_window_meet(STRAIT_W_SET_BACKING);
 	strait_window_meet(STRAIT_W_FINISH);
 	spin_lock(&r->lock);
 	b = r->backing;
@@ -87,12 +89,12 @@ void strait_region_revoke(struct strait_region *r)
 		return;
 	trace_strait_revoke(r->handle, r->kind, r->length);
 	strait_count(STRAIT_N_REVOKED, 1);
-	strait_window_spin(STRAIT_W_ORPHAN);
-	strait_maps_orphan(b);
+	strait_window_spin(STRAIT_W_DEFER);
+	strait_maps_kill_deferred(b);
 	strait_backing_put(b);
 }
 
-void strait_region_revoke_now(struct strait_region *r)
+void strait_region_revoke_sync(struct strait_region *r)
 {
 	struct strait_backing *b;
 
@@ -109,7 +111,7 @@ void strait_region_revoke_now(struct strait_region *r)
 }
 
 /* The memory may have gone while it was being pinned: then the notifier has said so. */
-int strait_region_give(struct strait_region *r, struct strait_backing *b)
+int strait_region_set_backing(struct strait_region *r, struct strait_backing *b)
 {
 	int rc = 0;
 

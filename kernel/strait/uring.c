@@ -18,19 +18,19 @@
 struct uring_io {
 	struct kiocb kiocb;
 	struct iov_iter iter;
-	struct strait_ioc_io req;
-	struct strait_io_scene scene;
+	struct strait_ioc_io args;
+	struct strait_io_request req;
 	struct io_uring_cmd *cmd;
 	const struct cred *cred;	/* the submitter's, for when it is submitted again */
 	unsigned long size_limit;	/* and its RLIMIT_FSIZE */
-	refcount_t holds;
+	refcount_t refs;
 	ssize_t result;
 	struct work_struct retry;
 };
 
 static void uring_free(struct uring_io *io)
 {
-	strait_scene_close(&io->scene);
+	strait_io_request_close(&io->req);
 	put_cred(io->cred);
 	kfree(io);
 }
@@ -49,14 +49,14 @@ COMPAT_URING_TASK_WORK(uring_finish);
 /* In interrupts too. The task work may be long in coming: the memory is given up before it. */
 static void uring_end(struct uring_io *io)
 {
-	strait_io_end(&io->req, &io->scene, io->result);
+	strait_io_end(&io->args, &io->req, io->result);
 	io_uring_cmd_complete_in_task(io->cmd, uring_finish_task_work);
 }
 
 /* The last of the two: nobody looks at it any more. */
 static void uring_put(struct uring_io *io)
 {
-	if (!refcount_dec_and_test(&io->holds))
+	if (!refcount_dec_and_test(&io->refs))
 		return;
 	strait_window_spin(STRAIT_W_COMPLETE);
 	/* IOCB_NOWAIT may still complete with -EAGAIN, for a bio that had to be split: submit it again from a worker. */
@@ -71,7 +71,7 @@ static void uring_complete(struct kiocb *kiocb, long result)
 {
 	struct uring_io *io = container_of(kiocb, struct uring_io, kiocb);
 
-	if (io->req.op == STRAIT_OP_WRITE)
+	if (io->args.op == STRAIT_OP_WRITE)
 		kiocb_end_write(kiocb);
 	io->result = result;
 	uring_put(io);
@@ -81,12 +81,12 @@ static ssize_t uring_submit(struct uring_io *io, bool nowait)
 {
 	ssize_t n;
 
-	refcount_set(&io->holds, 2);
-	init_sync_kiocb(&io->kiocb, io->scene.file);
+	refcount_set(&io->refs, 2);
+	init_sync_kiocb(&io->kiocb, io->req.file);
 	io->kiocb.ki_complete = uring_complete;
-	io->kiocb.ki_pos = io->req.file_offset;
+	io->kiocb.ki_pos = io->args.file_offset;
 	io->kiocb.ki_flags |= IOCB_DIRECT | (nowait ? IOCB_NOWAIT : 0);
-	n = strait_io_submit(&io->req, &io->scene, &io->kiocb, &io->iter);
+	n = strait_io_submit(&io->args, &io->req, &io->kiocb, &io->iter);
 	if (n == -EIOCBQUEUED)
 		uring_put(io);
 	return n;
@@ -104,9 +104,9 @@ static void uring_retry_work(struct work_struct *work)
 
 	strait_count(STRAIT_N_RETRIED, 1);
 	strait_window(STRAIT_W_RETRY);
-	if (io->req.op == STRAIT_OP_WRITE && S_ISREG(file_inode(io->scene.file)->i_mode) &&
-	    io->req.file_offset < io->size_limit)
-		io->req.length = min(io->req.length, io->size_limit - io->req.file_offset);
+	if (io->args.op == STRAIT_OP_WRITE && S_ISREG(file_inode(io->req.file)->i_mode) &&
+	    io->args.file_offset < io->size_limit)
+		io->args.length = min(io->args.length, io->size_limit - io->args.file_offset);
 	old = override_creds(io->cred);
 	n = uring_submit(io, false);
 	revert_creds(old);
@@ -117,22 +117,22 @@ static void uring_retry_work(struct work_struct *work)
 }
 
 /* What the ring holds belongs to the program, which may change it at any time: it is read once. */
-static int uring_read_sqe(const struct io_uring_cmd *cmd, struct strait_ioc_io *req)
+static int uring_read_sqe(const struct io_uring_cmd *cmd, struct strait_ioc_io *args)
 {
 	const struct io_uring_sqe *sqe = cmd->sqe;
-	const struct strait_uring *args = (const void *)sqe->cmd;
+	const struct strait_uring *payload = (const void *)sqe->cmd;
 	u64 handle = READ_ONCE(sqe->addr);
 
 	if (cmd->cmd_op != STRAIT_URING_READ && cmd->cmd_op != STRAIT_URING_WRITE)
 		return -EOPNOTSUPP;
 	if (cmd->flags & COMPAT_URING_USER_FLAGS || handle > U32_MAX)
 		return -EINVAL;
-	*req = (struct strait_ioc_io){
+	*args = (struct strait_ioc_io){
 		.handle = handle,
 		.fd = READ_ONCE(sqe->file_index),
 		.op = cmd->cmd_op == STRAIT_URING_READ ? STRAIT_OP_READ : STRAIT_OP_WRITE,
-		.file_offset = READ_ONCE(args->file_offset),
-		.region_offset = READ_ONCE(args->region_offset),
+		.file_offset = READ_ONCE(payload->file_offset),
+		.region_offset = READ_ONCE(payload->region_offset),
 		.length = READ_ONCE(sqe->len),
 	};
 	return 0;
@@ -146,9 +146,9 @@ static int uring_begin(struct strait_file *f, struct io_uring_cmd *cmd, struct u
 	io = strait_zalloc(sizeof(*io));
 	if (!io)
 		return -ENOMEM;
-	rc = uring_read_sqe(cmd, &io->req);
+	rc = uring_read_sqe(cmd, &io->args);
 	if (!rc)
-		rc = strait_io_begin(f, &io->req, &io->scene);
+		rc = strait_io_begin(f, &io->args, &io->req);
 	if (rc) {
 		kfree(io);
 		return rc;
@@ -173,10 +173,10 @@ int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	if (rc)
 		return rc;
 	/* -EAGAIN: the ring calls again from where it may wait. */
-	n = nowait && !(io->scene.file->f_mode & FMODE_NOWAIT) ? -EAGAIN : uring_submit(io, nowait);
+	n = nowait && !(io->req.file->f_mode & FMODE_NOWAIT) ? -EAGAIN : uring_submit(io, nowait);
 	if (n == -EIOCBQUEUED)
 		return n;
-	strait_io_end(&io->req, &io->scene, n);
+	strait_io_end(&io->args, &io->req, n);
 	uring_free(io);
 	return n;
 }

@@ -13,7 +13,7 @@ struct vt_import {
 	struct pci_dev *pdev;
 	struct sg_table *table;		/* under the reservation lock */
 	bool late, pinned;
-	atomic_t told;
+	atomic_t notified;
 	struct delayed_work work;
 };
 
@@ -46,7 +46,7 @@ static void import_move_notify(struct dma_buf_attachment *attach)
 	struct vt_import *im = attach->importer_priv;
 
 	dma_resv_assert_held(im->dmabuf->resv);
-	atomic_inc(&im->told);
+	atomic_inc(&im->notified);
 	if (im->late) {
 		schedule_delayed_work(&im->work, msecs_to_jiffies(300));
 		return;
@@ -193,7 +193,7 @@ int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 
 	if (!im)
 		return -ENOENT;
-	req->told = atomic_read(&im->told);
+	req->notified = atomic_read(&im->notified);
 	/* The importer holds this lock from the start of an unmapping until the table is cleared. */
 	dma_resv_lock(im->dmabuf->resv, NULL);
 	req->mapped = !!im->table;

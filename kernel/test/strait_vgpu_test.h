@@ -104,8 +104,8 @@ struct vt_dma {
 };
 
 #define VT_BUF_NO_PEER (1u << 0) /* an importer that does not allow peer-to-peer */
-#define VT_BUF_STATIC (1u << 1)	 /* one that cannot be told */
-#define VT_BUF_LATE (1u << 2)	 /* unmaps 300 ms after it was told, not at once */
+#define VT_BUF_STATIC (1u << 1)	 /* one that cannot be notified */
+#define VT_BUF_LATE (1u << 2)	 /* unmaps 300 ms after it was notified, not at once */
 #define VT_BUF_PIN (1u << 3)	 /* pins it as long as it is attached */
 
 struct vt_buf {
@@ -113,7 +113,7 @@ struct vt_buf {
 	__u32 flags;
 	__u32 id;
 	__s32 result;
-	__u32 told; /* how often it was told to let go */
+	__u32 notified; /* how often it was notified to let go */
 	__u32 mapped;
 	__u32 entries; /* of the scatterlist that is mapped */
 	__u32 reserved;

@@ -76,7 +76,7 @@ void vgpu_alloc_publish(struct vgpu_alloc *a)
 	xa_store(&a->file->allocs, a->handle, a, GFP_KERNEL);
 }
 
-void vgpu_alloc_abandon(struct vgpu_alloc *a)
+void vgpu_alloc_discard(struct vgpu_alloc *a)
 {
 	xa_release(&a->file->allocs, a->handle);
 	vgpu_alloc_revoke(a);
@@ -97,7 +97,7 @@ struct vgpu_alloc *vgpu_alloc_find(struct vgpu_file *f, u32 handle)
 
 /*
  * The order matters. First no new use begins; then the CPU's mappings go, so that faults find
- * zeros; then the peers are told and waited for; the pages go back last.
+ * zeros; then the peers are notified and waited for; the pages go back last.
  */
 static void alloc_revoke_locked(struct vgpu_alloc *a)
 {

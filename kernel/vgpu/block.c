@@ -22,7 +22,7 @@ static void block_free(struct vgpu_block *block)
 	kfree(block);
 }
 
-static void block_give_back(struct vgpu_block *block)
+static void block_release_pages(struct vgpu_block *block)
 {
 	struct vgpu_pool *pool = block->pool;
 	unsigned int i;
@@ -40,11 +40,11 @@ void vgpu_pool_drain(struct vgpu_pool *pool)
 
 	lockdep_assert_held(&pool->lock);
 	list_for_each_entry_safe(block, tmp, &pool->draining, node) {
-		if (vgpu_pages_out(block))
+		if (vgpu_pages_busy(block))
 			continue;
 		list_del(&block->node);
 		vgpu_count(pool->dev, VGPU_DRAINING, -((s64)block->n << VGPU_SHIFT));
-		block_give_back(block);
+		block_release_pages(block);
 	}
 }
 
@@ -66,15 +66,15 @@ void vgpu_block_release(struct kref *kref)
 	s64 bytes = (s64)block->n << VGPU_SHIFT;
 
 	vgpu_count(pool->dev, VGPU_FREED, bytes);
-	vgpu_pages_take_back(block);
+	vgpu_pages_reclaim(block);
 	mutex_lock(&pool->lock);
-	if (vgpu_pages_out(block)) {
+	if (vgpu_pages_busy(block)) {
 		vgpu_count(pool->dev, VGPU_DRAINED, bytes);
 		vgpu_count(pool->dev, VGPU_DRAINING, bytes);
 		list_add_tail(&block->node, &pool->draining);
 		schedule_delayed_work(&pool->drain, msecs_to_jiffies(VGPU_DRAIN_MS));
 	} else {
-		block_give_back(block);
+		block_release_pages(block);
 	}
 	mutex_unlock(&pool->lock);
 }
@@ -209,7 +209,7 @@ int vgpu_block_new(struct vgpu_pool *pool, unsigned int n, struct vgpu_block **r
 		return rc;
 	}
 	block_clear(block);
-	vgpu_pages_hand_out(block);
+	vgpu_pages_acquire(block);
 	vgpu_count(pool->dev, VGPU_ALLOCATED, (s64)n << VGPU_SHIFT);
 	*ret = block;
 	return 0;

@@ -2,9 +2,9 @@
 /*
  * Device memory as a dma-buf. There are two exporters.
  *
- * The dynamic one takes importers that allow peer-to-peer and can be told that the memory moves or
- * goes. When it is freed they are told, and the free waits, without a deadline, until they have
- * unmapped it. When it moves they are told, and may map it again.
+ * The dynamic one takes importers that allow peer-to-peer and can be notified that the memory moves or
+ * goes. When it is freed they are notified, and the free waits, without a deadline, until they have
+ * unmapped it. When it moves they are notified, and may map it again.
  *
  * The static one, which the parameter "static_dmabuf" selects, is as NVIDIA's: without pin, move
  * notification or revocation. It keeps the memory until the dma-buf is released, freed or not.
@@ -36,7 +36,7 @@ struct vgpu_dmabuf {
 	struct list_head node;		/* alloc->dmabufs, of dynamic ones */
 	struct vgpu_block *block;	/* of static ones: the memory, with a reference */
 	u64 offset, length;
-	u64 told;			/* alloc->told when its importers were last told of a move */
+	u64 notified;			/* alloc->notified when its importers were last notified of a move */
 	bool revoked;			/* under the reservation lock */
 	atomic_t mapped;
 	wait_queue_head_t unmapped;
@@ -69,14 +69,14 @@ static int vgpu_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 {
 	struct vgpu_dmabuf *b = dmabuf->priv;
 
-	if (!dmabuf_importer_is_dynamic(attach) || !vgpu_peer_reaches(b->alloc->dev, attach->dev))
+	if (!dmabuf_importer_is_dynamic(attach) || !vgpu_peer_is_reachable(b->alloc->dev, attach->dev))
 		return -EOPNOTSUPP;
 	return READ_ONCE(b->revoked) ? -ENODEV : 0;
 }
 
 /*
  * Older kernels pin for every importer, newer ones when an importer asks for it. A pin keeps the
- * memory from moving, not from being freed: so it is only for importers that can be told of that.
+ * memory from moving, not from being freed: so it is only for importers that can be notified of that.
  */
 static int vgpu_dmabuf_pin(struct dma_buf_attachment *attach)
 {
@@ -103,7 +103,7 @@ static int vgpu_static_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 	struct vgpu_dmabuf *b = dmabuf->priv;
 
 	if ((attach->importer_ops && !attach->peer2peer) ||
-	    !vgpu_peer_reaches(b->alloc->dev, attach->dev))
+	    !vgpu_peer_is_reachable(b->alloc->dev, attach->dev))
 		return -ENOTSUPP;
 	return 0;
 }
@@ -362,16 +362,16 @@ static struct vgpu_dmabuf *dmabuf_take(struct vgpu_alloc *a)
 	return found;
 }
 
-/* A dma-buf whose importers are still to be told, with a reference on both. */
+/* A dma-buf whose importers are still to be notified, with a reference on both. */
 static struct vgpu_dmabuf *dmabuf_next_to_notify(struct vgpu_alloc *a)
 {
 	struct vgpu_dmabuf *b, *found = NULL;
 
 	down_write(&a->lock);
 	list_for_each_entry(b, &a->dmabufs, node) {
-		if (b->told == a->told || !compat_get_file_active(&b->dmabuf->file))
+		if (b->notified == a->notified || !compat_get_file_active(&b->dmabuf->file))
 			continue;
-		b->told = a->told;
+		b->notified = a->notified;
 		kref_get(&b->kref);
 		found = b;
 		break;
@@ -385,7 +385,7 @@ void vgpu_dmabuf_invalidate_all(struct vgpu_alloc *a)
 	struct vgpu_dmabuf *b;
 
 	dma_resv_assert_held(&a->resv);
-	a->told++;
+	a->notified++;
 	while ((b = dmabuf_next_to_notify(a))) {
 		vgpu_count(a->dev, VGPU_INVALIDATIONS, 1);
 		compat_dma_buf_invalidate(b->dmabuf);

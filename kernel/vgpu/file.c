@@ -93,7 +93,7 @@ static long file_ioctl_alloc(struct vgpu_file *f, void *arg, void __user *user)
 	req->identity = a->identity;
 	req->bar_offset = vgpu_block_bar(a->block, 0);
 	if (copy_to_user(user, req, sizeof(*req))) {
-		vgpu_alloc_abandon(a);
+		vgpu_alloc_discard(a);
 		return -EFAULT;
 	}
 	vgpu_alloc_publish(a);
@@ -118,7 +118,7 @@ static long file_ioctl_move(struct vgpu_file *f, void *arg, void __user *user)
 	return READ_ONCE(f->dev->gone) ? -ENODEV : vgpu_alloc_move(f, req->handle);
 }
 
-/* A descriptor is known to the process only once it has been told which. */
+/* A descriptor is known to the process only once it has been notified which. */
 static long file_install_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags, void *arg,
 			size_t size, s32 *fd, void __user *user)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Memory that moves, as that of a GPU does whose driver evicts it and brings it back: importers of
- * its dma-bufs are told, its contents are copied to other pages, and whatever maps it again, importer
+ * its dma-bufs are notified, its contents are copied to other pages, and whatever maps it again, importer
  * or CPU, finds it there. Old mappings of importers that take their time reach the old pages, which
  * stay theirs until they have unmapped them.
  */

@@ -214,7 +214,7 @@ static int p2p_pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool pe
 	return 0;
 }
 
-/* Second half: from here on it is found, and told when the memory goes. */
+/* Second half: from here on it is found, and notified when the memory goes. */
 static int p2p_insert(struct vgpu_alloc *a, struct vgpu_pt *pt)
 {
 	if (!pt->persistent) {

@@ -19,7 +19,7 @@ struct vgpu_dma {
 static DEFINE_MUTEX(vgpu_dma_lock);
 static DEFINE_HASHTABLE(p2p_dma_mappings, 8);
 
-bool vgpu_peer_reaches(struct vgpu_dev *dev, struct device *peer)
+bool vgpu_peer_is_reachable(struct vgpu_dev *dev, struct device *peer)
 {
 	/* A kernel that does not know leaves it to whoever put the two into one machine. */
 	return !dev->p2pdma || pci_p2pdma_distance(dev->pdev, peer, false) >= 0;
@@ -137,7 +137,7 @@ static int p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 		pci_err(peer, "BUG: DMA mapping of a page table with 4 KiB pages\n");
 		return -EINVAL;
 	}
-	if (!vgpu_peer_reaches(pt->dev, &peer->dev))
+	if (!vgpu_peer_is_reachable(pt->dev, &peer->dev))
 		return -ENOTSUPP;
 	dma = p2p_dma_new(pt, peer);
 	if (!dma)

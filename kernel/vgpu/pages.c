@@ -26,7 +26,7 @@ static void pages_free_one(struct page *page)
 {
 	struct vgpu_block *block = page->zone_device_data;
 
-	if (block && READ_ONCE(block->taken_back)) {
+	if (block && READ_ONCE(block->reclaimed)) {
 		page->zone_device_data = NULL;
 		/* The block may go as soon as this is said. */
 		atomic_dec(&block->pages_out);
@@ -83,7 +83,7 @@ void vgpu_pages_fini(struct vgpu_pool *pool)
 		set_page_count(pool->pages + i, pool->idle_refs);
 }
 
-void vgpu_pages_hand_out(struct vgpu_block *block)
+void vgpu_pages_acquire(struct vgpu_block *block)
 {
 	struct page *page;
 	unsigned int i;
@@ -97,12 +97,12 @@ void vgpu_pages_hand_out(struct vgpu_block *block)
 	}
 }
 
-void vgpu_pages_take_back(struct vgpu_block *block)
+void vgpu_pages_reclaim(struct vgpu_block *block)
 {
 	struct page *page;
 	unsigned int i;
 
-	WRITE_ONCE(block->taken_back, true);
+	WRITE_ONCE(block->reclaimed, true);
 	if (!block->pool->owned)
 		return;
 	for_each_page(i, page, block)
@@ -122,7 +122,7 @@ bool vgpu_pages_referenced(const struct vgpu_block *block)
 	return false;
 }
 
-bool vgpu_pages_out(const struct vgpu_block *block)
+bool vgpu_pages_busy(const struct vgpu_block *block)
 {
 	return block->pool->owned ? atomic_read(&block->pages_out) : vgpu_pages_referenced(block);
 }

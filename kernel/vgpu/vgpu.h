@@ -109,7 +109,7 @@ struct vgpu_block {
 	struct vgpu_pool *pool;
 	unsigned int n;
 	u32 *page;			/* @n numbers of 64 KiB pages in the pool */
-	bool taken_back;		/* the last reference is gone: pages may follow */
+	bool reclaimed;		/* the last reference is gone: pages may follow */
 	atomic_t pages_out;		/* of pages that are owned: not free yet */
 	struct list_head node;
 };
@@ -124,7 +124,7 @@ struct vgpu_dev {
 	bool p2pdma;
 	struct rw_semaphore gone_lock;
 	bool gone;
-	wait_queue_head_t gone_wait;	/* who polls a file, to be told */
+	wait_queue_head_t gone_wait;	/* who polls a file, to be notified */
 	spinlock_t list_lock;		/* @allocs */
 	struct list_head allocs;	/* vgpu_alloc.node: those not revoked */
 	struct vgpu_pool pools[STRAIT_VGPU_MEM_KINDS];
@@ -151,7 +151,7 @@ struct vgpu_alloc {
 	u64 moves;			/* how often @block was another; under the API lock */
 	atomic_t pinned;		/* what keeps @block where it is, but for page tables on @pts */
 	struct dma_resv resv;
-	u64 told;			/* how often importers were told that it moves; under @resv */
+	u64 notified;			/* how often importers were notified that it moves; under @resv */
 	struct list_head node;
 	struct mutex revoke_lock;	/* a revocation, from its beginning to its end */
 	struct rw_semaphore lock;
@@ -195,15 +195,15 @@ void vgpu_pool_drain(struct vgpu_pool *pool);
 void vgpu_pool_drain_work(struct work_struct *work);
 
 /*
- * pages.c. A block's pages are handed out once and taken back once; vgpu_pages_out() afterwards: has
+ * pages.c. A block's pages are handed out once and taken back once; vgpu_pages_busy() afterwards: has
  * something references on them still? vgpu_pages_referenced() before that: has something other than
  * this driver?
  */
 void vgpu_pages_init(struct vgpu_pool *pool);
 void vgpu_pages_fini(struct vgpu_pool *pool);
-void vgpu_pages_hand_out(struct vgpu_block *block);
-void vgpu_pages_take_back(struct vgpu_block *block);
-bool vgpu_pages_out(const struct vgpu_block *block);
+void vgpu_pages_acquire(struct vgpu_block *block);
+void vgpu_pages_reclaim(struct vgpu_block *block);
+bool vgpu_pages_busy(const struct vgpu_block *block);
 bool vgpu_pages_referenced(const struct vgpu_block *block);
 
 static inline void vgpu_block_put(struct vgpu_block *block)
@@ -235,14 +235,14 @@ static inline struct page *vgpu_block_page(const struct vgpu_block *block, u64 o
 /*
  * alloc.c. vgpu_alloc_new() is called with gone_lock held for reading and the device there, and
  * so is what must follow it: vgpu_alloc_publish(), which gives the caller's hold to the file's
- * table, or vgpu_alloc_abandon(). When vgpu_alloc_revoke() returns nobody reaches the memory
+ * table, or vgpu_alloc_discard(). When vgpu_alloc_revoke() returns nobody reaches the memory
  * through the allocation any more, whoever of several callers did it. vgpu_alloc_at() finds what
  * is mapped at an address of the calling process, with a hold: all of [va, va + len) must be one
  * allocation's, in one piece.
  */
 int vgpu_alloc_new(struct vgpu_file *f, u32 kind, u64 length, struct vgpu_alloc **ret);
 void vgpu_alloc_publish(struct vgpu_alloc *a);
-void vgpu_alloc_abandon(struct vgpu_alloc *a);
+void vgpu_alloc_discard(struct vgpu_alloc *a);
 struct vgpu_alloc *vgpu_alloc_find(struct vgpu_file *f, u32 handle);
 int vgpu_alloc_free(struct vgpu_file *f, u32 handle);
 /* move.c. The memory is in other pages when this returns; -EBUSY, and it is where it was, if it is pinned. */
@@ -291,7 +291,7 @@ struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table);
 /* p2p_dma.c. @link is the page table's list of its DMA mappings, all of which are undone. */
 void vgpu_dma_unmap_all(struct list_head *link);
 /* Is there a way from @peer to the memory? */
-bool vgpu_peer_reaches(struct vgpu_dev *dev, struct device *peer);
+bool vgpu_peer_is_reachable(struct vgpu_dev *dev, struct device *peer);
 /* After unmapping: when it returns, nothing that @peer started before gets through any more. */
 void vgpu_peer_flush(struct device *peer);
 
@@ -307,7 +307,7 @@ enum vgpu_window {
 	VGPU_W_TEARDOWN,   /* revocation, callback done, nothing undone | dma_unmap_pages */
 	VGPU_W_PUT,	   /* put_pages, lock not taken | the callback is called */
 	VGPU_W_DMABUF_MAP, /* an importer that found the dma-buf live | revocation begins */
-	VGPU_W_INVALIDATE, /* revocation, importers not told yet | an importer maps */
+	VGPU_W_INVALIDATE, /* revocation, importers not notified yet | an importer maps */
 	VGPU_W_CLOSE,	   /* release of a file, nothing revoked yet | put_pages */
 	VGPU_WINDOWS,
 };

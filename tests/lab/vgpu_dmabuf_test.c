@@ -42,7 +42,7 @@ TEST(who_cannot_follow_is_refused)
 	ASSERT_EQ(importer_try_attach(c, buf, VT_BUF_STATIC), -EOPNOTSUPP);
 	id = importer_attach(c, buf, 0);
 	ASSERT_OK(gpu_free(&m));
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	ASSERT_EQ(importer_map(c, id), -ENODEV);
 	ASSERT_EQ(importer_try_attach(c, buf, 0), -ENODEV);
 	close(c);
@@ -111,7 +111,7 @@ TEST(a_free_waits_for_importers)
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
 	ASSERT_EQ(gpu_counters(fd).invalidations - told, 3);
 	for (int i = 0; i < 3; i++) {
-		ASSERT_EQ(importer_status(c, id[i]).told, 1);
+		ASSERT_EQ(importer_status(c, id[i]).notified, 1);
 		ASSERT_EQ(importer_status(c, id[i]).mapped, 0);
 	}
 	close(c);
@@ -134,7 +134,7 @@ TEST(a_dma_buf_does_not_keep_the_file)
 	gpu_unmap(&m);
 	close(fd);
 	gpu_expect_free(watch, before);
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	ASSERT_EQ(importer_map(c, id), -ENODEV);
 	close(buf);
 	close(c);
@@ -160,7 +160,7 @@ TEST(memory_of_another_file_by_address)
 	ASSERT_EQ(consumer_dma(c, id, VT_DMA_BUF, 0, back, sizeof(back)), 0);
 	ASSERT_TRUE(filled(back, sizeof(back), 61));
 	ASSERT_OK(gpu_free(&m));
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	close(c);
 	close(at.fd);
 	close(other);

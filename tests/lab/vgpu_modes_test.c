@@ -103,7 +103,7 @@ TEST(scattered_memory_has_many_addresses)
 	m.p -= 4096;
 	expect_outside(&m, 0, m.len);
 	ASSERT_OK(gpu_free(&m));
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
 	close(buf);
 	close(c);
@@ -138,7 +138,7 @@ TEST_VARIANTS(a_static_dma_buf_keeps_the_memory, struct importer, importers)
 	ASSERT_OK(gpu_free(&m));
 	/* The program has lost it; the importer was not told, and has not. */
 	ASSERT_TRUE(all_zero(m.p, m.len));
-	ASSERT_EQ(importer_status(c, id).told, 0);
+	ASSERT_EQ(importer_status(c, id).notified, 0);
 	ASSERT_EQ(consumer_dma(c, id, VT_DMA_BUF, 0, back, sizeof(back)), 0);
 	ASSERT_TRUE(filled(back, sizeof(back), 10));
 	importer_unmap(c, id);
@@ -200,7 +200,7 @@ TEST_VARIANTS(moves_and_comes_back, struct kind, kinds)
 		gpu_run(&m, 0, m.len, &now);
 		ASSERT_NE(now, bar);
 		bar = now;
-		ASSERT_EQ(importer_status(c, id[0]).told, i);
+		ASSERT_EQ(importer_status(c, id[0]).notified, i);
 		ASSERT_EQ(importer_status(c, id[0]).mapped, 0);
 		ASSERT_EQ(importer_map(c, id[0]), 0);
 		ASSERT_EQ(importer_status(c, id[0]).entries, gpu_runs(&m));
@@ -211,13 +211,13 @@ TEST_VARIANTS(moves_and_comes_back, struct kind, kinds)
 	/* The late one has unmapped by itself meanwhile, or does it yet. */
 	for (int i = 0; i < 1000 && (late = importer_status(c, id[1])).mapped; i++)
 		sleep_ms(10);
-	ASSERT_EQ(late.told, 4);
+	ASSERT_EQ(late.notified, 4);
 	ASSERT_EQ(importer_map(c, id[1]), 0);
 	m.p += PAGE;
 	engine_reaches(c, id[1], VT_DMA_BUF, &m, 4096, 31);
 	m.p -= PAGE;
 	ASSERT_OK(gpu_free(&m));
-	ASSERT_EQ(importer_status(c, id[1]).told, 5);
+	ASSERT_EQ(importer_status(c, id[1]).notified, 5);
 	ASSERT_EQ(importer_map(c, id[0]), -ENODEV);
 	/* The pages of all the places where it has been are back. */
 	gpu_expect_free(fd, before);

@@ -204,7 +204,7 @@ TEST(imports_what_the_application_has)
 	ASSERT_EQ(strait_region_check(part), -ESTALE);
 	ASSERT_EQ(strait_region_copy_in(r, 0, data, 10), -ESTALE);
 	ASSERT_EQ(strait_region_export_dmabuf(r, 0, PAGE, &buf), -ESTALE);
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	strait_region_close(part);
 	strait_region_close(r);
 	strait_context_close(ctx);
@@ -259,7 +259,7 @@ TEST(its_dma_bufs_reach_a_peer)
 	ASSERT_MEMEQ(back, data, sizeof(data));
 	/* Closing the region frees the memory, and tells. */
 	strait_region_close(r);
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	ASSERT_EQ(importer_map(c, id), -ENODEV);
 	strait_context_close(ctx);
 	close(buf);

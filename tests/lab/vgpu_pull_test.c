@@ -83,7 +83,7 @@ TEST_TIMEOUT(everything_is_revoked, 120)
 	pull();
 	wait_revoked(fd);
 	ASSERT_EQ(consumer_status(c, id).called, 1);
-	ASSERT_EQ(importer_status(c, import).told, 1);
+	ASSERT_EQ(importer_status(c, import).notified, 1);
 	ASSERT_EQ(importer_status(c, import).mapped, 0);
 	ASSERT_EQ(importer_map(c, import), -ENODEV);
 	ASSERT_TRUE(all_zero(m.p, m.len));

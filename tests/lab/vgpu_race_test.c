@@ -318,7 +318,7 @@ TEST(free_while_an_importer_maps)
 	/* It was mapped, told, and unmapped: in this order. */
 	ASSERT_EQ(end(t), 0);
 	ASSERT_EQ(window_met("dmabuf_map"), 1);
-	ASSERT_EQ(importer_status(c, j.id).told, 1);
+	ASSERT_EQ(importer_status(c, j.id).notified, 1);
 	ASSERT_EQ(importer_status(c, j.id).mapped, 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
 	close(c);
@@ -345,7 +345,7 @@ TEST(map_while_the_memory_goes)
 	ASSERT_EQ(end(t), 0);
 	window_close("invalidate");
 	ASSERT_EQ(window_met("invalidate"), 1);
-	ASSERT_EQ(importer_status(c, id).told, 1);
+	ASSERT_EQ(importer_status(c, id).notified, 1);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
 	ASSERT_EQ(importer_map(c, id), -ENODEV);
 	close(c);

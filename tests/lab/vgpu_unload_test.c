@@ -84,7 +84,7 @@ TEST(removed_in_mid_use)
 	ASSERT_OK(write_text(unbind_path, device));
 	/* Everybody was told; the program goes on with zeros. */
 	ASSERT_EQ(consumer_status(c, id).called, 1);
-	ASSERT_EQ(importer_status(c, import).told, 1);
+	ASSERT_EQ(importer_status(c, import).notified, 1);
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	ASSERT_TRUE(all_zero(pinnable.p, pinnable.len));
 	fill(m.p, m.len, 2);
