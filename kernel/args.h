@@ -3,9 +3,9 @@
 #define STRAIT_ARGS_H
 
 /*
- * The argument of an ioctl: a struct that begins with its size as the program knows it. A module that knows more takes
- * the rest for zero, and writes no more than the program has room for; one that knows less refuses what it does not
- * know, unless that is zero.
+ * The argument of an ioctl: a struct that starts with its size as the program knows it. If the
+ * module's struct is larger, the rest reads as zero and is not written back. If it is smaller, the
+ * program's rest must be zero.
  */
 
 #include <linux/uaccess.h>
@@ -13,11 +13,12 @@
 struct args {
 	void __user *user;
 	u32 user_size;
-	u32 size;	/* of the struct as this module knows it */
+	u32 size;	/* of the module's struct */
 };
 
-/* @min: the least a program knows of the struct: what its first published version had. */
-static inline int args_from_user(struct args *a, void *arg, size_t min, size_t size, void __user *user)
+/* @min: size of the struct in its first published version. */
+static inline int args_from_user(struct args *a, void *arg, size_t min, size_t size,
+				 void __user *user)
 {
 	u32 user_size;
 
@@ -31,7 +32,7 @@ static inline int args_from_user(struct args *a, void *arg, size_t min, size_t s
 	return copy_struct_from_user(arg, size, user, user_size);
 }
 
-/* The answer. Its size tells the program how much of the struct the module knows. */
+/* Copies the result. Its size field says how much of the program's struct the module knows. */
 static inline int args_to_user(const struct args *a, void *arg)
 {
 	u32 size = min(a->size, a->user_size);

@@ -2,7 +2,7 @@
 #ifndef STRAIT_COMPAT_H
 #define STRAIT_COMPAT_H
 
-/* What differs between the kernels the modules build for. Decided by kernel/probe. */
+/* Differences between the kernels that the modules build for, as found by kernel/probe. */
 
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -12,8 +12,8 @@
 #include "compat-probes.h"
 
 /*
- * COMPAT_URING_TASK_WORK(fn) makes fn_task_work of fn(cmd, issue_flags), for
- * io_uring_cmd_complete_in_task().
+ * COMPAT_URING_TASK_WORK(fn) defines fn_task_work, for io_uring_cmd_complete_in_task(), which calls
+ * fn(cmd, issue_flags).
  */
 #if HAVE_URING_TASK_REQUEST
 #define COMPAT_URING_TASK_WORK(fn) \
@@ -37,7 +37,7 @@
 #define compat_uring_done(cmd, result, issue_flags) io_uring_cmd_done(cmd, result, 0, issue_flags)
 #endif
 
-/* Those of io_uring_cmd.flags that the program sets. */
+/* The bits of io_uring_cmd.flags that the program sets. */
 #define COMPAT_URING_USER_FLAGS 0x00ffffffu
 
 #if HAVE_FILE_KATTR
@@ -64,7 +64,7 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
-/* Telling importers to let go, and the member of dma_buf_attach_ops by which they are told. */
+/* Revocation of a dma-buf by its exporter, and the importer's callback in dma_buf_attach_ops. */
 #if HAVE_DMA_BUF_INVALIDATE
 #define COMPAT_INVALIDATE invalidate_mappings
 static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
@@ -79,7 +79,7 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 }
 #endif
 
-/* Does the core keep an attachment mapped until it is detached, whatever the importer does? */
+/* Does the dma-buf core keep this attachment mapped until it is detached? */
 static inline bool compat_dma_buf_cached(const struct dma_buf_attachment *attachment)
 {
 #if HAVE_DMA_BUF_CACHES
@@ -89,32 +89,34 @@ static inline bool compat_dma_buf_cached(const struct dma_buf_attachment *attach
 #endif
 }
 
-/* Memory that device and CPU use at the same time, and that may be mapped any number of times. */
+/* For memory that CPU and device access concurrently, and that may be mapped several times. */
 #ifdef DMA_ATTR_REQUIRE_COHERENT
 #define COMPAT_DMA_COHERENT (DMA_ATTR_SKIP_CPU_SYNC | DMA_ATTR_REQUIRE_COHERENT)
 #else
 #define COMPAT_DMA_COHERENT DMA_ATTR_SKIP_CPU_SYNC
 #endif
 
-/* Memory of another device for @dev, by addresses of the IOMMU's. @attrs: DMA_ATTR_*. */
+/* Maps memory of another device for @dev, by IOVA. @attrs: DMA_ATTR_*. */
 #if HAVE_DMA_MAP_PHYS
 #define compat_dma_map_mmio(dev, phys, size, dir, attrs) \
 	dma_map_phys(dev, phys, size, dir, DMA_ATTR_MMIO | (attrs))
 #define compat_dma_unmap_mmio(dev, addr, size, dir, attrs) \
 	dma_unmap_phys(dev, addr, size, dir, DMA_ATTR_MMIO | (attrs))
 #else
-#define compat_dma_map_mmio(dev, phys, size, dir, attrs) dma_map_resource(dev, phys, size, dir, attrs)
-#define compat_dma_unmap_mmio(dev, addr, size, dir, attrs) dma_unmap_resource(dev, addr, size, dir, attrs)
+#define compat_dma_map_mmio(dev, phys, size, dir, attrs) \
+	dma_map_resource(dev, phys, size, dir, attrs)
+#define compat_dma_unmap_mmio(dev, addr, size, dir, attrs) \
+	dma_unmap_resource(dev, addr, size, dir, attrs)
 #endif
 
-/* The pagemap of a device page. */
+/* The page map of a device page. */
 #if HAVE_PAGE_PGMAP
 #define compat_page_pgmap(page) page_pgmap(page)
 #else
 #define compat_page_pgmap(page) ((page)->pgmap)
 #endif
 
-/* A reference on a file that has one still. */
+/* Takes a reference on a file unless its last one is gone. */
 static inline bool compat_get_file_active(struct file **file)
 {
 #if HAVE_GET_FILE_ACTIVE
@@ -124,14 +126,14 @@ static inline bool compat_get_file_active(struct file **file)
 #endif
 }
 
-/* The page map that a page frame is of, with a reference. */
+/* The page map that contains a page frame, with a reference. */
 #if HAVE_PAGEMAP_HINT
 #define compat_get_dev_pagemap(pfn) get_dev_pagemap(pfn, NULL)
 #else
 #define compat_get_dev_pagemap(pfn) get_dev_pagemap(pfn)
 #endif
 
-/* Before there was the flag, no user mapping could hold P2PDMA pages. */
+/* Kernels without the flag have no user mappings of P2PDMA pages. */
 #if HAVE_FOLL_PCI_P2PDMA
 #define COMPAT_FOLL_PCI_P2PDMA FOLL_PCI_P2PDMA
 #else

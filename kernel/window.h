@@ -3,16 +3,16 @@
 #define STRAIT_WINDOW_H
 
 /*
- * Race windows: places where two threads of control can meet, which a test widens by a delay. The side that gets
- * there first waits in the window, the other side reports that it came by. In debugfs, for each:
+ * Race windows: places where two threads can race, which a test widens by a delay. One side waits
+ * in the window; the other side counts a meeting if it passes while a thread waits. In debugfs:
  *
- *	window/<name>/ms	how long to wait there, 0: not at all
- *	window/<name>/inside	how many wait there now
- *	window/<name>/entered	how often one side waited there
- *	window/<name>/met	how often the other side came by meanwhile
+ *	window/<name>/ms	milliseconds to wait, 0: none
+ *	window/<name>/inside	threads that wait now
+ *	window/<name>/entered	threads that have waited
+ *	window/<name>/met	meetings
  *
- * strait.ko and the bridges have them only when built with CONFIG_STRAIT_DELAYS=y on the command line of make, as the
- * lab builds them; otherwise nothing is left of them.
+ * strait.ko and the bridges have windows only if built with CONFIG_STRAIT_DELAYS=y on make's
+ * command line, as the lab does.
  */
 
 #include <linux/atomic.h>
@@ -27,7 +27,7 @@ struct window {
 	atomic_t inside, entered, met;
 };
 
-/* Wait in the window. @spin: where one may not sleep. */
+/* Waits in the window. @spin: does not sleep. */
 static inline void window_wait(struct window *w, bool spin)
 {
 	u32 ms = min_t(u32, READ_ONCE(w->ms), WINDOW_MAX_MS);
@@ -43,14 +43,16 @@ static inline void window_wait(struct window *w, bool spin)
 	atomic_dec(&w->inside);
 }
 
+/* Counts a meeting if a thread waits in the window. */
 static inline void window_meet(struct window *w)
 {
 	if (unlikely(atomic_read(&w->inside)))
 		atomic_inc(&w->met);
 }
 
-/* The files of @n windows, in @parent. */
-static inline void windows_create(struct dentry *parent, struct window *w, const char *const *names, unsigned int n)
+/* Creates the debugfs files of @n windows in @parent. */
+static inline void windows_create(struct dentry *parent, struct window *w,
+				  const char *const *names, unsigned int n)
 {
 	struct dentry *dir = debugfs_create_dir("window", parent), *sub;
 	unsigned int i;

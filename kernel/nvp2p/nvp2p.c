@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* strait_nvp2p: memory of GPUs whose driver speaks nvidia_p2p, for strait.ko. */
+/*
+ * strait_nvp2p: a bridge for memory of GPUs whose driver exports nvidia_p2p.
+ *
+ * It uses GPL-only symbols of strait.ko and of the kernel. A module that links to both those and
+ * the symbols of a proprietary module does not load, so NVIDIA's driver must be the open kernel
+ * modules.
+ */
 #include <linux/completion.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -15,10 +21,12 @@
 
 /* Race windows: see window.h. */
 enum nvp2p_window {
-	/* waits in it | comes by */
-	NVP2P_W_GET,	  /* pinned, the driver's table not read | the driver's callback */
-	NVP2P_W_CALLBACK, /* the callback, the memory marked as gone | memory is put */
-	NVP2P_W_PUT,	  /* memory that is not gone is put, the driver not called | the driver's callback */
+	/* Waits: memory is pinned, the page table not read. Meets: the free callback. */
+	NVP2P_W_GET,
+	/* Waits: the free callback, after it marked the memory. Meets: put. */
+	NVP2P_W_CALLBACK,
+	/* Waits: put of memory that is not revoked, before it calls the driver. Meets: callback. */
+	NVP2P_W_PUT,
 	NVP2P_WINDOWS,
 };
 
@@ -69,18 +77,19 @@ static void nvp2p_debug_fini(void)
 #endif
 
 struct nvp2p_pin {
-	struct nvidia_p2p_page_table *table;	/* the driver's */
-	struct mutex lock;			/* the next one; taken under the driver's lock */
-	bool revoked;				/* the memory has, and the table with it */
-	struct completion callback_done;			/* and the callback touches this no more */
+	struct nvidia_p2p_page_table *table;	/* owned by the GPU driver */
+	struct mutex lock;			/* @revoked; nests inside the driver's lock */
+	bool revoked;				/* the driver revoked memory and @table */
+	struct completion callback_done;	/* the callback does not access this any more */
 	u64 address;
-	void (*gone)(void *arg);
+	void (*revoked_fn)(void *arg);
 	void *arg;
 };
 
 /*
- * The driver's free callback. It holds a lock of its own that get and put take too, so neither is
- * called from here; the table is the driver's again when this returns.
+ * The driver's free callback, called with a lock of the driver held that nvidia_p2p_get_pages() and
+ * nvidia_p2p_put_pages() take: neither may be called from here. The driver frees the table when
+ * this returns.
  */
 static void nvp2p_free_callback(void *data)
 {
@@ -88,8 +97,8 @@ static void nvp2p_free_callback(void *data)
 
 	nvp2p_window_meet(NVP2P_W_GET);
 	nvp2p_window_meet(NVP2P_W_PUT);
-	p->gone(p->arg);
-	/* Who still reads the table reads it to the end. */
+	p->revoked_fn(p->arg);
+	/* Waits for nvp2p_get_pages() to finish reading the table. */
 	mutex_lock(&p->lock);
 	p->revoked = true;
 	nvp2p_window(NVP2P_W_CALLBACK);
@@ -111,7 +120,8 @@ static u32 nvp2p_page_bytes(const struct nvidia_p2p_page_table *table)
 	}
 }
 
-static int nvp2p_copy_addresses(const struct nvidia_p2p_page_table *table, struct strait_bridge_memory *m)
+static int nvp2p_copy_addresses(const struct nvidia_p2p_page_table *table,
+				struct strait_bridge_memory *m)
 {
 	unsigned int i;
 
@@ -133,8 +143,9 @@ static void nvp2p_put_pages(struct strait_bridge_memory *m)
 
 	nvp2p_window_meet(NVP2P_W_CALLBACK);
 	/*
-	 * The driver knows the table no more, and another may have its address: it is not asked again, but the
-	 * callback must have ended. If it comes in between, the driver's put waits for it and finds nothing.
+	 * A revoked table must not be put: the driver has freed it, and another table may have its
+	 * address. Wait until the callback has returned instead. If the callback comes after this
+	 * check, the driver's put waits for it and finds no table.
 	 */
 	if (READ_ONCE(p->revoked)) {
 		wait_for_completion(&p->callback_done);
@@ -146,7 +157,8 @@ static void nvp2p_put_pages(struct strait_bridge_memory *m)
 	kfree(p);
 }
 
-static int nvp2p_get_pages(u64 address, u64 length, void (*gone)(void *arg), void *arg, struct strait_bridge_memory *m)
+static int nvp2p_get_pages(u64 address, u64 length, void (*revoked)(void *arg), void *arg,
+			   struct strait_bridge_memory *m)
 {
 	struct nvp2p_pin *p;
 	int rc;
@@ -157,7 +169,7 @@ static int nvp2p_get_pages(u64 address, u64 length, void (*gone)(void *arg), voi
 	mutex_init(&p->lock);
 	init_completion(&p->callback_done);
 	p->address = address;
-	p->gone = gone;
+	p->revoked_fn = revoked;
 	p->arg = arg;
 	rc = nvidia_p2p_get_pages(0, 0, address, length, &p->table, nvp2p_free_callback, p);
 	if (rc) {
@@ -199,6 +211,6 @@ static void __exit nvp2p_exit(void)
 }
 module_exit(nvp2p_exit);
 
-MODULE_DESCRIPTION("Memory of GPUs whose driver speaks nvidia_p2p, for strait");
+MODULE_DESCRIPTION("Bridge between strait and GPU drivers that export nvidia_p2p");
 MODULE_AUTHOR("The Strait authors");
 MODULE_LICENSE("Dual MIT/GPL");

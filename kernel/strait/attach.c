@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The PCI driver: a device is bound, attached to a file, detached, lost to an error or a reset, unbound. */
+/*
+ * The PCI driver: binding, attaching to a file, detaching, loss by an error or a reset, unbinding.
+ */
+#include <linux/sizes.h>
+
 #include "attach.h"
+#include "core.h"
+#include "file.h"
+#include "map.h"
 #include "trace.h"
 
 #define SEGMENT_MAX SZ_2G
@@ -82,8 +89,8 @@ err_status:
 }
 
 /*
- * The order matters: the device starts nothing more, it forgets what it was doing, it raises no interrupt, its memory
- * is unmapped. @reset: false where the link does not work.
+ * The order matters: the device starts no new DMA, the reset ends what it was doing, its interrupts
+ * are freed, then its memory is unmapped. @reset: false while the link does not work.
  */
 static void attach_close_device(struct strait_attach *at, bool reset)
 {
@@ -127,10 +134,12 @@ static void attach_describe(struct strait_attach *at, struct strait_ioc_attach *
 		req->bar_length[bar] = strait_bar_length(pdev, bar);
 }
 
-static int attach_take_locked(struct strait_attach *at, struct strait_file *f, struct strait_ioc_attach *req)
+static int attach_take_locked(struct strait_attach *at, struct strait_file *f,
+			      struct strait_ioc_attach *req)
 {
 	int rc;
 
+	lockdep_assert_held_write(&at->state);
 	if (at->gone)
 		return -ENODEV;
 	if (at->file)
@@ -158,7 +167,8 @@ static void attach_unlock(struct strait_attach *at)
 	device_unlock(&at->pdev->dev);
 }
 
-int strait_attach_take(struct strait_attach *at, struct strait_file *f, struct strait_ioc_attach *req)
+int strait_attach_take(struct strait_attach *at, struct strait_file *f,
+		       struct strait_ioc_attach *req)
 {
 	int rc;
 
@@ -191,8 +201,9 @@ void strait_detach(struct strait_file *f)
 }
 
 /*
- * The device is not what the program left it as, or not there: the program keeps dead handles, registers that read as
- * ones, and a status page that says so. It has to close the file, and may open it again.
+ * The device was removed, or lost the state that the program set up. The program keeps handles of
+ * killed mappings, registers that read as ones and a status page that says so. It has to close the
+ * file, and may open it again.
  */
 static void attach_lose(struct strait_attach *at, bool reset)
 {
@@ -210,7 +221,9 @@ static void attach_lose_work(struct work_struct *work)
 	struct strait_attach *at = container_of(work, struct strait_attach, lose_work);
 
 	attach_lock(at);
-	/* The file it happened to may be closed, and another have the device since. */
+	/*
+	 * The file that was open during the reset may be closed by now, and another file attached.
+	 */
 	if (at->status && at->status->gone)
 		attach_lose(at, false);
 	attach_unlock(at);
@@ -237,7 +250,7 @@ static int strait_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	rc = strait_node_init(at);
 	if (rc)
 		goto err_put;
-	/* What slot_reset() restores. */
+	/* For strait_slot_reset() to restore. */
 	pci_save_state(pdev);
 	pci_set_drvdata(pdev, at);
 	rc = strait_node_add(at);
@@ -249,11 +262,11 @@ err_put:
 	return rc;
 }
 
-/* The core holds the device's lock. */
 static void strait_remove(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
+	device_lock_assert(&pdev->dev);
 	strait_node_remove(at);
 	down_write(&at->state);
 	at->gone = true;
@@ -262,7 +275,7 @@ static void strait_remove(struct pci_dev *pdev)
 	strait_attach_put(at);
 }
 
-/* No program touches registers during a reset, whichever way it was asked for. */
+/* Called for every reset of the function, whether strait or an administrator requested it. */
 static void strait_reset_prepare(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
@@ -276,7 +289,7 @@ static void strait_reset_done(struct pci_dev *pdev)
 
 	strait_bars_reset_end(at);
 	if (at->own_reset) {
-		/* A mapping may have been revoked while the device did not listen. */
+		/* A mapping revoked during the reset could not switch bus mastering off. */
 		spin_lock(&at->master_lock);
 		if (at->open && !at->master)
 			pci_clear_master(pdev);
@@ -284,8 +297,9 @@ static void strait_reset_done(struct pci_dev *pdev)
 		return;
 	}
 	/*
-	 * Asked for by an administrator: what the program set up is gone. strait_attach.state cannot be taken here: a call
-	 * that has it may be waiting for configuration space, which is locked during a reset.
+	 * An administrator reset the device, and the program's setup is lost. A work item handles
+	 * that: a call that holds strait_attach.state may be waiting for configuration space,
+	 * which is locked during a reset.
 	 */
 	spin_lock(&at->master_lock);
 	if (at->open) {
@@ -299,17 +313,19 @@ static void strait_reset_done(struct pci_dev *pdev)
 		strait_attach_put(at);
 }
 
-/* The core holds the device's lock for all of these. */
 static pci_ers_result_t strait_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
+	device_lock_assert(&pdev->dev);
 	if (state == pci_channel_io_normal)
 		return PCI_ERS_RESULT_CAN_RECOVER;
 	down_write(&at->state);
 	attach_lose(at, false);
 	up_write(&at->state);
-	return state == pci_channel_io_perm_failure ? PCI_ERS_RESULT_DISCONNECT : PCI_ERS_RESULT_NEED_RESET;
+	if (state == pci_channel_io_perm_failure)
+		return PCI_ERS_RESULT_DISCONNECT;
+	return PCI_ERS_RESULT_NEED_RESET;
 }
 
 static pci_ers_result_t strait_mmio_enabled(struct pci_dev *pdev)
@@ -321,7 +337,8 @@ static pci_ers_result_t strait_slot_reset(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
-	/* Another device of the slot may have had the error. */
+	/* After an error of another device in the slot, strait_error_detected() was not called. */
+	device_lock_assert(&pdev->dev);
 	down_write(&at->state);
 	attach_lose(at, false);
 	up_write(&at->state);
@@ -338,7 +355,7 @@ static const struct pci_error_handlers strait_err_handler = {
 	.reset_done = strait_reset_done,
 };
 
-/* Power is lost, and with it what the program set up. */
+/* The device loses power, and with it the program's setup. */
 static int strait_suspend(struct device *dev)
 {
 	struct strait_attach *at = dev_get_drvdata(dev);
@@ -356,7 +373,7 @@ static int strait_resume(struct device *dev)
 
 static DEFINE_SIMPLE_DEV_PM_OPS(strait_pm_ops, strait_suspend, strait_resume);
 
-/* No table: it takes what it is told to by driver_override, or new_id. */
+/* No ID table: binds only by driver_override or new_id. */
 static struct pci_driver strait_driver = {
 	.name = "strait",
 	.probe = strait_probe,

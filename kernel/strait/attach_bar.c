@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Registers of an attached device as a program sees them. Nobody gets a SIGBUS because the device has gone. */
+/*
+ * mmap() of an attached device's registers. When the device is lost its registers read as ones: the
+ * program gets no SIGBUS.
+ */
 #include <linux/mm.h>
 
 #include "attach.h"
+#include "core.h"
+#include "file.h"
 
-#define OFFSET_SHIFT 40
+#define OFFSET_SHIFT 40	/* of STRAIT_MMAP_BAR() */
 #define STATUS_INDEX (STRAIT_MMAP_STATUS >> OFFSET_SHIFT)
 #define MSIX_ENTRY 16
 #define RESET_WAIT_MS 10
@@ -20,7 +25,7 @@ u64 strait_bar_length(struct pci_dev *pdev, int bar)
 	return length;
 }
 
-/* Where its interrupts go to is the kernel's to say. */
+/* The MSI-X table is not mapped: only the kernel chooses where interrupts go. */
 void strait_bars_find_irqs(struct strait_attach *at)
 {
 	struct pci_dev *pdev = at->pdev;
@@ -28,7 +33,8 @@ void strait_bars_find_irqs(struct strait_attach *at)
 	u32 where;
 
 	at->irq_bar = -1;
-	at->irq_offset = at->irq_length = 0;
+	at->irq_offset = 0;
+	at->irq_length = 0;
 	if (!pdev->msix_cap)
 		return;
 	pci_read_config_dword(pdev, pdev->msix_cap + PCI_MSIX_TABLE, &where);
@@ -69,7 +75,7 @@ void strait_bars_reset_end(struct strait_attach *at)
 	wake_up_all(&at->reset_done);
 }
 
-/* Drops the hold on @page. */
+/* Drops the caller's reference on @page. */
 static vm_fault_t bar_fault_page(struct vm_fault *vmf, struct page *page)
 {
 	int rc = vm_insert_page(vmf->vma, vmf->address & PAGE_MASK, page);
@@ -80,7 +86,7 @@ static vm_fault_t bar_fault_page(struct vm_fault *vmf, struct page *page)
 	return rc == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
 }
 
-/* A page of the caller's own: what it writes there goes nowhere. */
+/* A private page filled with @value: writes to it have no effect on a device. */
 static vm_fault_t bar_fault_dummy(struct vm_fault *vmf, int value)
 {
 	struct page *page;
@@ -94,7 +100,8 @@ static vm_fault_t bar_fault_dummy(struct vm_fault *vmf, int value)
 
 static bool bar_is_msix_table(const struct strait_attach *at, int bar, u64 offset)
 {
-	return bar == at->irq_bar && offset >= at->irq_offset && offset < at->irq_offset + at->irq_length;
+	return bar == at->irq_bar && offset >= at->irq_offset &&
+	       offset - at->irq_offset < at->irq_length;
 }
 
 static vm_fault_t bar_fault(struct vm_fault *vmf)
@@ -116,13 +123,14 @@ static vm_fault_t bar_fault(struct vm_fault *vmf)
 	else if (bar_is_msix_table(at, bar, offset))
 		ret = bar_fault_dummy(vmf, 0);
 	else if (pfn_valid(pfn))
-		ret = VM_FAULT_SIGBUS;	/* a BAR that somebody has made memory of */
+		ret = VM_FAULT_SIGBUS;	/* a BAR with struct pages is memory, not registers */
 	else
 		ret = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK, pfn);
 	up_read(&at->bars);
 	/* Bounded: the reset may be waiting for a lock whose holder needs our mmap_lock. */
 	if (again)
-		wait_event_timeout(at->reset_done, !READ_ONCE(at->bars_in_reset), msecs_to_jiffies(RESET_WAIT_MS));
+		wait_event_timeout(at->reset_done, !READ_ONCE(at->bars_in_reset),
+				   msecs_to_jiffies(RESET_WAIT_MS));
 	return ret;
 }
 
@@ -165,7 +173,7 @@ static vm_fault_t status_fault(struct vm_fault *vmf)
 {
 	struct page *page = status_page(vmf->vma->vm_private_data);
 
-	/* All ones say as well that it is gone. */
+	/* Without a status page the device is lost: ones say so in strait_status.gone too. */
 	return page ? bar_fault_page(vmf, page) : bar_fault_dummy(vmf, 0xff);
 }
 
@@ -175,8 +183,8 @@ static const struct vm_operations_struct status_vm_ops = {
 
 static int status_mmap(struct strait_attach *at, struct vm_area_struct *vma)
 {
-	if (vma->vm_pgoff != STRAIT_MMAP_STATUS >> PAGE_SHIFT || vma->vm_end - vma->vm_start != PAGE_SIZE ||
-	    vma->vm_flags & VM_WRITE)
+	if (vma->vm_pgoff != STRAIT_MMAP_STATUS >> PAGE_SHIFT ||
+	    vma->vm_end - vma->vm_start != PAGE_SIZE || vma->vm_flags & VM_WRITE)
 		return -EINVAL;
 	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP);
 	vm_flags_clear(vma, VM_MAYWRITE);
@@ -189,7 +197,7 @@ int strait_attach_mmap(struct strait_file *f, struct vm_area_struct *vma)
 {
 	struct strait_attach *at = f->attach;
 
-	/* Once a file has the device it keeps it until it is closed. */
+	/* A file that has the device keeps it until it is closed, so no lock is needed. */
 	if (!at || READ_ONCE(at->file) != f)
 		return -ENXIO;
 	if (!(vma->vm_flags & VM_SHARED))

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* May a device be driven from user space? Only if an IOMMU confines it to what was mapped for it. */
+/* May a device be driven from user space? Only if an IOMMU confines it to its mappings. */
 #include <linux/dma-map-ops.h>
 #include <linux/error-injection.h>
 #include <linux/iommu.h>
 #include <linux/pci-p2pdma.h>
 
 #include "attach.h"
+#include "core.h"
 
 static bool assume_peers;
 module_param(assume_peers, bool, 0644);
 MODULE_PARM_DESC(assume_peers,
-		 "on kernels without PCI P2PDMA: assume that devices reach each other's memory (default 0)");
+		 "without CONFIG_PCI_P2PDMA: assume that devices reach each other (default 0)");
 
 static int check_count_device(struct device *dev, void *data)
 {
 	int *n = data;
 
-	/* Bridges share the group of the devices below them, and start no transfers themselves. */
+	/* Bridges may be in the group of the devices below them, and start no DMA themselves. */
 	if (!dev_is_pci(dev) || !pci_is_bridge(to_pci_dev(dev)))
 		(*n)++;
 	return 0;
 }
 
 /*
- * 1 if firmware demands memory that the device always reaches (Intel's RMRR, AMD's IVMD), and that the kernel does not
- * know to be harmless (USB keyboards, graphics): a program must not drive a device that can write there.
+ * 1 if firmware reserves memory that the device always reaches (Intel's RMRR, AMD's IVMD). Regions
+ * that the kernel calls relaxable (USB keyboards, graphics) do not count. A program must not drive
+ * a device that can write to such memory.
  */
 noinline int strait_has_direct_regions(struct iommu_group *group)
 {
@@ -52,8 +54,8 @@ static bool check_alone(struct iommu_group *group)
 }
 
 /*
- * Without isolated MSIs any write to the interrupt window raises any interrupt: the IOMMU lets it pass, and nothing
- * remaps it.
+ * Without isolated MSIs the device can raise any interrupt by a DMA write to the MSI window: the
+ * IOMMU does not translate that window, and nothing remaps the interrupt.
  */
 static u32 check_group(struct pci_dev *pdev, int *id)
 {
@@ -74,7 +76,7 @@ static u32 check_group(struct pci_dev *pdev, int *id)
 	return reason;
 }
 
-/* Only a domain of the DMA API is one whose unmapped addresses the device does not reach. */
+/* Only in a translating domain of the DMA API does the device reach nothing that is not mapped. */
 static u32 check_domain(struct pci_dev *pdev)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&pdev->dev);
@@ -92,7 +94,7 @@ u32 strait_attach_check(struct pci_dev *pdev, int *group)
 {
 	u32 reason = check_group(pdev, group);
 
-	/* The kind of domain says more than the properties of the group. */
+	/* The reason of the domain is the more useful one: it covers the group's. */
 	if (reason != STRAIT_ATTACH_NO_IOMMU)
 		reason = check_domain(pdev) ?: reason;
 	if (!reason && pdev->untrusted)
@@ -118,5 +120,7 @@ u32 strait_attach_check_peer(struct pci_dev *pdev, struct pci_dev *owner)
 {
 	if (!IS_ENABLED(CONFIG_PCI_P2PDMA))
 		return READ_ONCE(assume_peers) ? STRAIT_ATTACH_NONE : STRAIT_ATTACH_NO_P2PDMA;
-	return pci_p2pdma_distance(owner, &pdev->dev, false) >= 0 ? STRAIT_ATTACH_NONE : STRAIT_ATTACH_NO_PATH;
+	if (pci_p2pdma_distance(owner, &pdev->dev, false) < 0)
+		return STRAIT_ATTACH_NO_PATH;
+	return STRAIT_ATTACH_NONE;
 }

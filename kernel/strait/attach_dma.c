@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Host memory, and memory of other devices, mapped for an attached device through the DMA API. */
+/* Host memory and memory of other devices, mapped for an attached device through the DMA API. */
 #include <linux/iommu.h>
+#include <linux/sizes.h>
 
 #include "attach.h"
+#include "backing.h"
+#include "core.h"
+#include "import.h"
+#include "map.h"
 
-#define ENTRY_MAX SZ_1G
+#define ENTRY_MAX SZ_1G	/* bytes of a scatterlist entry */
 
 void strait_dma_flush(struct strait_attach *at)
 {
@@ -17,8 +22,8 @@ void strait_dma_flush(struct strait_attach *at)
 static void dma_unmap_runs(struct strait_map *m, unsigned int n)
 {
 	while (n--)
-		compat_dma_unmap_mmio(&m->at->pdev->dev, m->runs[n].bus, m->runs[n].length, m->dir,
-				      DMA_ATTR_SKIP_CPU_SYNC);
+		compat_dma_unmap_mmio(&m->at->pdev->dev, m->runs[n].bus, m->runs[n].length,
+				      m->dir, DMA_ATTR_SKIP_CPU_SYNC);
 }
 
 void strait_dma_unmap(struct strait_map *m)
@@ -29,8 +34,9 @@ void strait_dma_unmap(struct strait_map *m)
 		dma_unmap_runs(m, m->n);
 }
 
-/* Vector @i of a backing, as far as it lies in [offset, offset + length). */
-static u64 dma_vector(const struct strait_backing *b, unsigned int i, u64 offset, u64 length, void **at)
+/* The part of vector @i that lies in [offset, offset + length): its address and length. */
+static u64 dma_vector(const struct strait_backing *b, unsigned int i, u64 offset, u64 length,
+		      void **at)
 {
 	u64 start = max(b->start[i], offset);
 	u64 end = min(b->start[i] + b->vec[i].iov_len, offset + length);
@@ -49,22 +55,26 @@ static unsigned int dma_count_entries(const struct strait_backing *b, u64 offset
 	return n;
 }
 
-static void dma_fill_table(struct sg_table *table, const struct strait_backing *b, u64 offset, u64 length)
+static void dma_fill_table(struct sg_table *table, const struct strait_backing *b, u64 offset,
+			   u64 length)
 {
 	struct scatterlist *sg = table->sgl;
 	unsigned int i, n;
 	u64 left;
 	void *at;
 
-	for (i = 0; i < b->n; i++)
-		for (left = dma_vector(b, i, offset, length, &at); left; left -= n, at += n, sg = sg_next(sg)) {
+	for (i = 0; i < b->n; i++) {
+		left = dma_vector(b, i, offset, length, &at);
+		for (; left; left -= n, at += n, sg = sg_next(sg)) {
 			n = min_t(u64, left, ENTRY_MAX);
 			sg_set_page(sg, virt_to_page(at), n, 0);
 		}
+	}
 }
 
-/* Adjacent entries become one run. With @runs NULL they are only counted. */
-static unsigned int dma_gather_runs(struct sg_table *table, u64 offset, u64 length, struct strait_run *runs)
+/* Merges adjacent entries into runs. With @runs NULL the runs are only counted. */
+static unsigned int dma_gather_runs(struct sg_table *table, u64 offset, u64 length,
+				    struct strait_run *runs)
 {
 	u64 at = 0, end = offset + length, last = U64_MAX;
 	struct scatterlist *sg;
@@ -134,7 +144,7 @@ int strait_dma_map_host(struct strait_map *m, u64 offset)
 	return dma_publish(m);
 }
 
-/* Of device memory: where @offset is, and how many bytes from there, up to @most, are contiguous. */
+/* Device memory: the physical address of @offset, and the contiguous bytes from there, <= @most. */
 static u64 dma_device_run(const struct strait_backing *b, u64 offset, u64 most, phys_addr_t *phys)
 {
 	u64 length;
@@ -158,8 +168,8 @@ static unsigned int dma_count_runs(const struct strait_backing *b, u64 offset, u
 }
 
 /*
- * IOVAs also where devices below one switch could use bus addresses: an address that the IOMMU does not translate
- * cannot be revoked.
+ * Mapped by IOVA even where devices below one switch could use bus addresses: an address that the
+ * IOMMU does not translate cannot be revoked.
  */
 static int dma_map_runs(struct strait_map *m, u64 offset)
 {

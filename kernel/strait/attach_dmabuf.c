@@ -2,21 +2,24 @@
 /*
  * dma-bufs mapped for an attached device.
  *
- * An exporter without .pin is static: it never revokes. Where the core caches the mapping of such an attachment
- * (compat_dma_buf_cached()), dma_buf_unmap_attachment() does nothing and the memory stays mapped, for both directions,
- * until dma_buf_detach(). So a mapping is dead only after it was detached and the IOTLB flushed behind that. Detaching
- * takes the reservation lock; a dynamic exporter revokes with that lock held, where unmapping is what counts and
- * detaching is left to the call that removes the mapping.
+ * An exporter without .pin is static: it never revokes. Where the dma-buf core caches the mapping
+ * of such an attachment (compat_dma_buf_cached()), dma_buf_unmap_attachment() does nothing and the
+ * memory stays mapped, in both directions, until dma_buf_detach(). Killing a mapping therefore
+ * detaches and then flushes the IOTLB. Detaching takes the reservation lock. A dynamic exporter
+ * revokes with that lock held: there unmapping is enough, and the call that removes the mapping
+ * detaches later.
  */
 #include <linux/dma-resv.h>
 #include <linux/iommu.h>
 
 #include "attach.h"
+#include "backing.h"
+#include "core.h"
+#include "map.h"
 #include "window.h"
 
 #define FENCE_LIMIT msecs_to_jiffies(10000)
 
-/* With the reservation lock held. */
 static void dmabuf_unmap(struct strait_map *m)
 {
 	dma_resv_assert_held(m->dmabuf->resv);
@@ -45,7 +48,7 @@ void strait_dmabuf_kill(struct strait_map *m, bool revoked)
 		strait_map_put_backing(m, revoked);
 }
 
-/* The exporter revokes, or moves the memory. It holds the reservation lock. */
+/* move_notify(): the exporter revokes or moves the memory. */
 static void dmabuf_invalidate(struct dma_buf_attachment *attachment)
 {
 	struct strait_map *m = attachment->importer_priv;
@@ -53,7 +56,7 @@ static void dmabuf_invalidate(struct dma_buf_attachment *attachment)
 	dma_resv_assert_held(m->dmabuf->resv);
 	strait_window_meet(STRAIT_W_DETACH);
 	if (compat_dma_buf_cached(attachment)) {
-		/* Only detaching unmaps it, and that cannot be done here: a work item does it. */
+		/* Only detaching unmaps it, which takes this lock: a work item does it. */
 		spin_lock(&m->lock);
 		if (m->live)
 			strait_maps_kill_deferred(m->backing);
@@ -66,7 +69,7 @@ static void dmabuf_invalidate(struct dma_buf_attachment *attachment)
 		strait_dma_flush(m->at);
 		strait_map_put_backing(m, true);
 	} else {
-		/* strait_dmabuf_kill() has unmapped it with this lock held, and may not have flushed yet. */
+		/* strait_dmabuf_kill() unmapped under this lock and may not have flushed yet. */
 		strait_dma_flush(m->at);
 	}
 }
@@ -76,7 +79,7 @@ static const struct dma_buf_attach_ops dmabuf_attach_ops = {
 	.COMPAT_INVALIDATE = dmabuf_invalidate,
 };
 
-/* An exporter that need not move the memory for the device is asked not to. */
+/* Keeps a dynamic exporter from moving the memory. */
 static int dmabuf_pin(struct strait_map *m)
 {
 	int rc;
@@ -85,11 +88,11 @@ static int dmabuf_pin(struct strait_map *m)
 		return 0;
 	rc = dma_buf_pin(m->attachment);
 	m->pinned = !rc;
-	/* It cannot be pinned: then it is revoked when it moves. */
+	/* Without a pin the mapping is revoked when the memory moves. */
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-/* Does any of it lie in the host's memory? An exporter whose device this one does not reach moves it there. */
+/* An exporter may migrate the memory to the host for a device that does not reach its own. */
 static u32 dmabuf_where(const struct strait_map *m)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&m->at->pdev->dev);
@@ -100,13 +103,14 @@ static u32 dmabuf_where(const struct strait_map *m)
 
 		if (!phys)
 			return STRAIT_WHERE_UNKNOWN;
-		if (pfn_valid(PHYS_PFN(phys)) && !is_zone_device_page(pfn_to_page(PHYS_PFN(phys))))
+		if (pfn_valid(PHYS_PFN(phys)) &&
+		    !is_zone_device_page(pfn_to_page(PHYS_PFN(phys))))
 			return STRAIT_WHERE_HOST;
 	}
 	return STRAIT_WHERE_DEVICE;
 }
 
-/* The map has been made, for @m->table: wait until the memory is where that says, and publish. */
+/* Waits for the exporter's fences, after which the memory is where @m->table says; publishes. */
 static int dmabuf_publish(struct strait_map *m, u64 offset)
 {
 	long left;
@@ -154,7 +158,9 @@ static int dmabuf_charge(struct strait_map *m)
 	if (m->length > max)
 		return -ENOSPC;
 	m->charged = true;
-	return atomic64_add_return(m->length, &strait_counts[STRAIT_N_DEVICE_BYTES]) > max ? -ENOSPC : 0;
+	if (atomic64_add_return(m->length, &strait_counts[STRAIT_N_DEVICE_BYTES]) > max)
+		return -ENOSPC;
+	return 0;
 }
 
 int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason)
@@ -164,7 +170,7 @@ int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason)
 	int rc;
 
 	m->kind = STRAIT_MAP_DMABUF;
-	/* Taken outside the reservation lock, unlike that of memory of a bridge, which its driver's locks are held for. */
+	/* A class of its own: nests outside dma_resv; for a bridge, inside its driver's locks. */
 	lockdep_set_class_and_name(&m->kill, &kill_key, "strait_map.kill/dmabuf");
 	rc = dmabuf_charge(m);
 	if (rc)
@@ -186,7 +192,8 @@ int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason)
 	m->attachment = NULL;
 	strait_dma_flush(m->at);
 refused:
-	if (rc == -ENOMEM || rc == -ENODEV || rc == -EINTR || rc == -ERESTARTSYS || rc == -ETIMEDOUT)
+	if (rc == -ENOMEM || rc == -ENODEV || rc == -EINTR || rc == -ERESTARTSYS ||
+	    rc == -ETIMEDOUT)
 		return rc;
 	*reason = STRAIT_ATTACH_EXPORTER;
 	return -EOPNOTSUPP;

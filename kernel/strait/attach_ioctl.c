@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The calls on an attached device. */
+/* ioctls on an attached device. */
 #include <linux/nospec.h>
 #include <linux/uaccess.h>
 
 #include "args.h"
 #include "attach.h"
+#include "core.h"
+#include "file.h"
+#include "map.h"
 #include "trace.h"
 
 #define ADDRESS_BITS_MIN 24
@@ -19,12 +22,15 @@ union attach_arg {
 	struct strait_ioc_control control;
 };
 
-/* A call, with strait_attach.state held: user memory is touched before and after. */
+/*
+ * One ioctl. Its handler runs with strait_attach.state held, and user memory is accessed only
+ * before and after.
+ */
 struct attach_call {
 	struct strait_attach *at;
 	struct strait_file *f;
 	union attach_arg arg;
-	struct strait_map *map;		/* what the answer is about, with a reference, or NULL */
+	struct strait_map *map;		/* the mapping it concerns, with a reference, or NULL */
 };
 
 static long attach_ioctl_map(struct attach_call *c)
@@ -32,7 +38,8 @@ static long attach_ioctl_map(struct attach_call *c)
 	struct strait_ioc_map *req = &c->arg.map;
 	int rc = strait_map_new(c->at, c->f, req, &c->map);
 
-	trace_strait_map(pci_name(c->at->pdev), rc ? 0 : req->handle, req->region, req->length, rc ? 0 : req->runs, rc);
+	trace_strait_map(pci_name(c->at->pdev), rc ? 0 : req->handle, req->region, req->length,
+			 rc ? 0 : req->runs, rc);
 	return rc;
 }
 
@@ -40,14 +47,18 @@ static long attach_ioctl_unmap(struct attach_call *c)
 {
 	struct strait_ioc_mapping *req = &c->arg.mapping;
 
-	return req->flags || req->reserved ? -EINVAL : strait_map_remove(c->at, req->handle, NULL);
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	return strait_map_remove(c->at, req->handle, NULL);
 }
 
 static long attach_ioctl_mapped(struct attach_call *c)
 {
 	struct strait_ioc_mapping *req = &c->arg.mapping;
 
-	return req->flags || req->reserved ? -EINVAL : strait_map_mapped(c->at, req->handle);
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	return strait_map_mapped(c->at, req->handle);
 }
 
 static long attach_ioctl_runs(struct attach_call *c)
@@ -80,10 +91,12 @@ static long attach_ioctl_config(struct attach_call *c)
 	u8 byte;
 	int rc;
 
-	if (req->flags || req->reserved || (req->width != 1 && req->width != 2 && req->width != 4) ||
+	if (req->flags || req->reserved)
+		return -EINVAL;
+	if ((req->width != 1 && req->width != 2 && req->width != 4) ||
 	    req->offset % req->width || req->offset >= pdev->cfg_size)
 		return -EINVAL;
-	/* These wait while the device is being reset. */
+	/* pci_user_*() wait while the device is being reset. */
 	if (req->width == 1) {
 		rc = pci_user_read_config_byte(pdev, req->offset, &byte);
 		req->value = byte;
@@ -127,23 +140,28 @@ static long attach_ioctl_control(struct attach_call *c)
 	return -EINVAL;
 }
 
+#define ATTACH_IOCTL(name, type, ...) { \
+	.cmd = STRAIT_IOC_##name, \
+	.min = STRAIT_##name##_SIZE_MIN, \
+	.size = sizeof(struct strait_ioc_##type), \
+	__VA_ARGS__ \
+}
+
 static const struct {
 	unsigned int cmd;
 	size_t min, size;
-	long (*fn)(struct attach_call *c);
-	bool always;	/* also when the device is lost */
-	bool out;	/* it has an answer */
+	long (*fn)(struct attach_call *c);	/* NULL: attach_ioctl_attach() */
+	bool always;				/* also after the device was lost */
+	bool out;				/* the struct is copied back on success */
 } attach_ioctls[] = {
-#define CALL(name, type) STRAIT_IOC_##name, STRAIT_##name##_SIZE_MIN, sizeof(struct strait_ioc_##type)
-	{ CALL(ATTACH, attach), NULL, false, true },
-	{ CALL(MAP, map), attach_ioctl_map, false, true },
-	{ CALL(UNMAP, mapping), attach_ioctl_unmap, true, false },
-	{ CALL(MAPPED, mapping), attach_ioctl_mapped, false, false },
-	{ CALL(RUNS, runs), attach_ioctl_runs, false, true },
-	{ CALL(IRQ, irq), attach_ioctl_irq, false, false },
-	{ CALL(CONFIG, config), attach_ioctl_config, false, true },
-	{ CALL(CONTROL, control), attach_ioctl_control, false, false },
-#undef CALL
+	ATTACH_IOCTL(ATTACH, attach, .out = true),
+	ATTACH_IOCTL(MAP, map, .fn = attach_ioctl_map, .out = true),
+	ATTACH_IOCTL(UNMAP, mapping, .fn = attach_ioctl_unmap, .always = true),
+	ATTACH_IOCTL(MAPPED, mapping, .fn = attach_ioctl_mapped),
+	ATTACH_IOCTL(RUNS, runs, .fn = attach_ioctl_runs, .out = true),
+	ATTACH_IOCTL(IRQ, irq, .fn = attach_ioctl_irq),
+	ATTACH_IOCTL(CONFIG, config, .fn = attach_ioctl_config, .out = true),
+	ATTACH_IOCTL(CONTROL, control, .fn = attach_ioctl_control),
 };
 
 static long attach_ioctl_attach(struct attach_call *c, struct args *user)
@@ -164,13 +182,14 @@ static long attach_ioctl_attach(struct attach_call *c, struct args *user)
 	return -EFAULT;
 }
 
-/* Copies the answer. A mapping the program was not told about is undone. */
-static long attach_ioctl_answer(struct attach_call *c, unsigned int nr, struct args *user)
+/* Copies the result to the program. A mapping whose handle cannot be copied is removed again. */
+static long attach_ioctl_copy_out(struct attach_call *c, unsigned int nr, struct args *user)
 {
 	struct strait_ioc_runs *runs = &c->arg.runs;
 
 	if (attach_ioctls[nr].fn == attach_ioctl_runs &&
-	    copy_to_user(u64_to_user_ptr(runs->runs), c->map->runs + runs->first, runs->count * sizeof(*c->map->runs)))
+	    copy_to_user(u64_to_user_ptr(runs->runs), c->map->runs + runs->first,
+			 runs->count * sizeof(*c->map->runs)))
 		return -EFAULT;
 	if (!args_to_user(user, &c->arg))
 		return 0;
@@ -218,16 +237,17 @@ long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *u
 	rc = args_from_user(&args, &c.arg, attach_ioctls[nr].min, attach_ioctls[nr].size, user);
 	if (rc)
 		return rc;
-	/* An open file of /dev/strait: it has no device. */
+	/* A file of /dev/strait has no device. */
 	if (!c.at)
 		return -ENXIO;
 	if (!attach_ioctls[nr].fn)
 		return attach_ioctl_attach(&c, &args);
 	rc = attach_ioctl_run(&c, nr);
-	/* Beside what was asked for, -EOPNOTSUPP carries its reason. */
+	/* STRAIT_IOC_MAP returns a reason with -EOPNOTSUPP. */
 	if (attach_ioctls[nr].out && !rc)
-		rc = attach_ioctl_answer(&c, nr, &args);
-	else if (attach_ioctls[nr].fn == attach_ioctl_map && rc == -EOPNOTSUPP && args_to_user(&args, &c.arg))
+		rc = attach_ioctl_copy_out(&c, nr, &args);
+	else if (attach_ioctls[nr].fn == attach_ioctl_map && rc == -EOPNOTSUPP &&
+		 args_to_user(&args, &c.arg))
 		rc = -EFAULT;
 	if (c.map)
 		strait_map_put(c.map);

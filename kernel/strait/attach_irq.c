@@ -3,6 +3,7 @@
 #include <linux/interrupt.h>
 
 #include "attach.h"
+#include "core.h"
 
 static irqreturn_t attach_irq_handler(int nr, void *data)
 {
@@ -64,7 +65,10 @@ void strait_irqs_free(struct strait_attach *at)
 	mutex_unlock(&at->irq_lock);
 }
 
-/* Takes over the reference on @eventfd. The first one requests the interrupt; others take its place, and cannot fail. */
+/*
+ * Takes over the reference on @eventfd. The first eventfd of a vector requests the interrupt;
+ * replacing it cannot fail.
+ */
 static int attach_irq_install(struct strait_attach *at, u32 vector, struct eventfd_ctx *eventfd)
 {
 	struct strait_irq *irq = &at->irqs[vector];
@@ -76,7 +80,8 @@ static int attach_irq_install(struct strait_attach *at, u32 vector, struct event
 	irq->eventfd = eventfd;
 	spin_unlock_irq(&irq->lock);
 	if (!old)
-		rc = strait_request_irq(pci_irq_vector(at->pdev, vector), attach_irq_handler, pci_name(at->pdev), irq);
+		rc = strait_request_irq(pci_irq_vector(at->pdev, vector), attach_irq_handler,
+					pci_name(at->pdev), irq);
 	if (rc) {
 		irq->eventfd = NULL;
 		eventfd_ctx_put(eventfd);

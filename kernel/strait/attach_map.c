@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Mappings of an attached device: their table, and how they die. */
+/* Mappings of an attached device: their table, publishing and killing. */
 #include <linux/overflow.h>
 
 #include "attach.h"
+#include "backing.h"
+#include "core.h"
+#include "file.h"
+#include "map.h"
+#include "region.h"
 #include "trace.h"
 #include "window.h"
 
@@ -56,7 +61,9 @@ void strait_map_put_backing(struct strait_map *m, bool revoked)
 	strait_backing_put(b);
 }
 
-/* When it returns the device does not reach the memory by this mapping, whichever caller killed it. */
+/*
+ * When it returns the device does not reach the memory, whichever of several callers unmapped it.
+ */
 static void map_kill(struct strait_map *m, bool revoked)
 {
 	mutex_lock(&m->kill);
@@ -77,7 +84,9 @@ void strait_maps_kill(struct strait_backing *b)
 	do {
 		spin_lock(&b->maps_lock);
 		m = list_first_entry_or_null(&b->maps, struct strait_map, node);
-		/* On the list it has not been buried, so the table or the caller that kills it has a reference. */
+		/*
+		 * A mapping on the list is referenced by the table or by the caller that kills it.
+		 */
 		if (m)
 			kref_get(&m->kref);
 		spin_unlock(&b->maps_lock);
@@ -154,7 +163,7 @@ static struct strait_map *map_alloc(struct strait_attach *at, const struct strai
 	return m;
 }
 
-/* Takes a reference and a use of the region's backing, which are the mapping's once it is published. */
+/* Maps a region. The reference and the use of its backing belong to the published mapping. */
 static int map_backing(struct strait_map *m, struct strait_region *r, u64 offset, u32 *reason)
 {
 	int rc;
@@ -200,7 +209,8 @@ static void map_describe(const struct strait_map *m, struct strait_ioc_map *req)
 	req->where = m->where;
 }
 
-int strait_map_new(struct strait_attach *at, struct strait_file *f, struct strait_ioc_map *req, struct strait_map **ret)
+int strait_map_new(struct strait_attach *at, struct strait_file *f, struct strait_ioc_map *req,
+		   struct strait_map **ret)
 {
 	struct strait_map *m;
 	int rc;
@@ -225,7 +235,7 @@ int strait_map_new(struct strait_attach *at, struct strait_file *f, struct strai
 	map_describe(m, req);
 	kref_get(&m->kref);
 	*ret = m;
-	/* The entry is reserved: this needs no memory. */
+	/* The entry is reserved: storing to it needs no memory. */
 	xa_store(&at->maps, m->handle, m, GFP_KERNEL);
 	return 0;
 err_handle:
@@ -239,6 +249,7 @@ struct strait_map *strait_map_find(struct strait_attach *at, u32 handle)
 {
 	struct strait_map *m;
 
+	lockdep_assert_held(&at->state);
 	xa_lock(&at->maps);
 	m = xa_load(&at->maps, handle);
 	if (m)
@@ -254,7 +265,7 @@ int strait_map_mapped(struct strait_attach *at, u32 handle)
 
 	if (!m)
 		return -ENOENT;
-	/* While it lives it has the backing. */
+	/* While the mapping is live m->backing is valid. */
 	spin_lock(&m->lock);
 	rc = m->live && !READ_ONCE(m->backing->maps_closed) ? 0 : -ENODEV;
 	spin_unlock(&m->lock);
@@ -267,7 +278,7 @@ int strait_map_remove(struct strait_attach *at, u32 handle, struct strait_map *o
 	struct strait_map *m;
 
 	lockdep_assert_held(&at->state);
-	/* A reserved entry loads as NULL: the call that reserved it is still running. */
+	/* A reserved entry loads as NULL: the STRAIT_IOC_MAP that reserved it is still running. */
 	xa_lock(&at->maps);
 	m = xa_load(&at->maps, handle);
 	if (only && m != only)

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * /dev/strait-pci/<address>: a device node for each bound device. The permission to open it is the right to drive that
- * device, and no capability is asked for: the IOMMU confines the device to memory of the process that opened it.
+ * /dev/strait-pci/<address>: a device node for each bound device. Permission to open it is the
+ * right to drive that device. No capability is needed: the IOMMU confines the device to memory that
+ * the process mapped for it.
  */
 #include <linux/idr.h>
 
 #include "attach.h"
+#include "core.h"
+#include "file.h"
 
 #define NODES_MAX 1024
 
@@ -14,7 +17,7 @@ static DEFINE_IDA(node_minors);
 
 static char *node_path(const struct device *dev, umode_t *mode)
 {
-	/* Root's, until an administrator gives it to a user. */
+	/* For root only, until an administrator changes the owner. */
 	if (mode)
 		*mode = 0600;
 	return kasprintf(GFP_KERNEL, "strait-pci/%s", dev_name(dev));
@@ -76,7 +79,6 @@ static const struct file_operations node_fops = {
 	.uring_cmd = strait_uring_cmd,
 };
 
-/* After this strait_attach_put() frees @at. */
 int strait_node_init(struct strait_attach *at)
 {
 	device_initialize(&at->dev);

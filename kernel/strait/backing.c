@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Pinned pages, as vectors for I/O. */
+/* Pinned memory as vectors for I/O. */
 #include <linux/dma-buf.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 
+#include "backing.h"
 #include "core.h"
+#include "import.h"
+#include "map.h"
 #include "window.h"
 
 static unsigned long device_mib_max = 256ul << 10;
 module_param(device_mib_max, ulong, 0444);
-MODULE_PARM_DESC(device_mib_max, "MiB of device memory that may be imported by all together (default 262144)");
+MODULE_PARM_DESC(device_mib_max,
+		 "MiB of device memory that all files together may import (default 262144)");
 
 u64 strait_device_max(void)
 {
@@ -32,7 +36,7 @@ void strait_backing_free(struct strait_backing *b)
 {
 	unsigned int i;
 
-	/* A drive may have written to memory that can be swapped; device memory is nowhere written back to. */
+	/* A drive may have written to host memory; device memory has nothing to write back to. */
 	for (i = 0; !b->bridged && i < b->n; i++)
 		unpin_user_page_range_dirty_lock(virt_to_page(b->vec[i].iov_base),
 						 b->vec[i].iov_len >> PAGE_SHIFT, !b->pdev);
@@ -51,7 +55,7 @@ void strait_backing_free(struct strait_backing *b)
 
 static void backing_free_work(struct work_struct *work)
 {
-	strait_backing_free(container_of(work, struct strait_backing, work));
+	strait_backing_free(container_of(work, struct strait_backing, free_work));
 }
 
 bool strait_backing_use(struct strait_backing *b)
@@ -84,7 +88,7 @@ void strait_backing_release(struct kref *kref)
 {
 	struct strait_backing *b = container_of(kref, struct strait_backing, kref);
 
-	queue_work(strait_wq, &b->work);
+	queue_work(strait_wq, &b->free_work);
 }
 
 int strait_backing_charge(struct strait_backing *b, bool host)
@@ -148,7 +152,7 @@ struct strait_backing *strait_backing_alloc(u64 length)
 	if (!b)
 		return NULL;
 	kref_init(&b->kref);
-	INIT_WORK(&b->work, backing_free_work);
+	INIT_WORK(&b->free_work, backing_free_work);
 	b->length = length;
 	refcount_set(&b->users, 1);
 	init_completion(&b->idle);
@@ -171,7 +175,7 @@ int strait_backing_fill(struct strait_backing *b, struct page **pages, unsigned 
 	return 0;
 }
 
-/* The vector that byte @offset lies in. */
+/* The vector that contains byte @offset. */
 static unsigned int backing_find_run(const struct strait_backing *b, u64 offset)
 {
 	unsigned int low = 0, high = b->n;
@@ -204,13 +208,14 @@ void *strait_backing_at(const struct strait_backing *b, u64 offset)
 }
 
 /*
- * Vectors of addresses and not of pages: of a bio made from pages the block layer looks at the first
- * only, and merges requests for peer memory with their neighbours for RAM.
+ * A kvec iterator, not a bvec: for a bio built from a bvec the block layer checks only the first
+ * page for P2PDMA, and may merge requests for peer memory with neighbouring requests for RAM.
  */
 void strait_backing_iter(struct strait_backing *b, u64 offset, u64 length, int direction,
 			 struct iov_iter *iter)
 {
-	unsigned int first = backing_find_run(b, offset), last = backing_find_run(b, offset + length - 1);
+	unsigned int first = backing_find_run(b, offset);
+	unsigned int last = backing_find_run(b, offset + length - 1);
 	u64 skip = offset - b->start[first];
 
 	iov_iter_kvec(iter, direction, b->vec + first, last - first + 1, skip + length);

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Memory by a bridge. */
+/* Memory imported through a bridge. */
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 
+#include "backing.h"
 #include "bridge.h"
 #include "core.h"
+#include "import.h"
+#include "region.h"
 #include "window.h"
 
 static DEFINE_MUTEX(strait_bridge_lock);	/* bridge_registered */
 static const struct strait_bridge *bridge_registered;
 
-/* What the bridge calls back with. It is there before the backing, and goes with it. */
+/*
+ * The argument of the bridge's callback. Allocated before the backing is published, freed with it.
+ */
 struct strait_bridged {
 	const struct strait_bridge *bridge;
 	struct strait_bridge_memory memory;
-	struct dev_pagemap *pgmap;	/* the driver's, which the pages are of; NULL: there are none */
-	spinlock_t lock;
-	struct strait_backing *backing;	/* NULL: not yet */
-	bool gone;
+	struct dev_pagemap *pgmap;	/* of the pages, with a reference; NULL: no pages */
+	spinlock_t lock;		/* all below */
+	struct strait_backing *backing;	/* NULL: not published yet */
+	bool revoked;
 };
 
 int strait_bridge_register(const struct strait_bridge *bridge)
@@ -61,7 +66,9 @@ static const struct strait_bridge *bridge_get(u32 kind)
 	return bridge;
 }
 
-/* Once: by what comes first of the memory going and its being put. The bridge's put() orders the two. */
+/*
+ * Called by revocation and by strait_bridge_put(); the first puts. The bridge's put() orders both.
+ */
 static void bridge_put_pgmap(struct strait_bridged *bridged)
 {
 	struct dev_pagemap *pgmap = xchg(&bridged->pgmap, NULL);
@@ -70,7 +77,10 @@ static void bridge_put_pgmap(struct strait_bridged *bridged)
 		put_dev_pagemap(pgmap);
 }
 
-/* Called by the bridge, with whatever its driver holds. Waits for I/O in flight, without a deadline. */
+/*
+ * The bridge's callback, called with locks of the GPU driver held. Waits for I/O in flight without
+ * a deadline: when it returns the driver reuses the memory.
+ */
 static void bridge_memory_revoked(void *arg)
 {
 	struct strait_bridged *bridged = arg;
@@ -78,13 +88,13 @@ static void bridge_memory_revoked(void *arg)
 
 	strait_window_meet(STRAIT_W_PUBLISH);
 	spin_lock(&bridged->lock);
-	bridged->gone = true;
+	bridged->revoked = true;
 	b = bridged->backing;
 	spin_unlock(&bridged->lock);
-	/* An import that has not published its memory yet finds out, and gives it back itself. */
+	/* An import that has not published its memory yet sees .revoked, and puts the memory. */
 	if (!b)
 		return;
-	/* It does not go before the bridge's put() has returned, and that is not before we have. */
+	/* Freeing the backing waits in the bridge's put() until this callback has returned. */
 	strait_backing_kill(b);
 	bridge_put_pgmap(bridged);
 }
@@ -110,12 +120,13 @@ static bool bridge_pgmap_contains(const struct dev_pagemap *pgmap, phys_addr_t s
 }
 
 /*
- * Every page of it must be a page to the kernel, and one that may be handed to other devices. -ENXIO if it is
- * none at all: then no file system can do something with it.
+ * Finds the struct pages of the memory, which must all be P2PDMA pages of one page map. -ENXIO:
+ * there are none, and no file system can do I/O with the memory.
  *
- * References of such pages belong to the driver that made them: NVIDIA's crashes when another drops the last one, and
- * a free page has none. So none is ever taken. The bridge's pin keeps the memory, and a reference on the page map its
- * struct pages, until the driver takes the memory back.
+ * No page reference is taken: reference counts of these pages belong to the driver that made them.
+ * NVIDIA's driver crashes when another module drops the last reference, and a free page has none.
+ * The bridge's pin keeps the memory, and a reference on the page map keeps the struct pages, until
+ * the driver revokes the memory.
  */
 static int bridge_fill_pages(struct strait_bridged *bridged, struct page **pages, unsigned long n)
 {
@@ -140,7 +151,7 @@ static int bridge_fill_pages(struct strait_bridged *bridged, struct page **pages
 	return 0;
 }
 
-/* No vectors: whose it is the addresses tell. */
+/* Memory without struct pages has no vectors. Its device is the one with a matching BAR. */
 static int bridge_fill_physical(const struct strait_bridge_memory *m, struct strait_backing *b)
 {
 	unsigned int i;
@@ -185,7 +196,7 @@ static int bridge_publish(struct strait_bridged *bridged, struct strait_backing 
 	int rc = 0;
 
 	spin_lock(&bridged->lock);
-	if (bridged->gone)
+	if (bridged->revoked)
 		rc = -ENODEV;
 	else
 		bridged->backing = b;
@@ -222,7 +233,7 @@ err_module:
 	return rc;
 }
 
-/* What was pinned is given back with the backing, also when this fails. */
+/* The pinned memory is put when the backing is freed, also when this fails. */
 int strait_bridge_import(struct strait_region *r, struct strait_backing *b)
 {
 	struct strait_bridged *bridged;

@@ -3,19 +3,19 @@
 #define STRAIT_BRIDGE_H
 
 /*
- * A bridge is a module that brings strait.ko memory which a driver names in a way of its own, so that
- * strait.ko loads without that driver.
+ * A bridge is a module that pins memory through the interface of one GPU driver. strait.ko does not
+ * depend on that driver and loads without it.
  */
 
 #include <linux/module.h>
 #include <linux/types.h>
 
 /**
- * struct strait_bridge_memory - What a bridge has pinned
- * @phys: where the pages are, in the order of their addresses
- * @n: how many
- * @page_bytes: of each
- * @priv: the bridge's own
+ * struct strait_bridge_memory - Memory that a bridge has pinned
+ * @phys: physical addresses of the pages, in the order of their virtual addresses
+ * @n: number of pages
+ * @page_bytes: size of each page
+ * @priv: private data of the bridge
  */
 struct strait_bridge_memory {
 	phys_addr_t *phys;
@@ -26,34 +26,34 @@ struct strait_bridge_memory {
 
 /**
  * struct strait_bridge - A bridge
- * @owner: held while memory of it is imported
- * @kind: STRAIT_IMPORT_* that it serves
- * @align: what addresses and lengths must be multiples of
- * @get: pin memory of the calling process. @gone(@arg) is to be called, once at most and not after
- *	@put has returned, when the memory goes away by itself. It sleeps; when it returns nothing uses
- *	the memory any more.
- * @put: give it back, whether it has gone by itself or not; not called by @gone
+ * @owner: the module; has a reference while its memory is imported
+ * @kind: STRAIT_IMPORT_* that it implements
+ * @align: alignment of addresses and lengths
+ * @get: pins memory of the calling process. When the driver revokes the memory the bridge calls
+ *	@revoked(@arg), at most once and not after @put has returned. That call sleeps; when it
+ *	returns nothing uses the memory any more.
+ * @put: unpins the memory, whether it was revoked or not; not called from @revoked
  */
 struct strait_bridge {
 	struct module *owner;
 	u32 kind;
 	u32 align;
-	int (*get)(u64 address, u64 length, void (*gone)(void *arg), void *arg,
+	int (*get)(u64 address, u64 length, void (*revoked)(void *arg), void *arg,
 		   struct strait_bridge_memory *m);
 	void (*put)(struct strait_bridge_memory *m);
 };
 
 /**
- * strait_bridge_register() - From now on @bridge serves its kind
- * @bridge: good until it is unregistered
+ * strait_bridge_register() - Register a bridge
+ * @bridge: valid until it is unregistered
  *
- * Return: 0; -EBUSY when there is one already.
+ * Return: 0; -EBUSY if one is registered already.
  */
 int strait_bridge_register(const struct strait_bridge *bridge);
 
 /**
- * strait_bridge_unregister() - No more
- * @bridge: one that is registered, of whose memory nothing is imported; in its owner's exit
+ * strait_bridge_unregister() - Unregister a bridge
+ * @bridge: registered, with no imported memory; called from its owner's exit function
  */
 void strait_bridge_unregister(const struct strait_bridge *bridge);
 

@@ -30,10 +30,17 @@ static const char *const debug_count_names[STRAIT_COUNTS] = {
 struct window strait_windows[STRAIT_WINDOWS];
 
 static const char *const debug_window_names[STRAIT_WINDOWS] = {
-	[STRAIT_W_USE] = "use",		  [STRAIT_W_COMPARE] = "compare", [STRAIT_W_SET_BACKING] = "set_backing",
-	[STRAIT_W_PUBLISH] = "publish",	  [STRAIT_W_COMPLETE] = "complete", [STRAIT_W_FINISH] = "finish",
-	[STRAIT_W_RETRY] = "retry",	  [STRAIT_W_DEFER] = "defer",	  [STRAIT_W_KILL] = "kill",
-	[STRAIT_W_MAP] = "map",		  [STRAIT_W_DETACH] = "detach",
+	[STRAIT_W_USE] = "use",
+	[STRAIT_W_VERIFY] = "verify",
+	[STRAIT_W_SET_BACKING] = "set_backing",
+	[STRAIT_W_PUBLISH] = "publish",
+	[STRAIT_W_COMPLETE] = "complete",
+	[STRAIT_W_FINISH] = "finish",
+	[STRAIT_W_RETRY] = "retry",
+	[STRAIT_W_DEFER] = "defer",
+	[STRAIT_W_KILL] = "kill",
+	[STRAIT_W_MAP] = "map",
+	[STRAIT_W_DETACH] = "detach",
 };
 #endif
 
@@ -42,7 +49,8 @@ static int counters_show(struct seq_file *m, void *unused)
 	int i;
 
 	for (i = 0; i < STRAIT_COUNTS; i++)
-		seq_printf(m, "%s %lld\n", debug_count_names[i], (s64)atomic64_read(&strait_counts[i]));
+		seq_printf(m, "%s %lld\n", debug_count_names[i],
+			   (s64)atomic64_read(&strait_counts[i]));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Memory by a dma-buf. That gives addresses for a device, and no pages: a file system has nothing to
- * hand to its drive.
+ * Memory imported as a dma-buf. A dma-buf gives DMA addresses for a device and no pages, so it can
+ * be mapped for an attached device, and file systems cannot use it.
  */
 #include <linux/dma-buf.h>
 #include <linux/overflow.h>
 
+#include "backing.h"
 #include "core.h"
+#include "import.h"
+#include "region.h"
 
 int strait_dmabuf_import(struct strait_region *r, int fd, u64 offset)
 {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Does anything speak against moving bytes between a file and a region? The kernel itself hardly asks
- * when the iterator is one of its own: then what lies below a file takes peer memory that it cannot
- * reach, or copies it with the CPU, and says that all went well.
+ * Is this file eligible for peer I/O with this region? For kernel-built iterators the VFS checks
+ * almost nothing: unsupported drives copy by CPU or DMA to a wrong address and report success.
  */
 #include <linux/blk-integrity.h>
 #include <linux/blkdev.h>
@@ -12,29 +11,21 @@
 #include <linux/pci-p2pdma.h>
 #include <linux/stat.h>
 
+#include "backing.h"
 #include "core.h"
+#include "io.h"
 
 #ifndef XFS_SUPER_MAGIC
 #define XFS_SUPER_MAGIC 0x58465342
 #endif
 
-/* Attributes of a file whose bytes are not on the drive as they are read. */
-#define TRANSFORMED_FL (FS_COMPR_FL | FS_ENCRYPT_FL | FS_VERITY_FL | FS_INLINE_DATA_FL | FS_DAX_FL | \
-			FS_JOURNAL_DATA_FL)
+/* Attributes of files whose bytes on the drive differ from the bytes that are read. */
+#define TRANSFORMED_FL (FS_COMPR_FL | FS_ENCRYPT_FL | FS_VERITY_FL | FS_INLINE_DATA_FL | \
+			FS_DAX_FL | FS_JOURNAL_DATA_FL)
 
-u64 strait_features(void)
-{
-	u64 features = STRAIT_FEATURE_IMPORT_USER | STRAIT_FEATURE_IMPORT_DMABUF | STRAIT_FEATURE_URING |
-		       STRAIT_FEATURE_ATTACH;
-
-	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
-		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
-	if (strait_bridge_is_registered())
-		features |= STRAIT_FEATURE_IMPORT_NVP2P;
-	return features;
-}
-
-/* ext4 keeps files without extents too, and writes of holes in those are buffered. */
+/*
+ * ext4 files without extents are refused: direct writes to their holes fall back to buffered I/O.
+ */
 static u32 eligible_attributes(struct file *file, unsigned long magic)
 {
 	struct compat_fileattr attr = { .flags_valid = true };
@@ -50,7 +41,8 @@ static u32 eligible_attributes(struct file *file, unsigned long magic)
 	return STRAIT_REASON_NONE;
 }
 
-static u32 eligible_regular(struct file *file, struct strait_eligibility *e, struct block_device **bdev)
+static u32 eligible_regular(struct file *file, struct strait_eligibility *e,
+			    struct block_device **bdev)
 {
 	struct inode *inode = file_inode(file);
 	unsigned long magic = inode->i_sb->s_magic;
@@ -73,7 +65,8 @@ static u32 eligible_regular(struct file *file, struct strait_eligibility *e, str
 	return *bdev ? STRAIT_REASON_NONE : STRAIT_REASON_NO_DRIVE;
 }
 
-static u32 eligible_file(struct file *file, u32 op, struct strait_eligibility *e, struct block_device **bdev)
+static u32 eligible_file(struct file *file, u32 op, struct strait_eligibility *e,
+			 struct block_device **bdev)
 {
 	umode_t mode = file_inode(file)->i_mode;
 
@@ -101,8 +94,9 @@ static struct pci_dev *eligible_disk_to_pci(struct block_device *bdev)
 }
 
 /*
- * Why a drive without peer-to-peer support is refused. A disk that was removed while it is open has given up its
- * reference on its parent, which is freed then: del_gendisk() takes the open_mutex to mark it as dead before that.
+ * The reason for a disk whose queue does not support P2PDMA. A disk that was removed while it is
+ * open has dropped the reference on its parent, which may be freed. del_gendisk() marks the disk as
+ * dead under open_mutex before that, so the parent is valid for a live disk under this mutex.
  */
 static u32 eligible_unsupported_disk(struct block_device *bdev)
 {
@@ -110,8 +104,10 @@ static u32 eligible_unsupported_disk(struct block_device *bdev)
 	u32 reason = STRAIT_REASON_NO_DRIVE;
 
 	mutex_lock(&disk->open_mutex);
-	if (disk_live(disk))
-		reason = eligible_disk_to_pci(bdev) ? STRAIT_REASON_NO_QUEUE : STRAIT_REASON_NOT_PCI;
+	if (disk_live(disk) && eligible_disk_to_pci(bdev))
+		reason = STRAIT_REASON_NO_QUEUE;
+	else if (disk_live(disk))
+		reason = STRAIT_REASON_NOT_PCI;
 	mutex_unlock(&disk->open_mutex);
 	return reason;
 }
@@ -131,7 +127,7 @@ static bool eligible_cached_distance(struct strait_backing *b, struct strait_eli
 	return found;
 }
 
-/* Another thread may have done the same meanwhile: an entry more than needed does no harm. */
+/* Another thread may have cached the same drive: a duplicate entry does no harm. */
 static void eligible_cache_distance(struct strait_backing *b, const struct strait_eligibility *e)
 {
 	struct pci_dev *old;
@@ -147,7 +143,7 @@ static void eligible_cache_distance(struct strait_backing *b, const struct strai
 	pci_dev_put(old);
 }
 
-/* The distance is looked up once per drive and region: that takes a walk through all bridges. */
+/* The distance is computed once per drive and region: it walks all bridges between the two. */
 static u32 eligible_path(struct strait_backing *b, struct strait_eligibility *e)
 {
 	if (eligible_cached_distance(b, e))
@@ -160,9 +156,13 @@ static u32 eligible_path(struct strait_backing *b, struct strait_eligibility *e)
 	return STRAIT_REASON_NONE;
 }
 
-static u32 eligible_drive(struct strait_backing *b, struct block_device *bdev, struct strait_eligibility *e)
+static u32 eligible_drive(struct strait_backing *b, struct block_device *bdev,
+			  struct strait_eligibility *e)
 {
-	/* Only nvme-pci says so of its queues; what is open there keeps the controller, and that its PCI device. */
+	/*
+	 * Only nvme-pci sets this flag. An open namespace has a reference on its controller, which
+	 * has one on the PCI device: eligible_disk_to_pci() is safe without open_mutex.
+	 */
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(bdev)))
 		return eligible_unsupported_disk(bdev);
 	e->drive = eligible_disk_to_pci(bdev);
@@ -173,7 +173,8 @@ static u32 eligible_drive(struct strait_backing *b, struct block_device *bdev, s
 	return eligible_path(b, e);
 }
 
-void strait_check_eligibility(struct strait_backing *b, struct file *file, u32 op, struct strait_eligibility *e)
+void strait_check_eligibility(struct strait_backing *b, struct file *file, u32 op,
+			      struct strait_eligibility *e)
 {
 	struct block_device *bdev = NULL;
 
@@ -184,7 +185,7 @@ void strait_check_eligibility(struct strait_backing *b, struct file *file, u32 o
 		return;
 	}
 	e->reason = eligible_file(file, op, e, &bdev);
-	/* Any drive that does direct I/O reaches the host's own memory. */
+	/* Any drive that does direct I/O reaches host memory. */
 	if (!e->reason && b->pdev)
 		e->reason = eligible_drive(b, bdev, e);
 }

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Memory by the address where a process has it mapped. */
+/* Memory imported by the address at which a process has it mapped. */
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/overflow.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
+#include "backing.h"
 #include "core.h"
+#include "import.h"
+#include "region.h"
 #include "window.h"
 
+/* Pages per call that pins or looks up pages. */
 #define PIN_BATCH 1024
-#define COMPARE_BATCH 32
+#define VERIFY_BATCH 32
 
 /*
- * A mapping of device pages that loses one has lost it for good. Other pages may be looked at, and
- * even taken out of the page tables for a moment, by what would like to move them and finds that it
- * must not: then they are compared before they are used again.
+ * Invalidation of a P2PDMA mapping is final. Anonymous pages may be unmapped briefly (failed
+ * migration of a pinned page): re-verify before the next use.
  */
 static void import_invalidated(struct strait_region *r, const struct mmu_notifier_range *range)
 {
-	bool gone;
+	bool revoke;
 
 	switch (range->event) {
 	case MMU_NOTIFY_PROTECTION_VMA:
@@ -28,24 +31,24 @@ static void import_invalidated(struct strait_region *r, const struct mmu_notifie
 		return;
 	case MMU_NOTIFY_UNMAP:
 	case MMU_NOTIFY_RELEASE:
-		gone = true;
+		revoke = true;
 		break;
 	default:
-		gone = r->kind == STRAIT_IMPORT_P2P;
+		revoke = r->kind == STRAIT_IMPORT_P2P;
 	}
-	if (gone) {
+	if (revoke) {
 		strait_region_revoke(r);
 		return;
 	}
-	strait_window_meet(STRAIT_W_COMPARE);
+	strait_window_meet(STRAIT_W_VERIFY);
 	spin_lock(&r->lock);
 	r->changes++;
 	spin_unlock(&r->lock);
 }
 
-/* Nothing here waits, so it does not matter whether it may. */
-static bool import_notify(struct mmu_interval_notifier *notifier, const struct mmu_notifier_range *range,
-		   unsigned long seq)
+/* Never sleeps, so mmu_notifier_range_blockable() need not be checked. */
+static bool import_notify(struct mmu_interval_notifier *notifier,
+			  const struct mmu_notifier_range *range, unsigned long seq)
 {
 	struct strait_region *r = container_of(notifier, struct strait_region, notifier);
 
@@ -68,7 +71,10 @@ static int import_watch(struct strait_region *r)
 	return rc;
 }
 
-/* Long-term pins of P2PDMA pages are refused, as who has them cannot be told to let go. We can. */
+/*
+ * GUP refuses long-term pins of P2PDMA pages because their holders cannot be asked to unpin. A
+ * short-term pin is correct here: the notifier revokes the region.
+ */
 static unsigned int import_pin_flags(u32 kind)
 {
 	if (kind == STRAIT_IMPORT_P2P)
@@ -88,7 +94,7 @@ static int import_pin_pages(struct strait_region *r, struct page **pages, unsign
 					 import_pin_flags(r->kind), pages + done);
 		if (rc <= 0) {
 			unpin_user_pages(pages, done);
-			/* Device pages where ordinary ones are wanted. */
+			/* -EREMOTEIO: P2PDMA pages, without FOLL_PCI_P2PDMA. */
 			return !rc ? -EFAULT : rc == -EREMOTEIO ? -EOPNOTSUPP : rc;
 		}
 		done += rc;
@@ -113,8 +119,8 @@ bool strait_bar_contains(struct pci_dev *pdev, phys_addr_t start, u64 length)
 	int bar;
 
 	for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
-		if ((pci_resource_flags(pdev, bar) & IORESOURCE_MEM) && pci_resource_len(pdev, bar) &&
-		    start >= pci_resource_start(pdev, bar) &&
+		if ((pci_resource_flags(pdev, bar) & IORESOURCE_MEM) &&
+		    pci_resource_len(pdev, bar) && start >= pci_resource_start(pdev, bar) &&
 		    start + length - 1 <= pci_resource_end(pdev, bar))
 			return true;
 	return false;
@@ -130,18 +136,23 @@ struct pci_dev *strait_device_by_address(phys_addr_t start, u64 length)
 	return pdev;
 }
 
-/* Pages do not tell whose they are. Their addresses do: all of them are in BARs of one device. */
+static phys_addr_t import_vector_phys(const struct strait_backing *b, unsigned int i)
+{
+	return page_to_phys(virt_to_page(b->vec[i].iov_base));
+}
+
+/* P2PDMA pages do not name their device. All of them must lie in BARs of one device. */
 static int import_find_device(struct strait_backing *b)
 {
 	struct pci_dev *pdev;
 	unsigned int i;
 
-	pdev = strait_device_by_address(page_to_phys(virt_to_page(b->vec[0].iov_base)), b->vec[0].iov_len);
+	pdev = strait_device_by_address(import_vector_phys(b, 0), b->vec[0].iov_len);
 	if (!pdev)
 		return -EOPNOTSUPP;
 	b->pdev = pdev;
 	for (i = 1; i < b->n; i++)
-		if (!strait_bar_contains(pdev, page_to_phys(virt_to_page(b->vec[i].iov_base)), b->vec[i].iov_len))
+		if (!strait_bar_contains(pdev, import_vector_phys(b, i), b->vec[i].iov_len))
 			return -EOPNOTSUPP;
 	return 0;
 }
@@ -170,7 +181,7 @@ static int import_pin(struct strait_region *r, struct strait_backing *b)
 {
 	int rc;
 
-	/* A bridge is told by its driver when the memory goes. */
+	/* The driver behind a bridge revokes the memory itself: no notifier. */
 	if (r->kind == STRAIT_IMPORT_NVP2P)
 		return strait_bridge_import(r, b);
 	rc = import_watch(r);
@@ -225,7 +236,9 @@ static int import_check_request(const struct strait_ioc_import *req)
 		return -EINVAL;
 	if (check_add_overflow(req->address, req->length, &end) || end > TASK_SIZE)
 		return -EFAULT;
-	/* In the worst case each page is a vector of its own, and no array may be larger than that. */
+	/*
+	 * In the worst case each page is a vector, and kvcalloc() allocates at most INT_MAX bytes.
+	 */
 	if (req->length >> PAGE_SHIFT > INT_MAX / sizeof(struct kvec))
 		return -E2BIG;
 	return 0;
@@ -256,11 +269,11 @@ int strait_import(const struct strait_ioc_import *req, struct strait_region **re
 	return 0;
 }
 
-/* Are the pages at @offset those of @b? */
-static int import_compare_batch(struct strait_region *r, struct strait_backing *b, struct mm_struct *mm,
-			 u64 offset, long n)
+/* Verifies @n pages from @offset on. */
+static int import_verify_batch(struct strait_region *r, struct strait_backing *b,
+			       struct mm_struct *mm, u64 offset, long n)
 {
-	struct page *pages[COMPARE_BATCH];
+	struct page *pages[VERIFY_BATCH];
 	int rc = 0;
 	long i, got;
 
@@ -276,7 +289,7 @@ static int import_compare_batch(struct strait_region *r, struct strait_backing *
 	return got == n ? rc : -ENODEV;
 }
 
-int strait_import_compare(struct strait_region *r, struct strait_backing *b)
+int strait_import_verify(struct strait_region *r, struct strait_backing *b)
 {
 	struct mm_struct *mm = r->notifier.mm;
 	u64 offset, n;
@@ -285,9 +298,9 @@ int strait_import_compare(struct strait_region *r, struct strait_backing *b)
 	if (!mmget_not_zero(mm))
 		return -ENODEV;
 	for (offset = 0; !rc && offset < b->length; offset += n << PAGE_SHIFT) {
-		n = min_t(u64, (b->length - offset) >> PAGE_SHIFT, COMPARE_BATCH);
+		n = min_t(u64, (b->length - offset) >> PAGE_SHIFT, VERIFY_BATCH);
 		mmap_read_lock(mm);
-		rc = import_compare_batch(r, b, mm, offset, n);
+		rc = import_verify_batch(r, b, mm, offset, n);
 		mmap_read_unlock(mm);
 		cond_resched();
 	}

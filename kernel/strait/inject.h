@@ -3,8 +3,8 @@
 #define STRAIT_INJECT_H
 
 /*
- * inject.c: what can fail for want of memory, as functions that error injection can make fail. A new one is marked
- * with ALLOW_ERROR_INJECTION() and listed in kernel/test/inject.c.
+ * inject.c: wrappers of kernel calls that can fail for lack of memory, for error injection. A new
+ * wrapper is marked with ALLOW_ERROR_INJECTION() and listed in kernel/test/inject.c.
  */
 
 #include <linux/dma-mapping.h>
@@ -17,34 +17,35 @@ struct dma_buf;
 struct dma_buf_attachment;
 struct dma_buf_attach_ops;
 
-/* Zeroed, and charged to the caller's control group. */
+/* Zeroed memory, charged to the caller's control group. */
 void *strait_zalloc(size_t size);
 void *strait_zalloc_array(size_t n, size_t size);
 
-/* @gfp: beside GFP_KERNEL_ACCOUNT. */
+/* @gfp: flags in addition to GFP_KERNEL_ACCOUNT. */
 struct page *strait_alloc_page(gfp_t gfp);
 
-/* Reserve an index from 1 to @max; -ENOSPC when all are taken. */
+/* Reserves an index from 1 to @max; -ENOSPC: all are taken. */
 int strait_xa_reserve(struct xarray *xa, u32 *handle, u32 max, u32 *next);
 
-/* For the memory of the calling process. */
-int strait_notifier_insert(struct mmu_interval_notifier *notifier, unsigned long start, unsigned long length,
-			   const struct mmu_interval_notifier_ops *ops);
+/* Watches memory of the calling process. */
+int strait_notifier_insert(struct mmu_interval_notifier *notifier, unsigned long start,
+			   unsigned long length, const struct mmu_interval_notifier_ops *ops);
 
-/* MSI-X or MSI, at least one. */
+/* MSI-X or MSI vectors, from 1 to @max. Returns how many. */
 int strait_alloc_irq_vectors(struct pci_dev *pdev, unsigned int max);
 int strait_request_irq(unsigned int irq, irq_handler_t handler, const char *name, void *data);
 
 int strait_sg_alloc_table(struct sg_table *table, unsigned int entries);
-/* Host memory, by the DMA API, coherent. */
+/* Host memory, mapped coherently. */
 int strait_dma_map_sgtable(struct device *dev, struct sg_table *table, enum dma_data_direction dir);
 /* Memory of another device. */
-int strait_dma_map_mmio(struct device *dev, phys_addr_t phys, size_t length, enum dma_data_direction dir,
-			dma_addr_t *ret);
+int strait_dma_map_mmio(struct device *dev, phys_addr_t phys, size_t length,
+			enum dma_data_direction dir, dma_addr_t *ret);
 
 struct dma_buf_attachment *strait_dma_buf_attach(struct dma_buf *dmabuf, struct device *dev,
 						 const struct dma_buf_attach_ops *ops, void *priv);
-/* With the reservation lock of the dma-buf held. */
-struct sg_table *strait_dma_buf_map(struct dma_buf_attachment *attachment, enum dma_data_direction dir);
+/* Caller holds the reservation lock of the dma-buf. */
+struct sg_table *strait_dma_buf_map(struct dma_buf_attachment *attachment,
+				    enum dma_data_direction dir);
 
 #endif

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Bytes between a file and a region. */
+/* Requests that move bytes between a file and a region. */
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/overflow.h>
 #include <linux/uio.h>
 
+#include "backing.h"
 #include "core.h"
+#include "io.h"
+#include "region.h"
 #include "trace.h"
 
 static bool io_file_allows(struct file *file, u32 op)
@@ -13,8 +16,8 @@ static bool io_file_allows(struct file *file, u32 op)
 	return file->f_mode & (op == STRAIT_OP_READ ? FMODE_READ : FMODE_WRITE);
 }
 
-/* What a request works on: a region's memory and a file. */
-static int io_request_open(struct strait_file *f, u32 handle, int fd, u32 op, struct strait_io_request *req)
+static int io_request_open(struct strait_file *f, u32 handle, int fd, u32 op,
+			   struct strait_io_request *req)
 {
 	struct strait_region *r;
 	int rc;
@@ -78,7 +81,9 @@ static int io_check_range(const struct strait_ioc_io *args)
 {
 	u64 end;
 
-	if (args->flags || args->op > STRAIT_OP_WRITE || !args->length || args->length > STRAIT_IO_MAX)
+	if (args->flags || args->op > STRAIT_OP_WRITE)
+		return -EINVAL;
+	if (!args->length || args->length > STRAIT_IO_MAX)
 		return -EINVAL;
 	if (check_add_overflow(args->file_offset, args->length, &end) || end > MAX_LFS_FILESIZE)
 		return -EINVAL;
@@ -87,17 +92,25 @@ static int io_check_range(const struct strait_ioc_io *args)
 
 static int io_refuse(const struct strait_ioc_io *args, u32 reason)
 {
-	trace_strait_refuse(args->handle, args->op, args->file_offset, args->region_offset, args->length,
-			    reason);
+	trace_strait_refuse(args->handle, args->op, args->file_offset, args->region_offset,
+			    args->length, reason);
 	strait_count(STRAIT_N_REFUSED, 1);
 	return reason == STRAIT_REASON_ALIGNMENT ? -EINVAL : -EOPNOTSUPP;
 }
 
 /*
- * What a request needs before it may begin. Misaligned direct I/O is refused by some file systems and
- * turned into buffered I/O by others: so it is found out here.
+ * Some file systems refuse misaligned direct I/O, others turn it into buffered I/O: check it here.
  */
-int strait_io_begin(struct strait_file *f, struct strait_ioc_io *args, struct strait_io_request *req)
+static u32 io_check_alignment(const struct strait_ioc_io *args, const struct strait_eligibility *e)
+{
+	if ((args->file_offset | args->length) % e->offset_align ||
+	    args->region_offset % e->mem_align)
+		return STRAIT_REASON_ALIGNMENT;
+	return STRAIT_REASON_NONE;
+}
+
+int strait_io_begin(struct strait_file *f, struct strait_ioc_io *args,
+		    struct strait_io_request *req)
 {
 	struct strait_eligibility e;
 	int rc;
@@ -113,8 +126,8 @@ int strait_io_begin(struct strait_file *f, struct strait_ioc_io *args, struct st
 	if (args->region_offset + args->length > req->backing->length)
 		goto err_close;
 	strait_check_eligibility(req->backing, req->file, args->op, &e);
-	if (!e.reason && ((args->file_offset | args->length) % e.offset_align || args->region_offset % e.mem_align))
-		e.reason = STRAIT_REASON_ALIGNMENT;
+	if (!e.reason)
+		e.reason = io_check_alignment(args, &e);
 	if (e.reason) {
 		args->reason = e.reason;
 		rc = io_refuse(args, e.reason);
@@ -127,26 +140,31 @@ err_close:
 	return rc;
 }
 
-void strait_io_end(const struct strait_ioc_io *args, struct strait_io_request *req, ssize_t result)
+void strait_io_end(const struct strait_ioc_io *args, struct strait_io_request *req,
+		   ssize_t result)
 {
-	trace_strait_io(args->handle, args->op, args->file_offset, args->region_offset, args->length, result);
+	bool read = args->op == STRAIT_OP_READ;
+
+	trace_strait_io(args->handle, args->op, args->file_offset, args->region_offset,
+			args->length, result);
 	if (result >= 0) {
-		strait_count(args->op == STRAIT_OP_READ ? STRAIT_N_READS : STRAIT_N_WRITES, 1);
-		strait_count(args->op == STRAIT_OP_READ ? STRAIT_N_READ_BYTES : STRAIT_N_WRITTEN_BYTES,
-			     result);
+		strait_count(read ? STRAIT_N_READS : STRAIT_N_WRITES, 1);
+		strait_count(read ? STRAIT_N_READ_BYTES : STRAIT_N_WRITTEN_BYTES, result);
 	}
 	strait_count(STRAIT_N_IN_FLIGHT, -1);
 	io_request_put_backing(req);
 }
 
-ssize_t strait_io_submit(const struct strait_ioc_io *args, struct strait_io_request *req, struct kiocb *kiocb,
-			 struct iov_iter *iter)
+ssize_t strait_io_submit(const struct strait_ioc_io *args, struct strait_io_request *req,
+			 struct kiocb *kiocb, struct iov_iter *iter)
 {
 	bool read = args->op == STRAIT_OP_READ;
 
-	strait_backing_iter(req->backing, args->region_offset, args->length, read ? ITER_DEST : ITER_SOURCE,
-			    iter);
-	return read ? vfs_iocb_iter_read(req->file, kiocb, iter) : vfs_iocb_iter_write(req->file, kiocb, iter);
+	strait_backing_iter(req->backing, args->region_offset, args->length,
+			    read ? ITER_DEST : ITER_SOURCE, iter);
+	if (read)
+		return vfs_iocb_iter_read(req->file, kiocb, iter);
+	return vfs_iocb_iter_write(req->file, kiocb, iter);
 }
 
 long strait_io(struct strait_file *f, struct strait_ioc_io *args)

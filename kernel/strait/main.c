@@ -1,17 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* /dev/strait and its calls. */
+/* The module, /dev/strait and its ioctls. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/nospec.h>
 #include <linux/uaccess.h>
 
 #include "args.h"
+#include "attach.h"
+#include "backing.h"
 #include "core.h"
+#include "file.h"
+#include "import.h"
+#include "io.h"
+#include "region.h"
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
 struct workqueue_struct *strait_wq, *strait_retry_wq;
 atomic64_t strait_counts[STRAIT_COUNTS];
+
+u64 strait_features(void)
+{
+	u64 features = STRAIT_FEATURE_IMPORT_USER | STRAIT_FEATURE_IMPORT_DMABUF |
+		       STRAIT_FEATURE_URING | STRAIT_FEATURE_ATTACH;
+
+	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
+		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
+	if (strait_bridge_is_registered())
+		features |= STRAIT_FEATURE_IMPORT_NVP2P;
+	return features;
+}
 
 int strait_file_open(struct inode *inode, struct file *file)
 {
@@ -29,21 +49,21 @@ int strait_file_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* Nothing is in flight any more: who waits for I/O, or has a command on a ring, has the file open. */
+/* No I/O of this file is in flight: an ioctl or io_uring command keeps the file open. */
 int strait_file_release(struct inode *inode, struct file *file)
 {
 	struct strait_file *f = file->private_data;
 	struct strait_region *r;
 	unsigned long handle;
 
-	/* First the device loses the memory, then it is given back. */
+	/* The device's mappings are killed before the memory is unpinned. */
 	strait_detach(f);
 	xa_for_each(&f->regions, handle, r) {
 		xa_erase(&f->regions, handle);
 		strait_region_put(r);
 	}
 	xa_destroy(&f->regions);
-	/* What is left of @file looks at its inode's again. */
+	/* __fput() uses f_mapping after this, and f->mapping is freed here. */
 	file->f_mapping = inode->i_mapping;
 	kfree(f);
 	return 0;
@@ -132,16 +152,23 @@ static long strait_ioctl_io(struct strait_file *f, void *arg, const struct args 
 	return put_user(req->done, &out->done);
 }
 
+#define STRAIT_IOCTL(name, type) { \
+	.cmd = STRAIT_IOC_##name, \
+	.min = STRAIT_##name##_SIZE_MIN, \
+	.size = sizeof(struct strait_ioc_##type), \
+	.fn = strait_ioctl_##type, \
+}
+
 static const struct {
 	unsigned int cmd;
 	size_t min, size;
 	long (*fn)(struct strait_file *f, void *arg, const struct args *user);
 } strait_ioctls[] = {
-	{ STRAIT_IOC_INFO, STRAIT_INFO_SIZE_MIN, sizeof(struct strait_ioc_info), strait_ioctl_info },
-	{ STRAIT_IOC_IMPORT, STRAIT_IMPORT_SIZE_MIN, sizeof(struct strait_ioc_import), strait_ioctl_import },
-	{ STRAIT_IOC_RELEASE, STRAIT_RELEASE_SIZE_MIN, sizeof(struct strait_ioc_release), strait_ioctl_release },
-	{ STRAIT_IOC_CHECK, STRAIT_CHECK_SIZE_MIN, sizeof(struct strait_ioc_check), strait_ioctl_check },
-	{ STRAIT_IOC_IO, STRAIT_IO_SIZE_MIN, sizeof(struct strait_ioc_io), strait_ioctl_io },
+	STRAIT_IOCTL(INFO, info),
+	STRAIT_IOCTL(IMPORT, import),
+	STRAIT_IOCTL(RELEASE, release),
+	STRAIT_IOCTL(CHECK, check),
+	STRAIT_IOCTL(IO, io),
 };
 
 long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
@@ -162,10 +189,11 @@ long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	if (nr >= ARRAY_SIZE(strait_ioctls))
 		return -ENOTTY;
 	nr = array_index_nospec(nr, ARRAY_SIZE(strait_ioctls));
-	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
+	/* The size in @cmd is ignored: struct args has the size that the program knows. */
 	if ((cmd ^ strait_ioctls[nr].cmd) & ~IOCSIZE_MASK)
 		return -ENOTTY;
-	rc = args_from_user(&args, &arg, strait_ioctls[nr].min, strait_ioctls[nr].size, (void __user *)user);
+	rc = args_from_user(&args, &arg, strait_ioctls[nr].min, strait_ioctls[nr].size,
+			    (void __user *)user);
 	if (rc)
 		return rc;
 	return strait_ioctls[nr].fn(file->private_data, &arg, &args);
@@ -197,7 +225,9 @@ static int __init strait_init(void)
 {
 	int rc;
 
-	/* Pages that drives have written to are given back here, also when memory is short. */
+	/*
+	 * WQ_MEM_RECLAIM: unpinning pages and ending I/O must make progress under memory pressure.
+	 */
 	strait_wq = alloc_workqueue("strait", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 	strait_retry_wq = alloc_workqueue("strait_retry", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 	rc = -ENOMEM;
@@ -211,7 +241,7 @@ static int __init strait_init(void)
 	if (rc)
 		goto err_attach;
 	if (!(strait_features() & STRAIT_FEATURE_P2PDMA))
-		pr_info("strait: this kernel has no PCI P2PDMA: no file I/O with the memory of devices\n");
+		pr_info("the kernel lacks CONFIG_PCI_P2PDMA: file I/O with host memory only\n");
 	return 0;
 err_attach:
 	strait_attach_exit();
@@ -231,13 +261,13 @@ static void __exit strait_exit(void)
 	misc_deregister(&strait_misc);
 	strait_attach_exit();
 	destroy_workqueue(strait_retry_wq);
-	/* Waits for what gives pages back. */
+	/* Waits for pending unpins. */
 	destroy_workqueue(strait_wq);
 	strait_debug_fini();
 }
 module_exit(strait_exit);
 
-MODULE_DESCRIPTION("Memory of PCI devices for drives, and for other devices driven from user space");
+MODULE_DESCRIPTION("File I/O with memory of PCI devices, and PCI devices driven from user space");
 MODULE_AUTHOR("The Strait authors");
 MODULE_VERSION(STRAIT_VERSION);
 MODULE_LICENSE("Dual MIT/GPL");

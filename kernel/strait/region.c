@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Regions: made, found, used, revoked. */
+/* Regions: allocation, the table of handles, use, revocation. */
+#include "backing.h"
 #include "core.h"
+#include "file.h"
+#include "import.h"
+#include "map.h"
+#include "region.h"
 #include "trace.h"
 #include "window.h"
 
@@ -45,7 +50,7 @@ struct strait_region *strait_region_find(struct strait_file *f, u32 handle)
 	return r;
 }
 
-/* Out of the table: its hold is the caller's. An entry that is only reserved has an owner still. */
+/* A reserved entry loads as NULL, and its owner removes it. */
 struct strait_region *strait_region_remove(struct strait_file *f, u32 handle)
 {
 	struct strait_region *r;
@@ -83,7 +88,7 @@ void strait_region_revoke(struct strait_region *r)
 	spin_lock(&r->lock);
 	b = r->backing;
 	r->backing = NULL;
-	r->gone = true;
+	r->revoked = true;
 	spin_unlock(&r->lock);
 	if (!b)
 		return;
@@ -110,13 +115,13 @@ void strait_region_revoke_sync(struct strait_region *r)
 	strait_backing_put(b);
 }
 
-/* The memory may have gone while it was being pinned: then the notifier has said so. */
+/* The notifier revokes the region if the memory is unmapped while it is being pinned. */
 int strait_region_set_backing(struct strait_region *r, struct strait_backing *b)
 {
 	int rc = 0;
 
 	spin_lock(&r->lock);
-	if (r->gone)
+	if (r->revoked)
 		rc = -ENODEV;
 	else
 		r->backing = b;
@@ -126,15 +131,15 @@ int strait_region_set_backing(struct strait_region *r, struct strait_backing *b)
 
 static int region_verify_pages(struct strait_region *r, struct strait_backing *b, u64 changes)
 {
-	int rc = strait_import_compare(r, b);
+	int rc = strait_import_verify(r, b);
 
 	if (rc) {
 		strait_region_revoke(r);
 		return rc;
 	}
-	strait_window(STRAIT_W_COMPARE);
+	strait_window(STRAIT_W_VERIFY);
 	spin_lock(&r->lock);
-	r->compared = max(r->compared, changes);
+	r->verified = max(r->verified, changes);
 	spin_unlock(&r->lock);
 	return 0;
 }
@@ -142,13 +147,13 @@ static int region_verify_pages(struct strait_region *r, struct strait_backing *b
 int strait_region_use(struct strait_region *r, struct strait_backing **ret)
 {
 	struct strait_backing *b;
-	u64 changes, compared;
+	u64 changes, verified;
 	int rc;
 
 	spin_lock(&r->lock);
 	b = r->backing;
 	changes = r->changes;
-	compared = r->compared;
+	verified = r->verified;
 	if (b)
 		kref_get(&b->kref);
 	spin_unlock(&r->lock);
@@ -160,7 +165,7 @@ int strait_region_use(struct strait_region *r, struct strait_backing **ret)
 		strait_backing_put(b);
 		return -ENODEV;
 	}
-	rc = changes == compared ? 0 : region_verify_pages(r, b, changes);
+	rc = changes == verified ? 0 : region_verify_pages(r, b, changes);
 	if (rc) {
 		strait_backing_unuse(b);
 		strait_backing_put(b);

@@ -66,12 +66,12 @@ DECLARE_EVENT_CLASS(strait_io_class,
 		  __entry->region_offset, __entry->length, __entry->result)
 );
 
-/* @result: bytes, a negative errno, */
+/* @result: bytes, or a negative errno. */
 DEFINE_EVENT(strait_io_class, strait_io,
 	TP_PROTO(u32 handle, u32 op, u64 file_offset, u64 region_offset, u64 length, s64 result),
 	TP_ARGS(handle, op, file_offset, region_offset, length, result));
 
-/* or STRAIT_REASON_* of what was not begun. */
+/* @result: STRAIT_REASON_* of a request that was refused. */
 DEFINE_EVENT(strait_io_class, strait_refuse,
 	TP_PROTO(u32 handle, u32 op, u64 file_offset, u64 region_offset, u64 length, s64 result),
 	TP_ARGS(handle, op, file_offset, region_offset, length, result));
@@ -92,7 +92,7 @@ TRACE_EVENT(strait_attach,
 	TP_printk("pci=%s rc=%d reason=%u", __entry->pci, __entry->rc, __entry->reason)
 );
 
-/* @reset: what came of resetting the device. */
+/* @reset: result of the reset; -ENODEV: none was tried. */
 TRACE_EVENT(strait_detach,
 	TP_PROTO(const char *pci, int reset),
 	TP_ARGS(pci, reset),
@@ -126,11 +126,11 @@ TRACE_EVENT(strait_map,
 		__entry->runs = runs;
 		__entry->rc = rc;
 	),
-	TP_printk("pci=%s handle=%u region=%u length=%llu runs=%u rc=%d", __entry->pci, __entry->handle,
-		  __entry->region, __entry->length, __entry->runs, __entry->rc)
+	TP_printk("pci=%s handle=%u region=%u length=%llu runs=%u rc=%d", __entry->pci,
+		  __entry->handle, __entry->region, __entry->length, __entry->runs, __entry->rc)
 );
 
-/* @revoked: not by its owner's wish. */
+/* @revoked: the memory was revoked; else the program or the device's loss unmapped it. */
 TRACE_EVENT(strait_unmap,
 	TP_PROTO(const char *pci, u32 handle, u64 length, bool revoked),
 	TP_ARGS(pci, handle, length, revoked),

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * File I/O as commands of io_uring: submitted without waiting. The completion gives up the memory, in whatever context
- * it comes; only the file reference and the result are left to the submitter's task.
+ * File I/O as io_uring commands, submitted without waiting. The completion drops the backing in the
+ * context in which it comes, often an interrupt. Only dropping the file and posting the CQE are
+ * left to task work of the submitter.
  */
 #include <linux/cred.h>
 #include <linux/fs.h>
+#include <linux/io_uring/cmd.h>
 #include <linux/refcount.h>
 #include <linux/sched/signal.h>
 
 #include "core.h"
+#include "file.h"
+#include "io.h"
 #include "window.h"
 
 /*
- * One command. The submitter has a hold while it submits, and what completes it has one: a write to a
- * block device looks at the iterator after it was queued, which may be after it has ended.
+ * One command. Referenced by the submitter while it submits and by the completion: a write to a
+ * block device reads the iterator after it queued the I/O, which may have completed by then.
  */
 struct uring_io {
 	struct kiocb kiocb;
@@ -21,8 +25,8 @@ struct uring_io {
 	struct strait_ioc_io args;
 	struct strait_io_request req;
 	struct io_uring_cmd *cmd;
-	const struct cred *cred;	/* the submitter's, for when it is submitted again */
-	unsigned long size_limit;	/* and its RLIMIT_FSIZE */
+	const struct cred *cred;	/* the submitter's, for resubmission */
+	unsigned long size_limit;	/* RLIMIT_FSIZE of the submitter, for resubmission */
 	refcount_t refs;
 	ssize_t result;
 	struct work_struct retry;
@@ -46,27 +50,26 @@ static void uring_finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 }
 COMPAT_URING_TASK_WORK(uring_finish);
 
-/* In interrupts too. The task work may be long in coming: the memory is given up before it. */
+/* Called in interrupts too. Drops the backing here: task work may run much later. */
 static void uring_end(struct uring_io *io)
 {
 	strait_io_end(&io->args, &io->req, io->result);
 	io_uring_cmd_complete_in_task(io->cmd, uring_finish_task_work);
 }
 
-/* The last of the two: nobody looks at it any more. */
 static void uring_put(struct uring_io *io)
 {
 	if (!refcount_dec_and_test(&io->refs))
 		return;
 	strait_window_spin(STRAIT_W_COMPLETE);
-	/* IOCB_NOWAIT may still complete with -EAGAIN, for a bio that had to be split: submit it again from a worker. */
+	/* IOCB_NOWAIT may still complete with -EAGAIN (a split bio): resubmit from a worker. */
 	if (io->result == -EAGAIN && (io->kiocb.ki_flags & IOCB_NOWAIT))
 		queue_work(strait_retry_wq, &io->retry);
 	else
 		uring_end(io);
 }
 
-/* Called in interrupts too, and only for what was queued. */
+/* ki_complete of queued I/O. Called in interrupts too. */
 static void uring_complete(struct kiocb *kiocb, long result)
 {
 	struct uring_io *io = container_of(kiocb, struct uring_io, kiocb);
@@ -93,8 +96,9 @@ static ssize_t uring_submit(struct uring_io *io, bool nowait)
 }
 
 /*
- * In a worker, which has the kernel's credentials and no limits: with those of the submitter. Its limit on the size of
- * files was not reached at the start of the request, or it would not have got as far as here.
+ * Resubmits with the submitter's credentials and RLIMIT_FSIZE: a worker has the kernel's
+ * credentials and no limits. The offset was below the limit at the first submission, which checked
+ * it.
  */
 static void uring_retry_work(struct work_struct *work)
 {
@@ -116,7 +120,7 @@ static void uring_retry_work(struct work_struct *work)
 	uring_end(io);
 }
 
-/* What the ring holds belongs to the program, which may change it at any time: it is read once. */
+/* The program may change the SQE at any time: each field is read once. */
 static int uring_read_sqe(const struct io_uring_cmd *cmd, struct strait_ioc_io *args)
 {
 	const struct io_uring_sqe *sqe = cmd->sqe;
@@ -172,7 +176,7 @@ int strait_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	rc = uring_begin(cmd->file->private_data, cmd, &io);
 	if (rc)
 		return rc;
-	/* -EAGAIN: the ring calls again from where it may wait. */
+	/* -EAGAIN: io_uring calls again from a context that may wait. */
 	n = nowait && !(io->req.file->f_mode & FMODE_NOWAIT) ? -EAGAIN : uring_submit(io, nowait);
 	if (n == -EIOCBQUEUED)
 		return n;
