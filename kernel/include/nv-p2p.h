@@ -3,17 +3,16 @@
 #define _NV_P2P_H_
 
 /*
- * The kernel interface by which a GPU driver lets other drivers reach its memory, as the consumers
- * of that interface expect it: the same names, values and layout. Written for strait_vgpu from a
- * description of the interface.
+ * The kernel interface by which NVIDIA's driver gives other drivers access to GPU memory: the same
+ * names, values and layouts. Written for strait_vgpu from a description of the interface.
  */
 
 #include <linux/types.h>
 #include <linux/pci.h>
 
 /*
- * A version is major << 16 | minor. Of two, the one a structure was made by is compatible with the
- * one a consumer was compiled for when the majors are the same and its minor is not smaller.
+ * A version is major << 16 | minor. A structure is compatible with the version that a consumer was
+ * compiled for if the majors are equal and the structure's minor is not smaller.
  */
 #define NVIDIA_P2P_MAJOR_VERSION_MASK	0xffff0000
 #define NVIDIA_P2P_MINOR_VERSION_MASK	0x0000ffff
@@ -46,7 +45,7 @@ enum nvidia_p2p_params_address_index {
 	NVIDIA_P2P_PARAMS_ADDRESS_INDEX_MAX = NVIDIA_P2P_PARAMS_ADDRESS_INDEX_THIRD_PARTY_DEVICE
 };
 
-/* Of a generation of devices that is gone. Nothing fills it in. */
+/* For devices that are obsolete. Never filled in. */
 typedef struct nvidia_p2p_params {
 	u32 version;
 	u32 architecture;
@@ -75,7 +74,7 @@ enum nvidia_p2p_page_size_type {
 	NVIDIA_P2P_PAGE_SIZE_COUNT
 };
 
-/* One page: where in physical address space it is. The registers are of no use to anybody now. */
+/* One page and its physical address. The registers are obsolete. */
 typedef struct nvidia_p2p_page {
 	u64 physical_address;
 	union nvidia_p2p_request_registers {
@@ -104,13 +103,13 @@ typedef struct nvidia_p2p_page_table {
 } nvidia_p2p_page_table_t;
 
 /*
- * Pin [virtual_address, + length) of the calling process, both multiples of 64 KiB. May sleep.
+ * Pins [virtual_address, + length) of the calling process, both multiples of 64 KiB. May sleep.
  *
- * @free_callback is mandatory. It is called once when the memory is about to go: by its owner
- * freeing it, ending, or being killed. It runs in the context of who frees, with a lock of the GPU
- * driver held: of the functions here only nvidia_p2p_dma_unmap_pages() and the two free functions
- * may be called in it; the others give -EIO. When it returns the consumer has stopped using the
- * pages, and the page table and all DMA mappings of it are gone.
+ * @free_callback is mandatory. It is called once when the memory is freed, or its process exits. It
+ * runs in the freeing context with a lock of the GPU driver held. It may call only
+ * nvidia_p2p_dma_unmap_pages() and the two free functions; all others return -EIO. When it returns
+ * the consumer must have stopped using the pages; the driver then frees the page table and its DMA
+ * mappings.
  */
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
 			 struct nvidia_p2p_page_table **page_table,
@@ -119,7 +118,7 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 #define NVIDIA_P2P_FLAGS_DEFAULT	0
 #define NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING 1
 
-/* The same without a callback: the memory stays, even when its owner goes, until it is put. */
+/* The same without a callback: the memory stays until it is put, even if its process exits. */
 int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 				    struct nvidia_p2p_page_table **page_table, u32 flags);
 
@@ -138,23 +137,23 @@ typedef struct nvidia_p2p_dma_mapping {
 	struct pci_dev *pci_dev;
 } nvidia_p2p_dma_mapping_t;
 
-/* Make the pages reachable for @peer: one DMA address each. */
+/* Maps the pages for @peer: one DMA address each. */
 int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
 			     struct nvidia_p2p_dma_mapping **dma_mapping);
-/* Undo that. 0 as well when it has been undone already. */
+/* Unmaps them. Also 0 if they were unmapped before. */
 int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
 			       struct nvidia_p2p_dma_mapping *dma_mapping);
 
 /*
- * Unpin, and undo DMA mappings that are left. 0 as well, with nothing done, when the callback came
- * first: then the page table was gone before.
+ * Unpins, and unmaps the DMA mappings that are left. Does nothing and returns 0 if the callback was
+ * called before: the page table was freed then.
  */
 int nvidia_p2p_put_pages(u64 p2p_token, u32 va_space, u64 virtual_address,
 			 struct nvidia_p2p_page_table *page_table);
 int nvidia_p2p_put_pages_persistent(u64 virtual_address,
 				    struct nvidia_p2p_page_table *page_table, u32 flags);
 
-/* Both do nothing and return 0: what they name is freed after the callback has returned. */
+/* Both do nothing and return 0: the driver frees these objects after the callback has returned. */
 int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table);
 int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping);
 
@@ -162,7 +161,7 @@ int nvidia_p2p_free_dma_mapping(struct nvidia_p2p_dma_mapping *dma_mapping);
 #define NVIDIA_P2P_RSYNC_DRIVER_VERSION_COMPATIBLE(p) \
 	NVIDIA_P2P_VERSION_COMPATIBLE(p, NVIDIA_P2P_RSYNC_DRIVER_VERSION)
 
-/* How a platform with relaxed ordering flushes a GPU's writes. wait_for_rsync() must not sleep. */
+/* Flushes a GPU's writes on platforms with relaxed ordering. wait_for_rsync() must not sleep. */
 typedef struct nvidia_p2p_rsync_driver {
 	u32 version;
 	int (*get_relaxed_ordering_mode)(int *mode, void *data);
@@ -192,7 +191,7 @@ typedef struct nvidia_p2p_rsync_reg_info {
 	size_t entries;
 } nvidia_p2p_rsync_reg_info_t;
 
-/* There are none: -ENODEV. */
+/* Always -ENODEV: this device has none. */
 int nvidia_p2p_get_rsync_registers(nvidia_p2p_rsync_reg_info_t **reg_info);
 void nvidia_p2p_put_rsync_registers(nvidia_p2p_rsync_reg_info_t *reg_info);
 

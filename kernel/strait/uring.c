@@ -48,6 +48,7 @@ static void uring_finish(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	uring_free(io);
 	compat_uring_done(cmd, result, issue_flags);
 }
+
 COMPAT_URING_TASK_WORK(uring_finish);
 
 /* Called in interrupts too. Drops the backing here: task work may run much later. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* An importer of dma-bufs. */
+/* An importer of dma-bufs that a test controls. */
 #include <linux/delay.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -18,8 +18,8 @@ struct vt_import {
 };
 
 /*
- * The exporter may take the memory back, and let its own caller go on, before @table is cleared. A
- * late importer leaves time for that.
+ * A free in the exporter may return before @table is cleared. A late importer waits here, so that a
+ * test can see that.
  */
 static void import_unmap(struct vt_import *im)
 {
@@ -194,7 +194,7 @@ int vt_buf_status(struct vt_file *f, struct vt_buf *req)
 	if (!im)
 		return -ENOENT;
 	req->notified = atomic_read(&im->notified);
-	/* The importer holds this lock from the start of an unmapping until the table is cleared. */
+	/* import_unmap() holds this lock until the table is cleared. */
 	dma_resv_lock(im->dmabuf->resv, NULL);
 	req->mapped = !!im->table;
 	req->entries = im->table ? im->table->nents : 0;

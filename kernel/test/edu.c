@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * QEMU's "edu" as a DMA engine: it moves bytes between any DMA address and a buffer of its own, and
- * takes a tenth of a second for it, which is what makes it good for races.
+ * QEMU's "edu" as a DMA engine. It moves bytes between a DMA address and its internal buffer, and
+ * takes 100 ms for it, which is long enough to race with.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
@@ -23,7 +23,7 @@ static struct {
 	void *bounce;
 	dma_addr_t bounce_addr;
 } edu;
-static DEFINE_MUTEX(vt_edu_lock);	/* everything above, and one transfer at a time */
+static DEFINE_MUTEX(vt_edu_lock);	/* edu, and one transfer at a time */
 
 struct pci_dev *vt_edu_get(void)
 {
@@ -35,9 +35,10 @@ struct pci_dev *vt_edu_get(void)
 	return pdev;
 }
 
-/* Until it has stopped, whoever started it. It always does. */
+/* Waits until the running transfer, of any file, has ended. */
 static void edu_wait_idle(void)
 {
+	lockdep_assert_held(&vt_edu_lock);
 	while (readq(edu.regs + EDU_CMD) & EDU_CMD_RUN)
 		usleep_range(1000, 2000);
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * strait_inject_test: lets the nth call of a module's fallible functions (its inject.c) that one process makes fail,
- * with a kprobe on each of them. fail_function does the same only on kernels built with it, which stock ones are not;
- * and where kprobes are breakpoints it does not count for /proc/<tid>/fail-nth, which wants to be in_task().
+ * strait_inject_test: makes the nth call that a process makes to a module's inject.c fail, by
+ * kprobes on its functions. CONFIG_FAIL_FUNCTION could do it, but stock kernels lack it, and where
+ * kprobes are breakpoints /proc/<tid>/fail-nth does not count them, because it needs in_task().
  *
- *	/sys/kernel/debug/strait_inject/<module>	write n: the nth such call of this process fails, once;
- *							0: none. Read: what is left to count.
+ *	/sys/kernel/debug/strait_inject/<module>	write n: the nth call of this process fails,
+ *							once; 0: none. Read: the calls left.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/debugfs.h>
 #include <linux/kprobes.h>
 #include <linux/linkage.h>
@@ -18,8 +20,8 @@
 #define POINTS_MAX 32
 
 struct inject_point {
-	const char *name;	/* of the function */
-	long value;		/* that it returns in place of what it does */
+	const char *name;	/* the function */
+	long value;		/* its return value on an injected error */
 	struct inject_set *set;
 	struct kprobe probe;
 };
@@ -30,10 +32,10 @@ struct inject_set {
 	unsigned int n;
 	bool armed;
 	pid_t tgid;
-	atomic_t left;		/* until one fails; 0: none does */
+	atomic_t left;		/* calls until one fails; 0: none fails */
 };
 
-static DEFINE_MUTEX(strait_inject_lock);	/* set.armed, and the probes */
+static DEFINE_MUTEX(strait_inject_lock);	/* inject_set.armed, and the probes */
 
 static struct inject_point strait_points[] = {
 	{ "strait_zalloc", 0 },
@@ -50,7 +52,7 @@ static struct inject_point strait_points[] = {
 	{ "strait_dma_buf_map", -ENOMEM },
 };
 
-/* Not failures, but answers of the kernel that no emulated machine gives. */
+/* Not an error: a result that the kernel does not return on an emulated machine. */
 static struct inject_point reserved_points[] = {
 	{ "strait_has_direct_regions", 1 },
 };
@@ -66,22 +68,24 @@ static struct inject_point vgpu_points[] = {
 	{ "vgpu_get_unused_fd", -ENOMEM },
 };
 
+#define INJECT_SET(name, list) { .module = (name), .points = (list), .n = ARRAY_SIZE(list) }
+
 static struct inject_set inject_sets[] = {
-	{ .module = "strait", .points = strait_points, .n = ARRAY_SIZE(strait_points) },
-	{ .module = "strait_reserved", .points = reserved_points, .n = ARRAY_SIZE(reserved_points) },
-	{ .module = "strait_vgpu", .points = vgpu_points, .n = ARRAY_SIZE(vgpu_points) },
+	INJECT_SET("strait", strait_points),
+	INJECT_SET("strait_reserved", reserved_points),
+	INJECT_SET("strait_vgpu", vgpu_points),
 };
 
-/* What a function becomes that does nothing but return: the kernel's own is not exported. */
+/* A function that only returns: the kernel's just_return_func() is not exported. */
 asmlinkage void inject_just_return(void);
 asm(".text\n"
-    ".type inject_just_return, @function\n"
-    ".globl inject_just_return\n"
-    ASM_FUNC_ALIGN
-    "inject_just_return:\n"
-    ANNOTATE_NOENDBR "\n"
-    ASM_RET
-    ".size inject_just_return, .-inject_just_return\n");
+	".type inject_just_return, @function\n"
+	".globl inject_just_return\n"
+	ASM_FUNC_ALIGN
+	"inject_just_return:\n"
+	ANNOTATE_NOENDBR "\n"
+	ASM_RET
+	".size inject_just_return, .-inject_just_return\n");
 
 static int inject_entered(struct kprobe *probe, struct pt_regs *regs)
 {
@@ -94,12 +98,14 @@ static int inject_entered(struct kprobe *probe, struct pt_regs *regs)
 	instruction_pointer_set(regs, (unsigned long)inject_just_return);
 	return 1;
 }
+
 NOKPROBE_SYMBOL(inject_entered);
 
-/* There only so that the probe stays one that may change where execution goes on. */
+/* A post handler keeps the kernel from optimizing the probe: a jump cannot change the address. */
 static void inject_passed(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }
+
 NOKPROBE_SYMBOL(inject_passed);
 
 static void inject_disarm(struct inject_set *set, unsigned int n)
@@ -110,7 +116,7 @@ static void inject_disarm(struct inject_set *set, unsigned int n)
 	lockdep_assert_held(&strait_inject_lock);
 	for (i = 0; i < n; i++)
 		probes[i] = &set->points[i].probe;
-	/* All at once: each call waits for a grace period of RCU. */
+	/* All in one call: each call waits for an RCU grace period. */
 	if (n)
 		unregister_kprobes(probes, n);
 	set->armed = false;
@@ -127,11 +133,13 @@ static int inject_arm(struct inject_set *set)
 
 		point->set = set;
 		point->probe = (struct kprobe){
-			.symbol_name = point->name, .pre_handler = inject_entered, .post_handler = inject_passed
+			.symbol_name = point->name,
+			.pre_handler = inject_entered,
+			.post_handler = inject_passed,
 		};
 		rc = register_kprobe(&point->probe);
 		if (rc) {
-			pr_err("strait_inject: no probe on %s: %d\n", point->name, rc);
+			pr_err("no probe on %s: %d\n", point->name, rc);
 			inject_disarm(set, i);
 			return rc;
 		}
@@ -157,7 +165,7 @@ static int inject_nth_set(void *data, u64 value)
 		return -EINVAL;
 	mutex_lock(&strait_inject_lock);
 	atomic_set(&set->left, 0);
-	/* Probes stay until we go, or the module that they are in: making and removing them takes long. */
+	/* Registering probes is slow: they stay until this or the probed module is unloaded. */
 	if (set->armed && kprobe_gone(&set->points[0].probe))
 		inject_disarm(set, set->n);
 	if (value && !set->armed)
@@ -177,11 +185,13 @@ static int __init inject_init(void)
 {
 	unsigned int i;
 
-	BUILD_BUG_ON(ARRAY_SIZE(strait_points) > POINTS_MAX || ARRAY_SIZE(vgpu_points) > POINTS_MAX);
+	BUILD_BUG_ON(ARRAY_SIZE(strait_points) > POINTS_MAX);
+	BUILD_BUG_ON(ARRAY_SIZE(vgpu_points) > POINTS_MAX);
 
 	inject_root = debugfs_create_dir("strait_inject", NULL);
 	for (i = 0; i < ARRAY_SIZE(inject_sets); i++)
-		debugfs_create_file_unsafe(inject_sets[i].module, 0600, inject_root, &inject_sets[i], &inject_nth_fops);
+		debugfs_create_file_unsafe(inject_sets[i].module, 0600, inject_root,
+					   &inject_sets[i], &inject_nth_fops);
 	return 0;
 }
 module_init(inject_init);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Tests of strait_vgpu from inside the kernel: the device that user space tells what to do. */
+/* /dev/strait_vgpu_test: kernel-side tests of strait_vgpu, controlled from user space. */
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -40,7 +40,7 @@ static int vt_dma_transfer(struct vt_file *f, struct vt_dma *req)
 
 	if (!req->len || req->len > VT_DMA_MAX)
 		return -EINVAL;
-	/* In pieces that fit on the stack; a started one is one piece. */
+	/* In chunks that fit on the stack; VT_DMA_START takes one chunk only. */
 	for (at = 0; at < req->len && !rc; at += len) {
 		len = min_t(u32, req->len - at, sizeof(data));
 		if (req->flags & VT_DMA_BUF)
@@ -65,7 +65,7 @@ static int vt_dma_transfer(struct vt_file *f, struct vt_dma *req)
 	return 0;
 }
 
-/* Calls that wait in the driver under test go without the lock: others are to meet them there. */
+/* Calls that may wait in the driver under test run without the lock, so that others can race. */
 static long vt_call(struct vt_file *f, unsigned int cmd, void *arg)
 {
 	int rc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* A consumer of nvidia_p2p. */
+/* A consumer of nvidia_p2p that a test controls. */
 #include <linux/delay.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
@@ -7,11 +7,11 @@
 #include "test.h"
 
 /*
- * The pointers are read and dropped under a spinlock, which is never held over a call: the callback
- * takes it while it is called with a lock that get, put and map take.
+ * The pointers are read and cleared under a spinlock, which is never held across a call to the
+ * driver: the callback takes it under the driver's lock, which get, put and map take.
  */
 struct vt_consumer {
-	spinlock_t lock;	/* the two pointers */
+	spinlock_t lock;	/* @table, @mapping */
 	struct nvidia_p2p_page_table *table;
 	struct nvidia_p2p_dma_mapping *mapping;
 	u64 va, len;
@@ -31,7 +31,7 @@ static void p2p_forget(struct vt_consumer *c)
 }
 
 static void p2p_peek(struct vt_consumer *c, struct nvidia_p2p_page_table **table,
-		 struct nvidia_p2p_dma_mapping **mapping)
+		     struct nvidia_p2p_dma_mapping **mapping)
 {
 	spin_lock(&c->lock);
 	*table = c->table;
@@ -44,7 +44,7 @@ static void p2p_no_callback(void *data)
 }
 
 static void p2p_callback_calls(struct vt_consumer *c, struct nvidia_p2p_page_table *table,
-		      struct nvidia_p2p_dma_mapping *mapping)
+			       struct nvidia_p2p_dma_mapping *mapping)
 {
 	s32 *result = c->status.results;
 	struct nvidia_p2p_dma_mapping *more;
@@ -52,7 +52,8 @@ static void p2p_callback_calls(struct vt_consumer *c, struct nvidia_p2p_page_tab
 	struct pci_dev *pdev = vt_edu_get();
 
 	if (c->cb_flags & VT_CB_GET)
-		result[VT_R_GET] = nvidia_p2p_get_pages(0, 0, c->va, c->len, &other, p2p_no_callback, NULL);
+		result[VT_R_GET] = nvidia_p2p_get_pages(0, 0, c->va, c->len, &other,
+							p2p_no_callback, NULL);
 	if (c->cb_flags & VT_CB_PUT)
 		result[VT_R_PUT] = nvidia_p2p_put_pages(0, 0, c->va, table);
 	if (c->cb_flags & VT_CB_MAP && pdev)
@@ -87,7 +88,7 @@ static void p2p_free_callback(void *data)
 		p2p_forget(c);
 	c->status.tgid = current->tgid;
 	c->status.order = atomic_inc_return(&p2p_callbacks);
-	/* Whoever sees the count sees what was done: vt_status(). */
+	/* Pairs with the acquire in vt_status(): a reader of the count sees the results. */
 	smp_store_release(&c->status.called, c->status.called + 1);
 }
 
@@ -124,7 +125,7 @@ static u32 p2p_count_runs(const struct nvidia_p2p_page_table *table)
 	return runs;
 }
 
-/* The callback may be under way already. It drops the pointer before the table goes. */
+/* The callback may be running. It clears the pointer before the driver frees the table. */
 static void p2p_describe(struct vt_consumer *c, struct vt_get *req)
 {
 	struct nvidia_p2p_page_table *table;
@@ -213,7 +214,7 @@ int vt_map(struct vt_file *f, struct vt_op *req)
 	p2p_peek(c, &table, &mapping);
 	if (req->flags & VT_MAP_NULL)
 		table = NULL;
-	/* Written before the callback can be called: the one place where it is sure to be found. */
+	/* c->mapping is written by the driver before it can call the callback. */
 	req->result = nvidia_p2p_dma_map_pages(pdev, table, &c->mapping);
 	pci_dev_put(pdev);
 	spin_lock(&c->lock);
@@ -254,7 +255,7 @@ int vt_status(struct vt_file *f, struct vt_status *req)
 
 	if (!c)
 		return -ENOENT;
-	/* With the count comes the rest: p2p_free_callback(). */
+	/* Pairs with the release in p2p_free_callback(). */
 	if (smp_load_acquire(&c->status.called))
 		*req = c->status;
 	else
@@ -291,7 +292,7 @@ void vt_p2p_release(struct vt_file *f)
 
 		if (!c)
 			continue;
-		/* Gone or not: when put_pages has returned the callback is not called any more. */
+		/* Revoked or not: after put_pages has returned the callback is not called. */
 		p2p_peek(c, &table, &mapping);
 		p2p_put(c, c->persistent ? VT_PUT_PERSISTENT : 0, table);
 		kfree(c);
@@ -311,7 +312,7 @@ static void p2p_rsync_wait(struct pci_dev *gpu, void *data)
 {
 }
 
-/* What a module does that takes the pages of a page table for its own. */
+/* Drops a page reference that this module does not have, as a faulty consumer does. */
 int vt_foreign_put(struct vt_file *f, struct vt_op *req)
 {
 	struct vt_consumer *c = p2p_find(f, req->id);

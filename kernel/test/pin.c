@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Pages of the calling process, pinned as a driver pins them. */
+/* Pins pages of the calling process, as a driver does. */
 #include <linux/mm.h>
 
 #include "test.h"

@@ -3,11 +3,11 @@
 #define STRAIT_VGPU_TEST_H
 
 /*
- * /dev/strait_vgpu_test: a consumer of nvidia_p2p and an importer of dma-bufs, with QEMU's "edu"
- * device as its DMA engine, that does what a test tells it. Not for anything but tests.
+ * /dev/strait_vgpu_test: a consumer of nvidia_p2p and an importer of dma-bufs that a test controls,
+ * with QEMU's "edu" device as its DMA engine. For tests only.
  *
- * A call returns 0 when it was made at all; what came of it is in @result. Ids are an open file's
- * own, from 1 up to VT_SLOTS of each kind. Closing the file lets go of everything.
+ * An ioctl returns 0 if the call was made; its return value is in @result. IDs are those of an open
+ * file, from 1 to VT_SLOTS for each kind. Closing the file releases all objects.
  */
 
 #include <linux/ioctl.h>
@@ -16,15 +16,15 @@
 #define VT_SLOTS 32
 #define VT_DMA_MAX 2048 /* the engine's own limit in QEMU 7.2 is below a page */
 
-/* What the callback does, in this order. Each thing it calls leaves what that returned. */
-#define VT_CB_QUIESCE (1u << 0) /* wait until the engine has stopped */
+/* What the callback does, in this order. Return values are in vt_status.results. */
+#define VT_CB_QUIESCE (1u << 0) /* wait until the engine is idle */
 #define VT_CB_GET (1u << 1)	/* nvidia_p2p_get_pages() of it */
 #define VT_CB_PUT (1u << 2)	/* nvidia_p2p_put_pages() */
 #define VT_CB_MAP (1u << 3)	/* nvidia_p2p_dma_map_pages() */
 #define VT_CB_UNMAP (1u << 4)	/* nvidia_p2p_dma_unmap_pages() */
 #define VT_CB_FREE (1u << 5)	/* nvidia_p2p_free_dma_mapping(), nvidia_p2p_free_page_table() */
-#define VT_CB_FORGET (1u << 6)	/* drop the pointers at its start; else at its end */
-#define VT_CB_KEEP (1u << 7)	/* never drop them, as a consumer must not */
+#define VT_CB_FORGET (1u << 6)	/* clear the pointers at its start, not at its end */
+#define VT_CB_KEEP (1u << 7)	/* do not clear them, which is a consumer's mistake */
 
 enum vt_cb_result {
 	VT_R_GET,
@@ -39,8 +39,8 @@ enum vt_cb_result {
 #define VT_GET_PERSISTENT (1u << 0)
 #define VT_GET_NO_CALLBACK (1u << 1)
 #define VT_GET_NO_TABLE (1u << 2)
-#define VT_GET_FLAG_1 (1u << 3) /* the persistent form's flag 1 */
-#define VT_GET_FLAG_2 (1u << 4) /* and one that does not exist */
+#define VT_GET_FLAG_1 (1u << 3) /* flag 1 of the persistent form */
+#define VT_GET_FLAG_2 (1u << 4) /* flag 2, which does not exist */
 
 struct vt_get {
 	__u32 flags;
@@ -56,14 +56,14 @@ struct vt_get {
 	__u32 page_size;
 	__u32 entries;
 	__u32 table_flags;
-	__u64 first; /* physical address of the first and the last page */
-	__u64 last;
-	__u32 runs; /* of pages that follow each other in physical memory */
+	__u64 first; /* physical address of the first page */
+	__u64 last;  /* physical address of the last page */
+	__u32 runs;  /* physically contiguous runs of pages */
 	__u32 reserved;
 	__u8 uuid[16];
 };
 
-#define VT_PUT_PERSISTENT (1u << 0) /* by the persistent form */
+#define VT_PUT_PERSISTENT (1u << 0) /* call the persistent form */
 #define VT_PUT_KEEP (1u << 1)	    /* keep the pointer, to put it again */
 #define VT_PUT_WRONG_VA (1u << 2)
 #define VT_PUT_NULL (1u << 3)
@@ -83,16 +83,16 @@ struct vt_op {
 
 struct vt_status {
 	__u32 id;
-	__u32 called; /* how often the callback was */
-	__s32 tgid;   /* in which process */
-	__u32 order;  /* the how manieth of all callbacks it was */
+	__u32 called; /* number of calls of the callback */
+	__s32 tgid;   /* process that it was called in */
+	__u32 order;  /* sequence number among all callbacks */
 	__s32 results[VT_RESULTS];
-	__u64 quiesced_ms; /* how long the callback waited for the engine */
+	__u64 quiesced_ms; /* time that the callback waited for the engine */
 };
 
-#define VT_DMA_WRITE (1u << 0) /* into the memory, else out of it */
-#define VT_DMA_START (1u << 1) /* return while it runs; VT_DMA_WAIT ends it */
-#define VT_DMA_BUF (1u << 2)   /* @id is a dma-buf's */
+#define VT_DMA_WRITE (1u << 0) /* write to the memory, else read from it */
+#define VT_DMA_START (1u << 1) /* return while it runs; VT_DMA_WAIT waits for it */
+#define VT_DMA_BUF (1u << 2)   /* @id names a dma-buf */
 
 struct vt_dma {
 	__u32 id;
@@ -100,28 +100,28 @@ struct vt_dma {
 	__u64 offset;
 	__u32 len;
 	__s32 result;
-	__u64 data; /* of the caller, @len bytes */
+	__u64 data; /* address in the caller, @len bytes */
 };
 
 #define VT_BUF_NO_PEER (1u << 0) /* an importer that does not allow peer-to-peer */
-#define VT_BUF_STATIC (1u << 1)	 /* one that cannot be notified */
-#define VT_BUF_LATE (1u << 2)	 /* unmaps 300 ms after it was notified, not at once */
-#define VT_BUF_PIN (1u << 3)	 /* pins it as long as it is attached */
+#define VT_BUF_STATIC (1u << 1)	 /* an importer without move notification */
+#define VT_BUF_LATE (1u << 2)	 /* unmaps 300 ms after the notification, not at once */
+#define VT_BUF_PIN (1u << 3)	 /* pins the dma-buf while attached */
 
 struct vt_buf {
 	__s32 fd;
 	__u32 flags;
 	__u32 id;
 	__s32 result;
-	__u32 notified; /* how often it was notified to let go */
+	__u32 notified; /* number of move notifications */
 	__u32 mapped;
-	__u32 entries; /* of the scatterlist that is mapped */
+	__u32 entries; /* of the mapped scatterlist */
 	__u32 reserved;
-	__u64 first; /* DMA address of the first */
+	__u64 first; /* DMA address of the first entry */
 };
 
 #define VT_PIN_LONGTERM (1u << 0)
-#define VT_PIN_PEER (1u << 1) /* P2PDMA pages too */
+#define VT_PIN_PEER (1u << 1) /* allow P2PDMA pages */
 
 struct vt_pin {
 	__u64 va;
@@ -132,7 +132,7 @@ struct vt_pin {
 	__u32 reserved;
 };
 
-/* What the functions without a use return, in the order of nv-p2p.h. */
+/* Return values of the functions without a use, in the order of nv-p2p.h. */
 struct vt_old {
 	__s32 init_mapping;
 	__s32 destroy_mapping;
@@ -160,7 +160,8 @@ struct vt_old {
 #define VT_PIN _IOWR(VT_IOC, 0x0c, struct vt_pin)
 #define VT_UNPIN _IOWR(VT_IOC, 0x0d, struct vt_pin)
 #define VT_OLD _IOWR(VT_IOC, 0x0e, struct vt_old)
-#define VT_FOREIGN_PUT _IOWR(VT_IOC, 0x10, struct vt_op) /* drops a reference on the first page that it has not */
-#define VT_DMA_BUSY _IO(VT_IOC, 0x0f) /* 1: the engine has not moved its bytes yet; else 0 */
+#define VT_DMA_BUSY _IO(VT_IOC, 0x0f) /* 1: a transfer is running; else 0 */
+/* Drops a reference of the first page that the module does not have. */
+#define VT_FOREIGN_PUT _IOWR(VT_IOC, 0x10, struct vt_op)
 
 #endif

@@ -18,7 +18,7 @@ struct vt_consumer;
 struct vt_import;
 struct vt_pages;
 
-/* An open file. Calls that race on purpose go without its lock. */
+/* An open file. Calls that race on purpose do not take the lock. */
 struct vt_file {
 	struct mutex lock;	/* the slots */
 	struct vt_consumer *consumers[VT_SLOTS];
@@ -26,7 +26,7 @@ struct vt_file {
 	struct vt_pages *pages[VT_SLOTS];
 };
 
-/* edu.c. One transfer at a time; vt_edu_start() returns while it runs, the others wait for it. */
+/* edu.c. One transfer at a time; all but vt_edu_start() and vt_edu_busy() wait until it ends. */
 int vt_edu_register(void);
 void vt_edu_unregister(void);
 struct pci_dev *vt_edu_get(void);
@@ -43,7 +43,7 @@ int vt_unmap(struct vt_file *f, struct vt_op *req);
 int vt_status(struct vt_file *f, struct vt_status *req);
 int vt_old(struct vt_file *f, struct vt_old *req);
 int vt_foreign_put(struct vt_file *f, struct vt_op *req);
-/* The DMA address of a byte of what consumer @id has mapped, -EINVAL if it has not. */
+/* DMA address of a byte of the mapping of consumer @id; -EINVAL: not mapped. */
 int vt_p2p_addr(struct vt_file *f, u32 id, u64 offset, u32 len, dma_addr_t *addr);
 void vt_p2p_release(struct vt_file *f);
 

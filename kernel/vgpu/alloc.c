@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Allocations: made, found, revoked. */
+/* Allocations: the table of handles, lookup by address, revocation. */
 #include "vgpu.h"
 
-/* Never given twice while the module is loaded. */
+/* Unique while the module is loaded. */
 static atomic64_t alloc_last_identity;
 
 void vgpu_alloc_release(struct kref *kref)
@@ -16,7 +16,7 @@ void vgpu_alloc_release(struct kref *kref)
 
 static int alloc_reserve_handle(struct vgpu_file *f, struct vgpu_alloc *a)
 {
-	/* Reserved, and not to be found until vgpu_alloc_publish(). */
+	/* vgpu_alloc_find() does not find the reserved entry until vgpu_alloc_publish(). */
 	return vgpu_xa_reserve(&f->allocs, &a->handle, VGPU_MAX_ALLOCS, &f->next);
 }
 
@@ -72,7 +72,7 @@ err_put:
 
 void vgpu_alloc_publish(struct vgpu_alloc *a)
 {
-	/* The entry is reserved: this needs no memory. */
+	/* The entry is reserved: storing to it needs no memory. */
 	xa_store(&a->file->allocs, a->handle, a, GFP_KERNEL);
 }
 
@@ -96,11 +96,12 @@ struct vgpu_alloc *vgpu_alloc_find(struct vgpu_file *f, u32 handle)
 }
 
 /*
- * The order matters. First no new use begins; then the CPU's mappings go, so that faults find
- * zeros; then the peers are notified and waited for; the pages go back last.
+ * The order matters: no new use begins; CPU mappings are removed, so that faults find zeros; peers
+ * are notified and waited for; the pages are released last.
  */
 static void alloc_revoke_locked(struct vgpu_alloc *a)
 {
+	lockdep_assert_held(&a->revoke_lock);
 	vgpu_window_meet(VGPU_W_FAULT);
 	vgpu_window_meet(VGPU_W_GET);
 	vgpu_window_meet(VGPU_W_DMABUF_MAP);
@@ -129,7 +130,7 @@ int vgpu_alloc_free(struct vgpu_file *f, u32 handle)
 {
 	struct vgpu_alloc *a;
 
-	/* Not an entry that is only reserved: that one has an owner still. */
+	/* A reserved entry loads as NULL: the call that reserved it is still running. */
 	xa_lock(&f->allocs);
 	a = xa_load(&f->allocs, handle);
 	if (a)
@@ -162,7 +163,7 @@ void vgpu_dev_revoke_all(struct vgpu_dev *dev)
 	do {
 		spin_lock(&dev->list_lock);
 		a = list_first_entry_or_null(&dev->allocs, struct vgpu_alloc, node);
-		/* On the list it is not revoked, and so the table or who revokes it holds it. */
+		/* A live allocation is referenced by the table or by the caller that revokes it. */
 		if (a)
 			vgpu_alloc_get(a);
 		spin_unlock(&dev->list_lock);
@@ -173,7 +174,7 @@ void vgpu_dev_revoke_all(struct vgpu_dev *dev)
 	} while (a);
 }
 
-/* The piece of an allocation that one VMA maps at @va, NULL if not ours. */
+/* The allocation that the VMA at @va maps, or NULL, and the VMA's end. */
 static struct vgpu_alloc *alloc_at_vma(u64 va, u64 *offset, u64 *end)
 {
 	struct vm_area_struct *vma;
@@ -201,7 +202,7 @@ int vgpu_alloc_at(u64 va, u64 len, struct vgpu_alloc **ret, u64 *offset)
 	a = alloc_at_vma(va, offset, &end);
 	if (!a)
 		goto out;
-	/* A change of protection cuts a mapping in pieces, which are one all the same. */
+	/* mprotect() of a part splits the VMA: follow adjacent VMAs of the same allocation. */
 	while (end < last) {
 		from = end;
 		next = alloc_at_vma(from, &at, &end);

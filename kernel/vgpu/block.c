@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Blocks: pages of a pool that belong together, in the order of the memory they make up. They lie in
- * one piece or, with the parameter "scatter", in several.
+ * Blocks: pages of a pool, in the order of the memory they form. They are contiguous, or scattered
+ * with the parameter "scatter".
  *
- * Pages that go back while something has references on them (direct I/O in flight, pins) drain
- * first. They are looked at from time to time.
+ * Pages that still have references when their block is released (direct I/O in flight, pins) drain
+ * first: a delayed work item polls them.
  */
 #include <linux/bitmap.h>
 #include <linux/random.h>
@@ -14,7 +14,7 @@
 static unsigned int scatter;
 module_param(scatter, uint, 0644);
 MODULE_PARM_DESC(scatter,
-		 "new memory lies in separate runs of at most so many 64 KiB pages; 0: in one run (default 0)");
+		 "allocate runs of at most this many 64 KiB pages, 0: contiguous (default 0)");
 
 static void block_free(struct vgpu_block *block)
 {
@@ -79,7 +79,7 @@ void vgpu_block_release(struct kref *kref)
 	mutex_unlock(&pool->lock);
 }
 
-/* Memory is handed out without what its last owner left in it. */
+/* Clears the contents of the previous allocation. */
 static void block_clear(struct vgpu_block *block)
 {
 	struct vgpu_pool *pool = block->pool;
@@ -107,7 +107,8 @@ int vgpu_block_copy(struct vgpu_block *to, const struct vgpu_block *from)
 			return -ENOMEM;
 	}
 	for (i = 0; i < to->n; i++) {
-		size_t src = (size_t)from->page[i] << VGPU_SHIFT, dst = (size_t)to->page[i] << VGPU_SHIFT;
+		size_t src = (size_t)from->page[i] << VGPU_SHIFT;
+		size_t dst = (size_t)to->page[i] << VGPU_SHIFT;
 
 		if (pool->kva) {
 			memcpy(pool->kva + dst, pool->kva + src, VGPU_SIZE);
@@ -136,7 +137,7 @@ static int block_find_contiguous(struct vgpu_block *block)
 	return 0;
 }
 
-/* The next free page from a random place on; not @not, unless there is no other. */
+/* The first free page from a random index on; @not only if no other page is free. */
 static unsigned int block_find_page(struct vgpu_pool *pool, unsigned int not)
 {
 	unsigned int at = find_next_zero_bit(pool->map, pool->n, get_random_u32_below(pool->n));
@@ -153,7 +154,7 @@ static unsigned int block_find_page(struct vgpu_pool *pool, unsigned int not)
 	return at;
 }
 
-/* Runs of one to @most pages, each away from the one before. */
+/* Runs of 1 to @most pages, none adjacent to the previous run. */
 static int block_find_scattered(struct vgpu_block *block, unsigned int most)
 {
 	struct vgpu_pool *pool = block->pool;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Counters, and what tests use to make races wide: in debugfs, root's only. */
+/* Counters and race windows in debugfs, for root. */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
@@ -49,7 +49,8 @@ static int counters_show(struct seq_file *m, void *unused)
 	int i;
 
 	for (i = 0; i < VGPU_COUNTS; i++)
-		seq_printf(m, "%s %lld\n", debug_count_names[i], (s64)atomic64_read(&dev->counts[i]));
+		seq_printf(m, "%s %lld\n", debug_count_names[i],
+			   (s64)atomic64_read(&dev->counts[i]));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Device memory as a dma-buf. There are two exporters.
+ * Device memory as dma-bufs. There are two exporters.
  *
- * The dynamic one takes importers that allow peer-to-peer and can be notified that the memory moves or
- * goes. When it is freed they are notified, and the free waits, without a deadline, until they have
- * unmapped it. When it moves they are notified, and may map it again.
+ * The dynamic one accepts importers that allow peer-to-peer and implement the move notification.
+ * When memory is freed they are notified, and the free waits, without a deadline, until they have
+ * unmapped it. When memory moves they are notified, and may map it again.
  *
- * The static one, which the parameter "static_dmabuf" selects, is as NVIDIA's: without pin, move
- * notification or revocation. It keeps the memory until the dma-buf is released, freed or not.
+ * The static one, selected by the parameter "static_dmabuf", behaves as NVIDIA's: no pin, no move
+ * notification, no revocation. It keeps the memory until the dma-buf is released, even if the
+ * allocation is freed.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
@@ -17,35 +18,36 @@
 
 #include "vgpu.h"
 
-/* What one entry of a table holds at most, whatever the importer's device can take. */
+/* Bytes of one scatterlist entry, regardless of the importer's segment size. */
 #define ENTRY_MAX SZ_1G
 
 static bool static_dmabuf;
 module_param(static_dmabuf, bool, 0644);
 MODULE_PARM_DESC(static_dmabuf,
-		 "new dma-bufs cannot be revoked or moved, and keep their memory (default 0)");
+		 "export static dma-bufs, which are never revoked or moved (default 0)");
 
 static bool dmabuf_pin = true;
 module_param(dmabuf_pin, bool, 0644);
-MODULE_PARM_DESC(dmabuf_pin, "importers may pin dma-bufs, which then do not move (default 1)");
+MODULE_PARM_DESC(dmabuf_pin,
+		 "importers may pin dma-bufs, which keeps them from moving (default 1)");
 
 struct vgpu_dmabuf {
-	struct kref kref;		/* the dma-buf's, and who revokes it */
+	struct kref kref;		/* references of the dma-buf and of a revocation */
 	struct vgpu_alloc *alloc;
 	struct dma_buf *dmabuf;
-	struct list_head node;		/* alloc->dmabufs, of dynamic ones */
-	struct vgpu_block *block;	/* of static ones: the memory, with a reference */
+	struct list_head node;		/* dynamic: on alloc->dmabufs */
+	struct vgpu_block *block;	/* static: the memory, with a reference */
 	u64 offset, length;
-	u64 notified;			/* alloc->notified when its importers were last notified of a move */
+	u64 notified;			/* alloc->notified at the last notification */
 	bool revoked;			/* under the reservation lock */
 	atomic_t mapped;
 	wait_queue_head_t unmapped;
 };
 
-/* A mapping. */
+/* A mapping of an importer. */
 struct vgpu_sgt {
 	struct sg_table table;
-	struct vgpu_block *block;	/* what is mapped, with a reference */
+	struct vgpu_block *block;	/* with a reference */
 };
 
 static void dmabuf_free(struct kref *kref)
@@ -69,14 +71,15 @@ static int vgpu_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 {
 	struct vgpu_dmabuf *b = dmabuf->priv;
 
-	if (!dmabuf_importer_is_dynamic(attach) || !vgpu_peer_is_reachable(b->alloc->dev, attach->dev))
+	if (!dmabuf_importer_is_dynamic(attach) ||
+	    !vgpu_peer_is_reachable(b->alloc->dev, attach->dev))
 		return -EOPNOTSUPP;
 	return READ_ONCE(b->revoked) ? -ENODEV : 0;
 }
 
 /*
- * Older kernels pin for every importer, newer ones when an importer asks for it. A pin keeps the
- * memory from moving, not from being freed: so it is only for importers that can be notified of that.
+ * Older kernels pin for every importer, newer ones when an importer calls dma_buf_pin(). A pin
+ * keeps the memory from moving, not from being freed, so only dynamic importers may pin.
  */
 static int vgpu_dmabuf_pin(struct dma_buf_attachment *attach)
 {
@@ -97,7 +100,7 @@ static void vgpu_dmabuf_unpin(struct dma_buf_attachment *attach)
 	atomic_dec(&b->alloc->pinned);
 }
 
-/* As NVIDIA's: a static importer is taken, a dynamic one if it takes memory without pages. */
+/* As NVIDIA's: accepts static importers, and dynamic ones that allow peer-to-peer. */
 static int vgpu_static_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
 {
 	struct vgpu_dmabuf *b = dmabuf->priv;
@@ -108,13 +111,14 @@ static int vgpu_static_attach(struct dma_buf *dmabuf, struct dma_buf_attachment 
 	return 0;
 }
 
-/* Of the entry at @at: what lies in one piece, as far as an entry may go. */
+/* Length of the scatterlist entry that starts at @at. */
 static u32 dmabuf_entry_length(const struct vgpu_dmabuf *b, const struct vgpu_block *block, u64 at)
 {
 	return min_t(u64, vgpu_block_run(block, b->offset + at, b->length - at), ENTRY_MAX);
 }
 
-static unsigned int dmabuf_count_entries(const struct vgpu_dmabuf *b, const struct vgpu_block *block)
+static unsigned int dmabuf_count_entries(const struct vgpu_dmabuf *b,
+					 const struct vgpu_block *block)
 {
 	unsigned int n = 0;
 	u64 at;
@@ -125,7 +129,7 @@ static unsigned int dmabuf_count_entries(const struct vgpu_dmabuf *b, const stru
 }
 
 static void dmabuf_unmap_entries(struct device *dev, struct sg_table *table, unsigned int n,
-			  enum dma_data_direction dir)
+				 enum dma_data_direction dir)
 {
 	struct scatterlist *sg;
 	unsigned int i;
@@ -135,7 +139,7 @@ static void dmabuf_unmap_entries(struct device *dev, struct sg_table *table, uns
 }
 
 static int dmabuf_map_entries(struct vgpu_dmabuf *b, struct device *dev, struct vgpu_sgt *sgt,
-		       enum dma_data_direction dir)
+			      enum dma_data_direction dir)
 {
 	struct sg_table *table = &sgt->table;
 	struct scatterlist *sg;
@@ -147,7 +151,8 @@ static int dmabuf_map_entries(struct vgpu_dmabuf *b, struct device *dev, struct 
 		dma_addr_t addr;
 		int rc;
 
-		rc = vgpu_dma_map(dev, vgpu_block_phys(sgt->block, b->offset + at), len, dir, &addr);
+		rc = vgpu_dma_map(dev, vgpu_block_phys(sgt->block, b->offset + at), len, dir,
+				  &addr);
 		if (rc) {
 			dmabuf_unmap_entries(dev, table, i, dir);
 			return rc;
@@ -182,7 +187,7 @@ static struct sg_table *vgpu_dmabuf_map(struct dma_buf_attachment *attach,
 	sgt = vgpu_zalloc(sizeof(*sgt));
 	if (!sgt)
 		return ERR_PTR(-ENOMEM);
-	/* Not revoked: the allocation has it still, and it does not move under the lock. */
+	/* Not revoked: the allocation has the block, which does not change under this lock. */
 	sgt->block = b->block ? b->block : b->alloc->block;
 	rc = vgpu_sg_alloc_table(&sgt->table, dmabuf_count_entries(b, sgt->block));
 	if (rc)
@@ -259,7 +264,7 @@ static struct vgpu_dmabuf *dmabuf_new(struct vgpu_alloc *a, u64 offset, u64 leng
 	return b;
 }
 
-/* From here on the memory stays, and stays where it is. */
+/* Static: keeps the memory, and keeps it from moving. */
 static int dmabuf_reference_block(struct vgpu_dmabuf *b)
 {
 	struct vgpu_alloc *a = b->alloc;
@@ -276,7 +281,7 @@ static int dmabuf_reference_block(struct vgpu_dmabuf *b)
 	return rc;
 }
 
-/* From here on it is found by what revokes or moves the memory. */
+/* Dynamic: from here on revocations and moves find the dma-buf. */
 static int dmabuf_publish(struct vgpu_dmabuf *b)
 {
 	struct vgpu_alloc *a = b->alloc;
@@ -311,7 +316,7 @@ struct dma_buf *vgpu_dmabuf_export(struct vgpu_alloc *a, u64 offset, u64 length,
 		return ERR_PTR(rc);
 	}
 	info.ops = keep ? &vgpu_static_ops : &vgpu_dmabuf_ops;
-	/* Of all dma-bufs of the allocation: they move together. */
+	/* Shared by all dma-bufs of the allocation, which move together. */
 	info.resv = &a->resv;
 	info.size = length;
 	info.flags = fd_flags & O_ACCMODE;
@@ -343,14 +348,14 @@ static void dmabuf_revoke(struct vgpu_dmabuf *b)
 	wait_event(b->unmapped, !atomic_read(&b->mapped));
 }
 
-/* A dma-buf whose file is not on its way out, off the list and with a reference on both. */
+/* Removes a dma-buf that is not being released from the list, with references on both objects. */
 static struct vgpu_dmabuf *dmabuf_take(struct vgpu_alloc *a)
 {
 	struct vgpu_dmabuf *b, *found = NULL;
 
 	down_write(&a->lock);
 	list_for_each_entry(b, &a->dmabufs, node) {
-		/* It is off the list before its file's memory goes. */
+		/* vgpu_dmabuf_release() removes it from the list before its file is freed. */
 		if (!compat_get_file_active(&b->dmabuf->file))
 			continue;
 		list_del_init(&b->node);
@@ -362,7 +367,7 @@ static struct vgpu_dmabuf *dmabuf_take(struct vgpu_alloc *a)
 	return found;
 }
 
-/* A dma-buf whose importers are still to be notified, with a reference on both. */
+/* A dma-buf whose importers are not notified yet, with references on both objects. */
 static struct vgpu_dmabuf *dmabuf_next_to_notify(struct vgpu_alloc *a)
 {
 	struct vgpu_dmabuf *b, *found = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The open file and its calls. */
+/* Open files and their ioctls. */
 #include <linux/capability.h>
 #include <linux/dma-buf.h>
 #include <linux/file.h>
@@ -12,7 +12,7 @@
 
 static int vgpu_open(struct inode *inode, struct file *file)
 {
-	/* misc_open() holds off misc_deregister(), and with it remove(). */
+	/* misc_open() holds a mutex that misc_deregister(), called by remove(), waits for. */
 	struct vgpu_dev *dev = container_of(file->private_data, struct vgpu_dev, misc);
 	struct vgpu_file *f;
 
@@ -41,7 +41,7 @@ static int vgpu_release(struct inode *inode, struct file *file)
 	vgpu_file_free_all(f);
 	xa_destroy(&f->allocs);
 	vgpu_dev_put(f->dev);
-	/* What is left of @file looks at its inode's again. */
+	/* __fput() uses f_mapping after this, and f->mapping is freed here. */
 	file->f_mapping = inode->i_mapping;
 	kfree(f);
 	return 0;
@@ -118,9 +118,9 @@ static long file_ioctl_move(struct vgpu_file *f, void *arg, void __user *user)
 	return READ_ONCE(f->dev->gone) ? -ENODEV : vgpu_alloc_move(f, req->handle);
 }
 
-/* A descriptor is known to the process only once it has been notified which. */
-static long file_install_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags, void *arg,
-			size_t size, s32 *fd, void __user *user)
+/* Installs the descriptor after its number was copied to the process, which cannot fail then. */
+static long file_install_dmabuf(struct vgpu_alloc *a, u64 offset, u64 length, u32 fd_flags,
+				void *arg, size_t size, s32 *fd, void __user *user)
 {
 	struct dma_buf *dmabuf;
 
@@ -155,8 +155,8 @@ static long file_ioctl_dmabuf(struct vgpu_file *f, void *arg, void __user *user)
 	if (!a)
 		return -ENOENT;
 	req->size = sizeof(*req);
-	rc = file_install_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
-			 user);
+	rc = file_install_dmabuf(a, req->offset, req->length, req->fd_flags, req, sizeof(*req),
+				 &req->fd, user);
 	vgpu_alloc_put(a);
 	return rc;
 }
@@ -179,8 +179,8 @@ static long file_ioctl_dmabuf_at(struct vgpu_file *f, void *arg, void __user *us
 		rc = -ESTALE;
 	req->size = sizeof(*req);
 	if (!rc)
-		rc = file_install_dmabuf(a, offset, req->length, req->fd_flags, req, sizeof(*req), &req->fd,
-				 user);
+		rc = file_install_dmabuf(a, offset, req->length, req->fd_flags, req, sizeof(*req),
+					 &req->fd, user);
 	vgpu_alloc_put(a);
 	return rc;
 }
@@ -218,7 +218,7 @@ static const struct {
 	unsigned int cmd;
 	size_t size;
 	long (*fn)(struct vgpu_file *f, void *arg, void __user *user);
-	bool waits;	/* for others, and so not with gone_lock held; does not mind a removal */
+	bool waits;	/* for peers: runs without gone_lock and tolerates removal */
 } file_ioctls[] = {
 	{ STRAIT_VGPU_INFO, sizeof(struct strait_vgpu_info), file_ioctl_info },
 	{ STRAIT_VGPU_ALLOC, sizeof(struct strait_vgpu_alloc), file_ioctl_alloc },
@@ -247,10 +247,11 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	struct args args;
 	long rc;
 
-	/* The size in the number is the caller's struct's; the one in the struct is what counts. */
+	/* The size in @cmd is ignored: the struct has the size that the program knows. */
 	if (nr >= ARRAY_SIZE(file_ioctls) || ((cmd ^ file_ioctls[nr].cmd) & ~IOCSIZE_MASK))
 		return -ENOTTY;
-	rc = args_from_user(&args, &arg, file_ioctls[nr].size, file_ioctls[nr].size, (void __user *)user);
+	rc = args_from_user(&args, &arg, file_ioctls[nr].size, file_ioctls[nr].size,
+			    (void __user *)user);
 	if (rc)
 		return rc;
 	if (file_ioctls[nr].waits)
@@ -261,7 +262,7 @@ static long vgpu_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 	return rc;
 }
 
-/* Readable is that the device is gone: what there was to be said has been said by then. */
+/* EPOLLIN: the device is gone and all revocations were delivered. */
 static __poll_t vgpu_poll(struct file *file, poll_table *wait)
 {
 	struct vgpu_file *f = file->private_data;

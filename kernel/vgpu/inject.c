@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/*
- * Calls of the kernel that can fail for want of memory, each behind a function of its own that error injection makes
- * fail: see strait/inject.c.
- */
+/* Wrappers of kernel calls that can fail for lack of memory: see strait/inject.c. */
 #include <linux/dma-buf.h>
 #include <linux/error-injection.h>
 #include <linux/file.h>
@@ -38,8 +35,8 @@ noinline int vgpu_xa_reserve(struct xarray *xa, u32 *handle, u32 max, u32 *next)
 }
 ALLOW_ERROR_INJECTION(vgpu_xa_reserve, ERRNO);
 
-noinline int vgpu_dma_map(struct device *peer, phys_addr_t phys, size_t length, enum dma_data_direction dir,
-			  dma_addr_t *ret)
+noinline int vgpu_dma_map(struct device *peer, phys_addr_t phys, size_t length,
+			  enum dma_data_direction dir, dma_addr_t *ret)
 {
 	*ret = dma_map_resource(peer, phys, length, dir, 0);
 	return dma_mapping_error(peer, *ret) ? -ENOMEM : 0;

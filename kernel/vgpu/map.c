@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Device memory as the CPU sees it. A page that is gone reads as zeros; nobody gets a SIGBUS. */
+/* CPU mappings of device memory. Revoked memory reads as zeros: a program gets no SIGBUS. */
 #include "vgpu.h"
 
 static void vgpu_vm_open(struct vm_area_struct *vma)
@@ -12,13 +12,13 @@ static void vgpu_vm_close(struct vm_area_struct *vma)
 	vgpu_alloc_put(vma->vm_private_data);
 }
 
-/* The address is what nvidia_p2p names memory by: it stays what it is. */
+/* nvidia_p2p names memory by its address, so a mapping must not move. */
 static int vgpu_vm_mremap(struct vm_area_struct *vma)
 {
 	return -EINVAL;
 }
 
-/* A page of the caller's own, so that one that writes to memory it has lost hurts nobody. */
+/* A private zeroed page: writes to revoked memory do not reach the device. */
 static vm_fault_t map_fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
 {
 	struct page *page;
@@ -36,21 +36,22 @@ static vm_fault_t map_fault_zero(struct vm_fault *vmf, struct vgpu_alloc *a)
 	return rc == -ENOMEM ? VM_FAULT_OOM : VM_FAULT_SIGBUS;
 }
 
-/* One CPU page, @at pages into the allocation. -EBUSY: it was there. */
+/* Inserts the CPU page at index @at of the allocation. -EBUSY: it is mapped already. */
 static int map_insert_page(struct vm_area_struct *vma, unsigned long addr, struct vgpu_alloc *a,
-		      unsigned long at)
+			   unsigned long at)
 {
 	vm_fault_t fault;
 
 	if (a->block->pool->pages)
 		return vm_insert_page(vma, addr, vgpu_block_page(a->block, (u64)at << PAGE_SHIFT));
-	fault = vmf_insert_pfn(vma, addr, PHYS_PFN(vgpu_block_phys(a->block, (u64)at << PAGE_SHIFT)));
+	fault = vmf_insert_pfn(vma, addr,
+			       PHYS_PFN(vgpu_block_phys(a->block, (u64)at << PAGE_SHIFT)));
 	if (fault & VM_FAULT_OOM)
 		return -ENOMEM;
 	return fault & VM_FAULT_ERROR ? -EFAULT : 0;
 }
 
-/* The CPU pages of one device page, as far as the VMA goes: faults are what costs. */
+/* Inserts all CPU pages of one device page that lie in the VMA, to save faults. */
 static vm_fault_t map_fault_memory(struct vm_fault *vmf, struct vgpu_alloc *a)
 {
 	const unsigned long per = VGPU_SIZE / PAGE_SIZE;
@@ -91,7 +92,7 @@ static vm_fault_t vgpu_vm_fault(struct vm_fault *vmf)
 	return ret;
 }
 
-/* Without pages: there is nothing to put in the place of what is gone. */
+/* A VM_PFNMAP mapping cannot hold a dummy page: revoked memory raises SIGBUS. */
 static vm_fault_t vgpu_io_fault(struct vm_fault *vmf)
 {
 	struct vgpu_alloc *a = vmf->vma->vm_private_data;
@@ -146,7 +147,7 @@ int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP |
 			  (io ? VM_PFNMAP | VM_IO : VM_MIXEDMAP));
 	vm_flags_clear(vma, VM_MAYEXEC);
-	/* As the kernel's own mapping of the same pages has it. */
+	/* The same memory type as the kernel's mapping of these pages. */
 	if (a->kind == STRAIT_VGPU_MEM_PLAIN)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
 	vma->vm_private_data = a;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Memory that moves, as that of a GPU does whose driver evicts it and brings it back: importers of
- * its dma-bufs are notified, its contents are copied to other pages, and whatever maps it again, importer
- * or CPU, finds it there. Old mappings of importers that take their time reach the old pages, which
- * stay theirs until they have unmapped them.
+ * Moves memory to other pages, as a GPU driver does that evicts memory and brings it back.
+ * Importers of its dma-bufs are notified, the contents are copied, and later mappings by importers
+ * or the CPU find the new pages. Importers that have not unmapped yet reach the old pages, which
+ * are released when they do.
  */
 #include <linux/dma-resv.h>
 
@@ -15,16 +15,16 @@ static void move_unmap_cpu(struct vgpu_alloc *a)
 	unmap_mapping_range(&a->file->mapping, a->mmap_offset + STRAIT_VGPU_MMAP_IO, a->length, 1);
 }
 
-/* Swaps *@block with the allocation's, if nothing keeps that where it is. */
+/* Swaps *@block with the allocation's block, unless that is pinned. */
 static int move_swap(struct vgpu_alloc *a, struct vgpu_block **block)
 {
 	int rc = -EBUSY;
 
 	dma_resv_assert_held(&a->resv);
-	/* Faults wait here, and find the new pages. */
+	/* Faults wait for this lock and find the new pages. */
 	down_write(&a->lock);
 	move_unmap_cpu(a);
-	/* Referenced pages are a target of direct I/O, or pinned. */
+	/* Referenced pages are pinned, or a target of direct I/O. */
 	if (!atomic_read(&a->pinned) && !vgpu_pages_referenced(a->block))
 		rc = vgpu_block_copy(*block, a->block);
 	if (!rc) {
@@ -40,14 +40,15 @@ static int move_to_block(struct vgpu_alloc *a, struct vgpu_block **block)
 {
 	int rc = -EBUSY;
 
-	/* Against nvidia_p2p_get_pages(), until the memory is at its new place. */
+	/* Keeps nvidia_p2p_get_pages() out until the memory has moved. */
 	if (!vgpu_api_lock())
 		return -EIO;
 	dma_resv_lock(&a->resv, NULL);
 	if (list_empty(&a->pts) && !atomic_read(&a->pinned)) {
 		vgpu_dmabuf_invalidate_all(a);
-		/* Until the fences of importers have signalled they may write. */
-		dma_resv_wait_timeout(&a->resv, DMA_RESV_USAGE_BOOKKEEP, false, MAX_SCHEDULE_TIMEOUT);
+		/* Importers may write until their fences have signalled. */
+		dma_resv_wait_timeout(&a->resv, DMA_RESV_USAGE_BOOKKEEP, false,
+				      MAX_SCHEDULE_TIMEOUT);
 		rc = move_swap(a, block);
 	}
 	dma_resv_unlock(&a->resv);

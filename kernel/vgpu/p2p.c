@@ -2,15 +2,14 @@
 /*
  * nvidia_p2p: pinning device memory for other drivers.
  *
- * The API lock is the driver-wide lock of the driver this stands in for. It is held in get_pages,
- * put_pages, their persistent forms and dma_map_pages, and while memory is freed: around the free
- * callbacks. A consumer that takes a lock of its own in the callback, and holds that lock while it
- * calls one of these, has a lock inversion, which shows here as it does there. From within a
- * callback those functions do not wait for themselves: they fail with -EIO. dma_unmap_pages does
- * without the lock.
+ * vgpu_api_mutex stands for the driver-wide lock of NVIDIA's driver. It is held in get_pages,
+ * put_pages, their persistent forms and dma_map_pages, and around the free callbacks while memory
+ * is freed. A consumer that takes a lock of its own in the callback, and holds it while it calls
+ * one of these functions, has a lock inversion here as it has there. Called from a callback these
+ * functions fail with -EIO instead of deadlocking. dma_unmap_pages does not take the lock.
  *
- * Page p2p_tables are known by their address. One that is not in the table of all was put before, or
- * its callback ran: put_pages of it returns 0 and touches nothing.
+ * Page tables are looked up by their address. A table that is not found was put before, or its
+ * callback was called: put_pages returns 0 and does nothing.
  */
 #include <linux/hashtable.h>
 
@@ -19,13 +18,13 @@
 static unsigned int p2p_page_kib = 64;
 module_param(p2p_page_kib, uint, 0644);
 MODULE_PARM_DESC(p2p_page_kib,
-		 "KiB of a page in new page p2p_tables: 4, 64 or, where address and memory are aligned, 128 (default 64)");
+		 "page size of new page tables in KiB: 4, 64, or 128 if aligned (default 64)");
 
 static DEFINE_MUTEX(vgpu_api_mutex);
 static struct task_struct *p2p_api_owner;
 static DEFINE_HASHTABLE(p2p_tables, 8);
 
-/* Is this a callback? */
+/* Is the caller inside a free callback? */
 static bool p2p_in_callback(void)
 {
 	return READ_ONCE(p2p_api_owner) == current;
@@ -70,7 +69,7 @@ static void p2p_table_free(struct vgpu_pt *pt)
 	kfree(pt);
 }
 
-/* What a peer has mapped of it is taken away first. */
+/* Unmaps the DMA mappings of the table, then frees it. */
 static void p2p_table_destroy(struct vgpu_pt *pt)
 {
 	lockdep_assert_held(&vgpu_api_mutex);
@@ -80,7 +79,7 @@ static void p2p_table_destroy(struct vgpu_pt *pt)
 	p2p_table_free(pt);
 }
 
-/* Is all of it, and are its addresses, made of pairs of 64 KiB pages? */
+/* Can 128 KiB pages describe the range? Addresses must be aligned, pairs of pages contiguous. */
 static bool p2p_has_pairs(const struct vgpu_block *block, u64 va, u64 offset, u64 length)
 {
 	const u64 pair = 2 * VGPU_SIZE;
@@ -89,7 +88,8 @@ static bool p2p_has_pairs(const struct vgpu_block *block, u64 va, u64 offset, u6
 	if (!IS_ALIGNED(va | length, pair))
 		return false;
 	for (at = offset; at < offset + length; at += pair)
-		if (!IS_ALIGNED(vgpu_block_phys(block, at), pair) || vgpu_block_run(block, at, pair) < pair)
+		if (!IS_ALIGNED(vgpu_block_phys(block, at), pair) ||
+		    vgpu_block_run(block, at, pair) < pair)
 			return false;
 	return true;
 }
@@ -123,7 +123,7 @@ static struct vgpu_pt *p2p_table_new(struct vgpu_alloc *a, u64 va, u64 offset, u
 	struct vgpu_pt *pt;
 	u32 i;
 
-	/* What moves the memory takes it too. */
+	/* Keeps the memory from moving: vgpu_alloc_move() takes it too. */
 	lockdep_assert_held(&vgpu_api_mutex);
 	pt = vgpu_zalloc(sizeof(*pt));
 	if (!pt)
@@ -146,21 +146,23 @@ static struct vgpu_pt *p2p_table_new(struct vgpu_alloc *a, u64 va, u64 offset, u
 		return NULL;
 	}
 	for (i = 0; i < pt->pub.entries; i++) {
-		pt->entry[i].physical_address = vgpu_block_phys(a->block, offset + ((u64)i << pt->shift));
+		pt->entry[i].physical_address =
+			vgpu_block_phys(a->block, offset + ((u64)i << pt->shift));
 		pt->pub.pages[i] = &pt->entry[i];
 	}
 	return pt;
 }
 
-/* Whose it is, and how far into it. Anything that is no live memory of ours is -EINVAL. */
-static int p2p_find_alloc(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc **ret, u64 *offset)
+/* The allocation mapped at @va and the offset in it. -EINVAL: no live memory of this driver. */
+static int p2p_find_alloc(u64 token, u32 va_space, u64 va, u64 length, struct vgpu_alloc **ret,
+			  u64 *offset)
 {
 	struct vgpu_alloc *a;
 	bool right = true;
 
 	if (!length || va % VGPU_SIZE || length % VGPU_SIZE)
 		return -EINVAL;
-	/* Asked before mmap_lock is taken, which is never done under the API lock. */
+	/* Checked before mmap_lock is taken, which never nests inside vgpu_api_mutex. */
 	if (p2p_in_callback())
 		return -EIO;
 	if (vgpu_alloc_at(va, length, &a, offset))
@@ -182,7 +184,7 @@ static bool p2p_is_revoked(struct vgpu_alloc *a)
 {
 	bool revoked;
 
-	/* A revocation takes it after it has said so. */
+	/* A revocation sets .revoked before it takes this lock. */
 	lockdep_assert_held(&vgpu_api_mutex);
 	down_read(&a->lock);
 	revoked = a->revoked;
@@ -190,9 +192,9 @@ static bool p2p_is_revoked(struct vgpu_alloc *a)
 	return revoked;
 }
 
-/* First half: make the page table. */
+/* First half of get_pages: creates the page table. */
 static int p2p_pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool persistent,
-	       struct vgpu_pt **ret)
+		   struct vgpu_pt **ret)
 {
 	struct vgpu_pt *pt;
 
@@ -202,7 +204,7 @@ static int p2p_pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool pe
 	if (!pt)
 		return -ENOMEM;
 	if (persistent) {
-		/* Not revoked; who is about to do that has the block, and waits for the lock. */
+		/* Not revoked, so a->block is valid: a revocation waits for this lock. */
 		kref_get(&a->block->kref);
 		pt->block = a->block;
 		vgpu_alloc_get(a);
@@ -214,11 +216,12 @@ static int p2p_pin(struct vgpu_alloc *a, u64 va, u64 offset, u64 length, bool pe
 	return 0;
 }
 
-/* Second half: from here on it is found, and notified when the memory goes. */
+/* Second half: registers the table, whose callback is called when the memory is freed. */
 static int p2p_insert(struct vgpu_alloc *a, struct vgpu_pt *pt)
 {
+	lockdep_assert_held(&vgpu_api_mutex);
 	if (!pt->persistent) {
-		/* Moved or gone in between: the addresses are stale. */
+		/* Moved or revoked between the halves: the addresses are stale. */
 		if (p2p_is_revoked(a) || pt->moves != a->moves)
 			return -EINVAL;
 		list_add_tail(&pt->node, &a->pts);
@@ -228,7 +231,7 @@ static int p2p_insert(struct vgpu_alloc *a, struct vgpu_pt *pt)
 	return 0;
 }
 
-/* The lock is let go between the halves, as the real driver does: memory may go in between. */
+/* The lock is dropped between the halves, as in NVIDIA's driver: memory may be freed in between. */
 int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 length,
 			 struct nvidia_p2p_page_table **page_table,
 			 void (*free_callback)(void *data), void *data)
@@ -254,7 +257,7 @@ int nvidia_p2p_get_pages(u64 p2p_token, u32 va_space, u64 virtual_address, u64 l
 	vgpu_window(VGPU_W_GET);
 	vgpu_api_lock();
 	rc = p2p_insert(a, pt);
-	/* Before the lock is let go, and with it the callback. */
+	/* Set under the lock: the callback may be called as soon as it is dropped. */
 	if (!rc)
 		*page_table = &pt->pub;
 	vgpu_api_unlock();
@@ -277,7 +280,7 @@ int nvidia_p2p_get_pages_persistent(u64 virtual_address, u64 length,
 	might_sleep();
 	if (!page_table || flags & ~NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING)
 		return -EINVAL;
-	/* Only a GPU whose memory is coherent has two ways to map it. */
+	/* NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING is for GPUs with coherent memory. */
 	if (flags)
 		return -ENOTSUPP;
 	rc = p2p_find_alloc(0, 0, virtual_address, length, &a, &offset);
@@ -341,14 +344,14 @@ int nvidia_p2p_free_page_table(struct nvidia_p2p_page_table *page_table)
 EXPORT_SYMBOL(nvidia_p2p_free_page_table);
 
 /*
- * Per page table: the consumer's callback, then what is still mapped of it for a peer, then the
- * table itself. The lock is held from the first to the last.
+ * For each page table: calls the consumer's callback, unmaps the DMA mappings that are left, frees
+ * the table. vgpu_api_mutex is held throughout.
  */
 void vgpu_p2p_revoke_all(struct vgpu_alloc *a)
 {
 	struct vgpu_pt *pt;
 
-	/* Nothing that a callback may call gets here. */
+	/* No function that a callback may call frees memory. */
 	if (WARN_ON_ONCE(!vgpu_api_lock()))
 		return;
 	vgpu_window(VGPU_W_CALLBACK);

@@ -7,14 +7,14 @@
 
 struct vgpu_pt {
 	struct nvidia_p2p_page_table pub;
-	struct hlist_node key;		/* by address, in the table of all */
-	struct list_head node;		/* vgpu_alloc.pts; not of persistent ones */
-	struct vgpu_dev *dev;		/* held */
-	struct vgpu_alloc *alloc;	/* of persistent ones: pinned, with a reference, as is its */
-	struct vgpu_block *block;	/* block */
-	unsigned int shift;		/* of a page: 12, 16 or 17 */
-	u64 moves;			/* alloc->moves when the addresses were taken */
-	struct nvidia_p2p_page *entry;	/* what pub.pages points to */
+	struct hlist_node key;		/* in the hash table of all, by address */
+	struct list_head node;		/* on vgpu_alloc.pts, unless persistent */
+	struct vgpu_dev *dev;		/* with a reference */
+	struct vgpu_alloc *alloc;	/* persistent: pinned, with a reference */
+	struct vgpu_block *block;	/* persistent: with a reference */
+	unsigned int shift;		/* page size: 12, 16 or 17 */
+	u64 moves;			/* alloc->moves when the addresses were read */
+	struct nvidia_p2p_page *entry;	/* storage of pub.pages */
 	u64 va;
 	bool persistent;
 	void (*callback)(void *data);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* nvidia_p2p: making pinned memory reachable for a peer, through the DMA API. */
+/* nvidia_p2p: mapping pinned memory for a peer, through the DMA API. */
 #include <linux/dma-mapping.h>
 #include <linux/hashtable.h>
 #include <linux/iommu.h>
@@ -9,23 +9,27 @@
 
 struct vgpu_dma {
 	struct nvidia_p2p_dma_mapping pub;
-	struct hlist_node key;		/* by address, in the table of all */
+	struct hlist_node key;		/* in the hash table of all, by address */
 	struct list_head node;		/* vgpu_pt.dmas */
 	struct vgpu_dev *dev;
 	unsigned int shift;		/* of the page table's pages */
 };
 
-/* Both the table and the lists. Held while a mapping is undone, so that nobody overtakes that. */
+/*
+ * The hash table and vgpu_pt.dmas. Held until a mapping is unmapped, so that callers wait for it.
+ */
 static DEFINE_MUTEX(vgpu_dma_lock);
 static DEFINE_HASHTABLE(p2p_dma_mappings, 8);
 
 bool vgpu_peer_is_reachable(struct vgpu_dev *dev, struct device *peer)
 {
-	/* A kernel that does not know leaves it to whoever put the two into one machine. */
+	/* Without P2PDMA the kernel cannot tell: assume that the peer reaches the memory. */
 	return !dev->p2pdma || pci_p2pdma_distance(dev->pdev, peer, false) >= 0;
 }
 
-/* By default an IOMMU forgets what was unmapped some time later: too late to give memory away. */
+/*
+ * In lazy mode unmapped addresses stay in the IOTLB for a while, and the memory is reused before.
+ */
 void vgpu_peer_flush(struct device *peer)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(peer);
@@ -101,7 +105,8 @@ static int p2p_dma_map_entries(struct vgpu_pt *pt, struct vgpu_dma *dma)
 		dma_addr_t addr;
 		int rc;
 
-		rc = vgpu_dma_map(peer, pt->entry[i].physical_address, BIT(pt->shift), DMA_BIDIRECTIONAL, &addr);
+		rc = vgpu_dma_map(peer, pt->entry[i].physical_address, BIT(pt->shift),
+				  DMA_BIDIRECTIONAL, &addr);
 		if (rc) {
 			p2p_dma_unmap_entries(dma, i);
 			return rc;
@@ -124,7 +129,7 @@ static void p2p_dma_insert(struct vgpu_pt *pt, struct vgpu_dma *dma)
 }
 
 static int p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *table,
-		     struct nvidia_p2p_dma_mapping **ret)
+			     struct nvidia_p2p_dma_mapping **ret)
 {
 	struct vgpu_pt *pt = vgpu_pt_find(table);
 	struct vgpu_dma *dma;
@@ -133,7 +138,7 @@ static int p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	if (!pt)
 		return -EINVAL;
 	if (pt->shift < VGPU_SHIFT) {
-		/* NVIDIA's driver stops the machine here. In these words for the lab, which looks for them. */
+		/* NVIDIA's driver hits BUG_ON() here. lab/ scans the log for "BUG:". */
 		pci_err(peer, "BUG: DMA mapping of a page table with 4 KiB pages\n");
 		return -EINVAL;
 	}
@@ -179,7 +184,7 @@ static struct vgpu_dma *p2p_dma_find(struct nvidia_p2p_dma_mapping *mapping)
 	return NULL;
 }
 
-/* The one call that is allowed in a callback, and so without the API lock. */
+/* Allowed in a free callback, so it does not take vgpu_api_mutex. */
 int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_table *page_table,
 			       struct nvidia_p2p_dma_mapping *dma_mapping)
 {
@@ -193,8 +198,7 @@ int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_tabl
 	dma = p2p_dma_find(dma_mapping);
 	if (dma) {
 		if (dma->pub.pci_dev != peer)
-			pci_warn(peer, "unmaps what was mapped for %s\n",
-				 pci_name(dma->pub.pci_dev));
+			pci_warn(peer, "unmaps a mapping of %s\n", pci_name(dma->pub.pci_dev));
 		p2p_dma_destroy(dma);
 	}
 	mutex_unlock(&vgpu_dma_lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* nvidia_p2p: what is still exported for consumers that link it, and has no use on this device. */
+/* nvidia_p2p: functions without a use on this device, exported for consumers that link to them. */
 #include "p2p.h"
 
 int nvidia_p2p_init_mapping(u64 p2p_token, struct nvidia_p2p_params *params,
@@ -19,7 +19,7 @@ static DEFINE_MUTEX(vgpu_rsync_lock);
 static nvidia_p2p_rsync_driver_t *rsync_driver;
 static void *rsync_data;
 
-/* Writes of this device are ordered: a driver is remembered and never asked. */
+/* Writes of this device are ordered: a registered driver is never called. */
 int nvidia_p2p_register_rsync_driver(nvidia_p2p_rsync_driver_t *driver, void *data)
 {
 	int rc = 0;

@@ -2,39 +2,45 @@
 /*
  * The struct pages of a pool, and their reference counts.
  *
- * P2PDMA pages are owned as NVIDIA's driver owns those of its BAR: it replaces the operations of
- * their pagemap, hands a page out with a reference count of one and its own data in the page, and
- * learns from the operations when the last reference is dropped. A module that drops a reference it
- * does not have, or takes one on a page that is not handed out, crashes the machine there. Here that
- * is reported, and made good.
+ * P2PDMA pages are owned as NVIDIA's driver owns those of its BAR: it replaces the ops of their
+ * page map, allocates a page with a reference count of one and private data, and the ops tell it
+ * when the last reference is dropped. A module that drops a reference it does not have, or takes
+ * one on a free page, crashes the machine there. Here that is reported and repaired.
  *
- * Pages of the pinnable kind always have one reference of this driver.
+ * Pages of pinnable memory always have one reference of this driver.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/memremap.h>
 
 #include "vgpu.h"
 
-#define PAGES_PER (VGPU_SIZE / PAGE_SIZE)
+#define PAGES_PER (VGPU_SIZE / PAGE_SIZE)	/* CPU pages of a device page */
 
-#define for_each_page(i, at, block) \
-	for (i = 0; i < (block)->n; i++) \
-		for (at = vgpu_block_page(block, (u64)i << VGPU_SHIFT); \
-		     at < vgpu_block_page(block, (u64)i << VGPU_SHIFT) + PAGES_PER; at++)
+static unsigned long pages_count(const struct vgpu_block *block)
+{
+	return (unsigned long)block->n * PAGES_PER;
+}
 
-/* The last reference of a page was dropped. In any context. */
+static struct page *pages_nth(const struct vgpu_block *block, unsigned long i)
+{
+	return vgpu_block_page(block, (u64)i << PAGE_SHIFT);
+}
+
+/* The last reference of a page was dropped. Called in any context. */
 static void pages_free_one(struct page *page)
 {
 	struct vgpu_block *block = page->zone_device_data;
 
 	if (block && READ_ONCE(block->reclaimed)) {
 		page->zone_device_data = NULL;
-		/* The block may go as soon as this is said. */
+		/* The block may be freed as soon as the count is 0. */
 		atomic_dec(&block->pages_out);
 		return;
 	}
-	/* In these words for the lab, which looks for them. */
-	pr_err("strait_vgpu: BUG: the last reference of page %#lx, which is %s, was dropped by a foreign module\n",
-	       page_to_pfn(page), block ? "handed out" : "free");
+	/* lab/ scans the log for "BUG:". */
+	pr_err("BUG: a foreign module dropped the last reference of page %#lx (%s)\n",
+	       page_to_pfn(page), block ? "allocated" : "free");
 	dump_stack();
 	if (block) {
 		vgpu_count(block->pool->dev, VGPU_FOREIGN_PUTS, 1);
@@ -85,39 +91,36 @@ void vgpu_pages_fini(struct vgpu_pool *pool)
 
 void vgpu_pages_acquire(struct vgpu_block *block)
 {
-	struct page *page;
-	unsigned int i;
+	unsigned long i;
 
 	if (!block->pool->owned)
 		return;
-	atomic_set(&block->pages_out, block->n * PAGES_PER);
-	for_each_page(i, page, block) {
-		page->zone_device_data = block;
-		set_page_count(page, 1);
+	atomic_set(&block->pages_out, pages_count(block));
+	for (i = 0; i < pages_count(block); i++) {
+		pages_nth(block, i)->zone_device_data = block;
+		set_page_count(pages_nth(block, i), 1);
 	}
 }
 
 void vgpu_pages_reclaim(struct vgpu_block *block)
 {
-	struct page *page;
-	unsigned int i;
+	unsigned long i, n = pages_count(block);
 
 	WRITE_ONCE(block->reclaimed, true);
 	if (!block->pool->owned)
 		return;
-	for_each_page(i, page, block)
-		put_page(page);
+	for (i = 0; i < n; i++)
+		put_page(pages_nth(block, i));
 }
 
 bool vgpu_pages_referenced(const struct vgpu_block *block)
 {
-	struct page *page;
-	unsigned int i;
+	unsigned long i;
 
 	if (!block->pool->pages)
 		return false;
-	for_each_page(i, page, block)
-		if (page_ref_count(page) != 1)
+	for (i = 0; i < pages_count(block); i++)
+		if (page_ref_count(pages_nth(block, i)) != 1)
 			return true;
 	return false;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* The device comes and goes. */
+/* Binding and removal of the device, and the module. */
 #include <linux/idr.h>
 #include <linux/module.h>
 #include <linux/random.h>
@@ -53,7 +53,7 @@ static int vgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	struct vgpu_dev *dev;
 	int rc;
 
-	/* The same numbers are given to devices with a doorbell and no memory. */
+	/* ivshmem-doorbell has the same IDs and no memory. */
 	if (!(pci_resource_flags(pdev, VGPU_BAR) & IORESOURCE_MEM) ||
 	    pci_resource_len(pdev, VGPU_BAR) < VGPU_SIZE)
 		return -ENODEV;
@@ -90,9 +90,9 @@ err_region:
 }
 
 /*
- * No new file, nothing new in the files there are, everything in them revoked. Then the pages are
- * waited for, without a deadline: one that is pinned is in somebody's hands, and unmapping its
- * struct page would be worse than waiting.
+ * No new file can be opened, nothing can be allocated in open files, and all allocations are
+ * revoked. Then wait for the pages, without a deadline: removing the struct page of a pinned page
+ * would be worse than waiting.
  */
 static void vgpu_remove(struct pci_dev *pdev)
 {

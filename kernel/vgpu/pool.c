@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Where device memory comes from: the BAR, cut in two. The first part is plain memory: P2PDMA
- * pages where the kernel has them, no struct pages where not. The second is memory that may be
- * pinned for long: generic device pages.
+ * Pools of device memory: the BAR in two parts. The first is plain memory, with P2PDMA pages if the
+ * kernel supports them and without struct pages if not. The second may be pinned long-term: generic
+ * device pages.
  */
 #include <linux/bitmap.h>
 #include <linux/delay.h>
@@ -10,12 +10,13 @@
 
 #include "vgpu.h"
 
-/* What memremap_pages() wants both ends of a range to be a multiple of. */
+/* Alignment that memremap_pages() needs. */
 #define REMAP_ALIGN (2ul << 20)
 
 static unsigned int pinnable_percent = 25;
 module_param(pinnable_percent, uint, 0444);
-MODULE_PARM_DESC(pinnable_percent, "share of the memory that can be pinned for long (default 25)");
+MODULE_PARM_DESC(pinnable_percent,
+		 "percent of the memory that can be pinned long-term (default 25)");
 
 u64 vgpu_pool_free_bytes(struct vgpu_pool *pool)
 {
@@ -27,7 +28,7 @@ u64 vgpu_pool_free_bytes(struct vgpu_pool *pool)
 	return bytes;
 }
 
-/* All of the P2PDMA memory is taken at once, and given out in 64 KiB pages from here. */
+/* Allocates all P2PDMA memory at once; the pool allocates 64 KiB pages of it. */
 static int pool_init_p2pdma(struct vgpu_pool *pool, size_t bytes)
 {
 	struct pci_dev *pdev = pool->dev->pdev;
@@ -74,7 +75,7 @@ static int pool_init_plain(struct vgpu_pool *pool, u64 bytes)
 	rc = pool_init_p2pdma(pool, bytes);
 	if (!rc)
 		return 0;
-	pci_info(pool->dev->pdev, "no peer-to-peer pages (%d): mapped by page number\n", rc);
+	pci_info(pool->dev->pdev, "no P2PDMA pages (%d): memory has no struct pages\n", rc);
 	pool->io = ioremap(pool->phys, bytes);
 	if (pool->io)
 		return 0;
@@ -122,14 +123,14 @@ static bool pool_is_idle(struct vgpu_pool *pool)
 
 static void pool_fini(struct vgpu_pool *pool)
 {
-	unsigned long said = jiffies;
+	unsigned long logged = jiffies;
 
-	/* A page that is pinned, or held by a persistent page table, cannot be taken away: wait. */
+	/* Pinned pages and pages of persistent page tables cannot be removed: wait. */
 	while (!pool_is_idle(pool)) {
-		if (time_after(jiffies, said + 10 * HZ)) {
-			pci_info(pool->dev->pdev, "waiting for %llu bytes that are still held\n",
+		if (time_after(jiffies, logged + 10 * HZ)) {
+			pci_info(pool->dev->pdev, "waiting for %llu bytes that are still in use\n",
 				 ((u64)pool->n << VGPU_SHIFT) - vgpu_pool_free_bytes(pool));
-			said = jiffies;
+			logged = jiffies;
 		}
 		msleep(VGPU_DRAIN_MS);
 	}
@@ -154,13 +155,13 @@ int vgpu_pools_init(struct vgpu_dev *dev)
 	pinnable = ALIGN_DOWN(pinnable, REMAP_ALIGN);
 	if (bytes - pinnable < REMAP_ALIGN || !IS_ALIGNED(bytes, REMAP_ALIGN))
 		pinnable = 0;
-	/* An offset for mmap() has that bit for itself. */
+	/* mmap() offsets use this bit as a flag. */
 	if (bytes > STRAIT_VGPU_MMAP_IO)
 		return -E2BIG;
 	dev->pools[STRAIT_VGPU_MEM_PLAIN].dev = dev;
 	dev->pools[STRAIT_VGPU_MEM_PINNABLE].dev = dev;
 	rc = pool_init_plain(&dev->pools[STRAIT_VGPU_MEM_PLAIN],
-			ALIGN_DOWN(bytes - pinnable, VGPU_SIZE));
+			     ALIGN_DOWN(bytes - pinnable, VGPU_SIZE));
 	if (rc)
 		return rc;
 	rc = pool_init_pinnable(&dev->pools[STRAIT_VGPU_MEM_PINNABLE], bytes - pinnable, pinnable);

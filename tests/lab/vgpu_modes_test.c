@@ -9,7 +9,7 @@
 /* What the last tests provoke. Before the plan: what tests print is kept back. */
 __attribute__((constructor)) static void allow_reports(void)
 {
-	printf("# allow-log strait_vgpu: BUG: the last reference of page\n");
+	printf("# allow-log strait_vgpu: BUG: a foreign module dropped the last reference\n");
 	printf("# allow-log BUG: DMA mapping of a page table with 4 KiB pages\n");
 }
 
