@@ -5,14 +5,14 @@
 /*
  * /dev/strait_vgpuN: the GPU of Strait's lab, a PCI device whose BAR is its memory.
  *
- * Each open file is an address space of its own: it owns what was allocated through it, whoever
- * holds a descriptor of it. What it owns goes with its last descriptor and mapping.
+ * Each open file is an address space: it owns the memory allocated through it, in whichever
+ * process. The memory is freed with the file's last descriptor and mapping.
  *
  * Every struct starts with its size and flags. A size smaller than the struct is -EINVAL; a larger
- * one is taken if what lies past the struct is zero, and refused with -E2BIG otherwise. Unknown
- * flags and reserved fields that are not zero are -EINVAL. Outputs are written only on success.
- * Any call gives -ENODEV once the device is gone. poll() finds the file readable then: everything
- * that was allocated through it has been revoked by that time.
+ * one is accepted if the rest is zero, and refused with -E2BIG otherwise. Unknown flags and
+ * reserved fields that are not zero are -EINVAL. Outputs are written only on success. When the
+ * device is gone all calls return -ENODEV, and poll() reports the file as readable: all its memory
+ * was revoked.
  */
 
 #include <linux/ioctl.h>
@@ -22,18 +22,18 @@
 
 #define STRAIT_VGPU_PAGE_SIZE 65536ull
 
-/* The kinds of memory. */
-#define STRAIT_VGPU_MEM_PLAIN 0	   /* revocable: free() takes it from everybody */
-#define STRAIT_VGPU_MEM_PINNABLE 1 /* may be pinned for long, and is not used again before */
+/* Kinds of memory. */
+#define STRAIT_VGPU_MEM_PLAIN 0	   /* revocable: freeing it revokes all access */
+#define STRAIT_VGPU_MEM_PINNABLE 1 /* may be pinned long-term, and is not reused while pinned */
 #define STRAIT_VGPU_MEM_KINDS 2
 
-/* What this device on this kernel can do. */
-#define STRAIT_VGPU_CAP_P2PDMA (1ull << 0)   /* plain memory takes direct I/O: P2PDMA pages */
+/* Capabilities of this device on this kernel. */
+#define STRAIT_VGPU_CAP_P2PDMA (1ull << 0)   /* plain memory has P2PDMA pages, for direct I/O */
 #define STRAIT_VGPU_CAP_PINNABLE (1ull << 1) /* there is pinnable memory */
 #define STRAIT_VGPU_CAP_DMABUF (1ull << 2)   /* memory can be exported as dma-buf */
 
 /**
- * struct strait_vgpu_info - STRAIT_VGPU_INFO: what the device is
+ * struct strait_vgpu_info - STRAIT_VGPU_INFO: properties of the device
  * @size: sizeof(struct strait_vgpu_info)
  * @flags: 0
  * @abi: STRAIT_VGPU_ABI of the driver
@@ -42,11 +42,11 @@
  * @page_size: STRAIT_VGPU_PAGE_SIZE
  * @bar_base: physical address of the memory; 0 without CAP_SYS_ADMIN
  * @mem_total: bytes of each kind
- * @mem_free: bytes of each kind that could be allocated now
- * @mem_offset: where in the BAR each kind starts
- * @token: for nvidia_p2p_get_pages(): this file's p2p_token
- * @va_space: and its va_space_token
- * @pci: "0000:02:00.0"
+ * @mem_free: bytes of each kind that can be allocated now
+ * @mem_offset: offset in the BAR of each kind
+ * @token: p2p_token of this file for nvidia_p2p_get_pages()
+ * @va_space: va_space_token of this file for nvidia_p2p_get_pages()
+ * @pci: address of the device, "0000:02:00.0"
  */
 struct strait_vgpu_info {
 	__u32 size;
@@ -66,21 +66,21 @@ struct strait_vgpu_info {
 };
 
 /**
- * struct strait_vgpu_alloc - STRAIT_VGPU_ALLOC: allocate device memory, which reads as zeros
+ * struct strait_vgpu_alloc - STRAIT_VGPU_ALLOC: allocate zeroed device memory
  * @size: sizeof(struct strait_vgpu_alloc)
  * @flags: 0
  * @kind: STRAIT_VGPU_MEM_*
  * @reserved: 0
  * @length: bytes, a multiple of the page size, not 0
- * @handle: out: names it in this file, never 0
+ * @handle: out: names the allocation in this file, never 0
  * @reserved2: 0
  * @mmap_offset: out: offset for mmap() of its first byte
- * @identity: out: a number no other allocation ever has
- * @bar_offset: out: where its first byte lies in the BAR. The rest follows, unless the driver was told to scatter
- *	memory, or moves it: see STRAIT_VGPU_QUERY
+ * @identity: out: unique among all allocations
+ * @bar_offset: out: offset in the BAR of its first byte. The rest is contiguous, unless the driver
+ *	scatters memory or moves it: see STRAIT_VGPU_QUERY
  *
- * -ENOMEM when there is no such range; -EOPNOTSUPP for a kind the device has not; -ENOSPC when the
- * file owns as many as it may.
+ * -ENOMEM: not enough memory. -EOPNOTSUPP: the device does not have this kind. -ENOSPC: the file
+ * has the maximum number of allocations.
  */
 struct strait_vgpu_alloc {
 	__u32 size;
@@ -96,8 +96,8 @@ struct strait_vgpu_alloc {
 };
 
 /*
- * Added to an offset for mmap(): the memory as I/O memory without pages, for who takes only that (VFIO).
- * Such a mapping of memory that was freed raises SIGBUS.
+ * Added to an offset for mmap(): maps the memory as I/O memory without struct pages, as VFIO needs.
+ * An access to freed memory through such a mapping raises SIGBUS.
  */
 #define STRAIT_VGPU_MMAP_IO (1ull << 39)
 
@@ -108,10 +108,10 @@ struct strait_vgpu_alloc {
  * @handle: of STRAIT_VGPU_ALLOC
  * @reserved: 0
  *
- * When it returns, mappings of it read as zeros, consumers of nvidia_p2p have had their callback,
- * importers of its dma-bufs theirs and have unmapped it, and no peer reaches it any more. Memory
- * that is pinned by page (direct I/O in flight, a long-term pin) is used again only after that.
- * -ENOENT for a handle that is none.
+ * When it returns mappings of it read as zeros, the callbacks of nvidia_p2p consumers were called,
+ * importers of its dma-bufs were notified and have unmapped it, and no peer reaches it. Pages with
+ * references (direct I/O in flight, long-term pins) are reused only after these are dropped.
+ * -ENOENT: no such handle.
  */
 struct strait_vgpu_free {
 	__u32 size;
@@ -131,8 +131,8 @@ struct strait_vgpu_free {
  * @fd: out: the dma-buf
  * @reserved: 0
  *
- * The dma-buf takes importers that allow peer-to-peer and can be told to let go. Freeing the
- * allocation tells them; mapping it afterwards gives -ENODEV.
+ * Importers must allow peer-to-peer and implement the move notification. Freeing the allocation
+ * revokes the dma-buf; mapping it afterwards returns -ENODEV.
  */
 struct strait_vgpu_dmabuf {
 	__u32 size;
@@ -145,24 +145,24 @@ struct strait_vgpu_dmabuf {
 	__u32 reserved;
 };
 
-#define STRAIT_VGPU_QUERY_MINE (1u << 0)    /* out: it was allocated through this file */
+#define STRAIT_VGPU_QUERY_MINE (1u << 0)    /* out: allocated through this file */
 #define STRAIT_VGPU_QUERY_REVOKED (1u << 1) /* out: freed: the mapping reads as zeros */
 
 /**
- * struct strait_vgpu_query - STRAIT_VGPU_QUERY: what lies at an address of the calling process
+ * struct strait_vgpu_query - STRAIT_VGPU_QUERY: the allocation at an address of the process
  * @size: sizeof(struct strait_vgpu_query)
  * @flags: in: 0; out: STRAIT_VGPU_QUERY_*
  * @address: a virtual address
- * @start: out: first byte of the mapping it lies in
+ * @start: out: first byte of the mapping that contains it
  * @length: out: bytes of that mapping
- * @offset: out: where in the allocation the mapping starts
+ * @offset: out: offset in the allocation of the mapping's first byte
  * @identity: out: of the allocation
  * @kind: out: STRAIT_VGPU_MEM_*
- * @handle: out: in this file, 0 if it is another's
- * @bar_offset: out: where in the BAR the byte at @address lies; 0 if revoked
- * @bar_length: out: how many bytes of the allocation from there on lie in one piece; 0 if revoked
+ * @handle: out: in this file, 0: allocated through another file
+ * @bar_offset: out: offset in the BAR of the byte at @address; 0 if revoked
+ * @bar_length: out: contiguous bytes of the allocation from there on; 0 if revoked
  *
- * -ENOENT when no memory of this device is mapped there.
+ * -ENOENT: no memory of this device is mapped there.
  */
 struct strait_vgpu_query {
 	__u32 size;
@@ -179,12 +179,12 @@ struct strait_vgpu_query {
 };
 
 /**
- * struct strait_vgpu_dmabuf_at - STRAIT_VGPU_DMABUF_AT: export what is mapped at an address
+ * struct strait_vgpu_dmabuf_at - STRAIT_VGPU_DMABUF_AT: export memory by its address
  * @size: sizeof(struct strait_vgpu_dmabuf_at)
  * @flags: 0
  * @address: a virtual address of the calling process, a multiple of 4096
  * @length: bytes, a multiple of 4096, inside one mapping
- * @identity: of the allocation that is meant, -ESTALE if it is another by now
+ * @identity: of the allocation; -ESTALE: another allocation is mapped there
  * @fd_flags: O_CLOEXEC, O_RDWR or 0
  * @fd: out: the dma-buf
  *
@@ -201,23 +201,22 @@ struct strait_vgpu_dmabuf_at {
 };
 
 /**
- * struct strait_vgpu_counters - STRAIT_VGPU_COUNTERS: what the driver knows of the device's memory
+ * struct strait_vgpu_counters - STRAIT_VGPU_COUNTERS: counters of the device's memory
  * @size: sizeof(struct strait_vgpu_counters)
  * @flags: 0
- * @allocated_bytes: given out, ever
- * @freed_bytes: taken back, ever
- * @cleared_bytes: written by the CPU to clear them
- * @cpu_mapped_bytes: entered into page tables for the CPU; what a program reads and writes through
- *	them no driver sees
- * @cpu_zero_bytes: zeros entered in place of memory that is gone
- * @p2p_pinned_bytes: handed out by nvidia_p2p_get_pages*()
+ * @allocated_bytes: allocated since the device was bound
+ * @freed_bytes: freed since the device was bound
+ * @cleared_bytes: cleared by the CPU
+ * @cpu_mapped_bytes: inserted into page tables of processes
+ * @cpu_zero_bytes: zeroed pages inserted in place of revoked memory
+ * @p2p_pinned_bytes: pinned by nvidia_p2p_get_pages*()
  * @p2p_mapped_bytes: mapped for a peer by nvidia_p2p_dma_map_pages()
  * @dmabuf_mapped_bytes: mapped for a peer by an importer of a dma-buf
- * @peer_mapped_now: of these two, how much is mapped at this moment
+ * @peer_mapped_now: bytes mapped for peers now, by either
  * @callbacks: free callbacks called
- * @invalidations: dma-bufs whose importers were told to let go
- * @drained_bytes: memory that had to wait for page references when it was freed
- * @draining_bytes: memory that does at this moment
+ * @invalidations: dma-bufs whose importers were notified
+ * @drained_bytes: memory that had page references when it was freed
+ * @draining_bytes: freed memory that has page references now
  * @moves: allocations moved to other pages
  * @foreign_puts: pages whose last reference was dropped by a module that had none
  */
@@ -248,10 +247,10 @@ struct strait_vgpu_counters {
  * @handle: of STRAIT_VGPU_ALLOC
  * @reserved: 0
  *
- * As a driver does that evicts memory and brings it back. Its contents, identity and address stay. Importers of its
- * dma-bufs are told to unmap, and find it at another place when they map it again. -EBUSY for memory that must stay
- * where it is: pinned by nvidia_p2p, by an importer or by page, or exported as a static dma-buf. Importers may have
- * been told all the same. -ENOMEM when there is no room to move to.
+ * As a driver does that evicts memory and brings it back. Contents, identity and virtual address
+ * stay the same. Importers of its dma-bufs are notified and find it at other DMA addresses when
+ * they map it again. -EBUSY: the memory is pinned by nvidia_p2p, by an importer or by page, or
+ * exported as a static dma-buf; importers may have been notified. -ENOMEM: no memory to move to.
  */
 struct strait_vgpu_move {
 	__u32 size;
