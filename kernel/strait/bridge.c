@@ -21,7 +21,7 @@ struct strait_bridged {
 	const struct strait_bridge *bridge;
 	struct strait_bridge_memory memory;
 	struct dev_pagemap *pgmap;	/* of the pages, with a reference; NULL: no pages */
-	spinlock_t lock;		/* all below */
+	spinlock_t lock;		/* @backing, @revoked */
 	struct strait_backing *backing;	/* NULL: not published yet */
 	bool revoked;
 };

@@ -25,7 +25,7 @@ struct strait_region {
 	unsigned long address;
 	struct mmu_interval_notifier notifier;
 	bool watched;			/* @notifier is registered */
-	spinlock_t lock;		/* all below */
+	spinlock_t lock;		/* @backing, @changes, @verified, @revoked */
 	struct strait_backing *backing;	/* NULL: revoked, or not imported yet */
 	u64 changes;			/* changes of the mapping that may have replaced pages */
 	u64 verified;			/* changes after which the pages were found unchanged */

@@ -96,7 +96,7 @@ struct vgpu_pool {
 	const struct dev_pagemap_ops *kernel_ops; /* the page map ops that they replace */
 	int idle_refs;			/* page reference count before this driver changed it */
 	struct dev_pagemap pgmap;	/* of pinnable memory */
-	struct mutex lock;		/* all below */
+	struct mutex lock;		/* @map, @n_free, @draining */
 	unsigned long *map;
 	unsigned int n_free;
 	struct list_head draining;	/* vgpu_block.node */
