@@ -121,7 +121,7 @@ TEST(held_by_dm)
 
 	close(start_empty());
 	ctl = dm_start(DISK);
-	expect_refused(-EBUSY, DISK, "held by dm-");
+	expect_refused(-EBUSY, DISK, "held by /dev/dm-");
 	dm_stop(ctl);
 	expect_taken();
 }
@@ -165,7 +165,7 @@ TEST(held_by_md)
 
 	close(start_empty());
 	md = md_start(DISK);
-	expect_refused(-EBUSY, DISK, "held by md7");
+	expect_refused(-EBUSY, DISK, "held by /dev/md7");
 	md_stop(md);
 	expect_taken();
 }
@@ -179,7 +179,7 @@ TEST(used_for_swapping)
 	ASSERT_EQ(pwrite(fd, head, sizeof(head), 1024), sizeof(head));
 	ASSERT_EQ(pwrite(fd, "SWAPSPACE2", 10, 4086), 10);
 	ASSERT_EQ(fsync(fd), 0);
-	expect_refused(-ENOTEMPTY, DISK, "swap space");
+	expect_refused(-ENOTEMPTY, DISK, "not empty: swap");
 	if (swapon(DISK, 0) && errno == ENOSYS)
 		SKIP("this kernel does not swap");
 	expect_refused(-EBUSY, DISK, "swapoff " DISK);
@@ -209,7 +209,7 @@ TEST(partitions)
 	expect_refused(-ENOTEMPTY, DISK, "has partitions");
 	close(fd);
 	ctl = dm_start(PART);
-	expect_refused(-EBUSY, PART, "held by dm-");
+	expect_refused(-EBUSY, PART, "held by /dev/dm-");
 	dm_stop(ctl);
 	ASSERT_OK(strait_pci_bind(name, "strait", STRAIT_PCI_FORCE, why, sizeof(why)));
 	ASSERT_STREQ(pci_driver(name), "strait");

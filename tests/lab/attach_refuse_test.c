@@ -109,7 +109,7 @@ TEST(a_drive_somebody_has_for_himself)
 	close(ko_open());
 	pci_find(0x00101b36, name);
 	ASSERT_EQ(strait_pci_bind(name, "strait", 0, why, sizeof(why)), -EBUSY);
-	ASSERT_TRUE(strstr(why, "for itself alone"));
+	ASSERT_TRUE(strstr(why, "opened exclusively"));
 	ASSERT_STREQ(pci_driver(name), "nvme");
 	close(fd);
 }
