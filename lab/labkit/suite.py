@@ -378,7 +378,8 @@ class Run:
                 if bad:
                     clean = False
                     where = f'guest {guest.index}, {part}' if self.count > 1 else part
-                    self.lab.add(f'the kernel log is clean: {where}', Result.FAIL, bad)
+                    again = [f'run it alone: {self.again(test)}' for test in self.tests if test.name == part]
+                    self.lab.add(f'the kernel log is clean: {where}', Result.FAIL, bad + again)
                 part, lines = match.group(1), []
         if clean:
             self.lab.add('the kernel log is clean', Result.PASS)
