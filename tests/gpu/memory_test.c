@@ -146,6 +146,41 @@ TEST(imports_mapped_memory)
 	strait_context_close(ctx);
 }
 
+/* One of the allocations in a range is replaced, as PyTorch does with expandable segments. */
+TEST(notices_a_replaced_mapping)
+{
+	struct cu_mem_prop prop = { .type = 1, .location = { 1, 0 } };
+	struct cu_mem_access access = { { 1, 0 }, 3 };
+	struct strait_endpoint *ep;
+	struct strait_context *ctx;
+	struct strait_region *r;
+	struct mapped m;
+
+	need_gpu();
+	use_primary();
+	ctx = context_new(NULL);
+	ep = file_new(ctx, make_file("data", MIB(8), 1), O_RDONLY, 0);
+	map_some(&m, 4);
+	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)m.ptr, MIB(8), &r));
+	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(8)), MIB(8));
+	CU(cuMemUnmap(m.ptr + MIB(2), MIB(2)));
+	ASSERT_EQ(strait_read(ep, 0, r, MIB(2), 4096), -ESTALE);
+	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(2)), MIB(2));
+	ASSERT_EQ(strait_read(ep, 0, r, MIB(4), MIB(4)), MIB(4));
+	CU(cuMemRelease(m.handle[1]));
+	CU(cuMemCreate(&m.handle[1], MIB(2), &prop, 0));
+	CU(cuMemMap(m.ptr + MIB(2), MIB(2), 0, m.handle[1], 0));
+	CU(cuMemSetAccess(m.ptr + MIB(2), MIB(2), &access, 1));
+	ASSERT_EQ(strait_region_check(r), -ESTALE);
+	ASSERT_EQ(strait_read(ep, 0, r, MIB(2), 4096), -ESTALE);
+	ASSERT_EQ(strait_read(ep, 0, r, MIB(6), MIB(2)), MIB(2));
+	strait_region_close(r);
+	check_import(ctx, NULL, m.ptr, MIB(8), "cuda:0");
+	unmap_some(&m);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+}
+
 TEST(refuses_what_is_not_one_allocation)
 {
 	struct strait_context *ctx;
@@ -329,7 +364,7 @@ TEST(says_when_memory_is_out)
 	region_expect_byte(held[0], 0, 3, MIB(1));
 	while (n)
 		strait_region_close(held[--n]);
-	r = region_new(dev, GIB(1));
+	r = region_new(dev, info.mem_total < GIB(4) ? info.mem_total / 4 : GIB(1));
 	strait_region_close(r);
 	strait_context_close(ctx);
 }
