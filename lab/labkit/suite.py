@@ -155,7 +155,7 @@ class Run:
             '/drives' if options.drives else '') + ('/noremap' if options.noremap else '') + (
             '/parallel' if options.parallel else '') + ('/alone' if options.alone else '') + (
             f'/{options.part}' if options.part else '')
-        self.stopped = False
+        self.stopped = self.progress = False
         self.folder = None
         self.guests, self.agents, self.hub = [], [], None
         self.lab = Program('the lab', self.machine)
@@ -275,7 +275,7 @@ class Run:
 
     def show(self, what):
         """Show the progress in one line on a terminal."""
-        if sys.stderr.isatty() and self.options.jobs == 1:
+        if self.progress:
             sys.stderr.write(f'\r\033[K{what}')
             sys.stderr.flush()
 
