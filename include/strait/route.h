@@ -29,12 +29,34 @@ struct strait_route_verdict {
 };
 
 /**
+ * enum strait_plan - How a transfer is run, as a mask
+ * @STRAIT_PLAN_DRIVE: the drive moves the aligned part itself; the rest is for the unaligned ends
+ * @STRAIT_PLAN_REGISTERED: one copy out of pages that are registered already, if they are
+ * @STRAIT_PLAN_SMALL: one staging chunk, on the calling thread
+ * @STRAIT_PLAN_WINDOWS: windows, on as many threads as are free
+ * @STRAIT_PLAN_REGISTER: windows that the page cache holds are registered with the device
+ * @STRAIT_PLAN_BUFFERED: file I/O through the page cache
+ * @STRAIT_PLAN_DIRECT: direct file I/O; with @STRAIT_PLAN_BUFFERED only where the page cache does not hold the bytes
+ */
+enum strait_plan {
+	STRAIT_PLAN_DRIVE = 1 << 0,
+	STRAIT_PLAN_REGISTERED = 1 << 1,
+	STRAIT_PLAN_SMALL = 1 << 2,
+	STRAIT_PLAN_WINDOWS = 1 << 3,
+	STRAIT_PLAN_REGISTER = 1 << 4,
+	STRAIT_PLAN_BUFFERED = 1 << 5,
+	STRAIT_PLAN_DIRECT = 1 << 6,
+};
+
+/**
  * struct strait_route_report - Which routes a transfer would take
  * @size: sizeof(struct strait_route_report), set by the caller
  * @route: the route most bytes would take, -1 if there is none
  * @mask: all routes that would carry bytes: windows of one file can travel differently
  * @cached_bytes: how many bytes of the range were in the page cache when asked
  * @verdict: one for each route, indexed by enum strait_route
+ * @plan: mask of enum strait_plan, 0 if no route is usable
+ * @reserved: 0
  */
 struct strait_route_report {
 	size_t size;
@@ -42,6 +64,8 @@ struct strait_route_report {
 	uint32_t mask;
 	uint64_t cached_bytes;
 	struct strait_route_verdict verdict[STRAIT_ROUTES_MAX];
+	uint32_t plan;
+	uint32_t reserved;
 };
 
 #define STRAIT_ROUTE_REPORT_SIZE_V1 280
@@ -81,6 +105,16 @@ STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *verd
  * Return: one line, which lives as long as the process; empty if nothing would, or nothing is needed.
  */
 STRAIT_API const char *strait_route_verdict_fix(const struct strait_route_verdict *verdict);
+
+/**
+ * strait_route_plan_text() - A plan as one line
+ * @plan: of a report
+ * @text: where the line is written, always terminated
+ * @len: room in @text; 256 is enough
+ *
+ * Return: 0; -EINVAL.
+ */
+STRAIT_API int strait_route_plan_text(uint32_t plan, char *text, size_t len);
 
 /**
  * strait_route_query() - Which routes a transfer would take, and why not better ones

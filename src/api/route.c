@@ -43,6 +43,27 @@ STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *v, c
 	return 0;
 }
 
+STRAIT_API int strait_route_plan_text(uint32_t plan, char *text, size_t len)
+{
+	const bool file_io = plan & (STRAIT_PLAN_BUFFERED | STRAIT_PLAN_DIRECT);
+	const char *io = "";
+
+	API_CHECK(text && len);
+	if (file_io && !(plan & STRAIT_PLAN_DIRECT))
+		io = ", buffered";
+	else if (file_io && !(plan & STRAIT_PLAN_BUFFERED))
+		io = ", direct";
+	else if (file_io)
+		io = ", buffered where the page cache holds the bytes and direct elsewhere";
+	str_format(text, len, "%s%s%s%s%s", plan & STRAIT_PLAN_DRIVE ? "the drive moves the aligned part; " : "",
+		   plan & STRAIT_PLAN_REGISTERED ? "copy registered pages if there are any; " : "",
+		   plan & STRAIT_PLAN_SMALL   ? "one chunk on the calling thread" :
+		   plan & STRAIT_PLAN_WINDOWS ? "windows on several threads" :
+						"none",
+		   plan & STRAIT_PLAN_REGISTER ? ", cached ones registered" : "", io);
+	return 0;
+}
+
 STRAIT_API const char *strait_route_verdict_fix(const struct strait_route_verdict *v)
 {
 	const char *fix = v ? strait_reason_fix(v->reason) : "";
@@ -60,6 +81,7 @@ static int report(const struct strait_transfer *t, struct strait_route_report *o
 	route_decide(&facts, &decision);
 	rep.route = decision.route;
 	rep.mask = decision.mask;
+	rep.plan = decision.code ? 0 : route_plan_flags(&decision.plan);
 	rep.cached_bytes = facts.cached == UINT64_MAX ? 0 : facts.cached;
 	route_explain(&facts, &decision, rep.verdict);
 	return struct_out(out, &rep, sizeof(rep), STRAIT_ROUTE_REPORT_SIZE_V1);

@@ -4,7 +4,7 @@
 #include "base/util.h"
 #include "uapi/strait.h"
 
-static enum route_reason judge(const struct route_facts *f, enum strait_route route)
+static enum route_reason route_eligible(const struct route_facts *f, enum strait_route route)
 {
 	if (f->op == STRAIT_READ ? !f->ep->can_read : !f->ep->can_write)
 		return ROUTE_NO_ACCESS;
@@ -36,6 +36,57 @@ static enum route_reason judge(const struct route_facts *f, enum strait_route ro
 	}
 }
 
+enum route_io route_read_io(const struct endpoint_facts *ep)
+{
+	if (!ep->can_buffered || (ep->force_direct && ep->can_direct))
+		return ROUTE_IO_DIRECT;
+	return ep->can_direct ? ROUTE_IO_BY_CACHE : ROUTE_IO_BUFFERED;
+}
+
+void route_plan(const struct route_facts *f, uint32_t mask, struct route_plan *p)
+{
+	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE), p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
+	const bool read = f->op == STRAIT_READ, staged = mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
+
+	memset(p, 0, sizeof(*p));
+	p->mask = mask;
+	p->self_dma = (mask & p2p) || (f->self_dma && (mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST)));
+	p->regcache = read && !f->host_memory && !f->dma_only && f->can_register_file && f->ep->can_map &&
+		      !f->ep->force_direct && (!f->routes || (f->routes & pagecache));
+	p->small = f->small;
+	p->coalesced = staged && !p->self_dma && !f->ep->self_dma && (read || f->ep->can_buffered);
+	if (read)
+		p->io = route_read_io(f->ep);
+	else
+		p->io = f->ep->force_direct ? ROUTE_IO_DIRECT : ROUTE_IO_BUFFERED;
+	if (read && (mask & pagecache) && f->ep->can_buffered)
+		p->registers = mask == pagecache ? ROUTE_REGISTER_ALL : ROUTE_REGISTER_CACHED;
+	p->mixed = p->registers == ROUTE_REGISTER_CACHED && staged && !f->unchanged && !f->ep->force_direct;
+}
+
+uint32_t route_plan_flags(const struct route_plan *p)
+{
+	uint32_t flags = 0;
+
+	if (!p->mask)
+		return 0;
+	if (p->self_dma)
+		flags |= STRAIT_PLAN_DRIVE;
+	if (p->regcache && (p->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)))
+		flags |= STRAIT_PLAN_REGISTERED;
+	/* Without another route there are no unaligned ends. */
+	if (p->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P))
+		return flags;
+	flags |= p->small ? STRAIT_PLAN_SMALL : STRAIT_PLAN_WINDOWS;
+	if (!p->small && p->registers)
+		flags |= STRAIT_PLAN_REGISTER;
+	if (p->io != ROUTE_IO_DIRECT)
+		flags |= STRAIT_PLAN_BUFFERED;
+	if (p->io != ROUTE_IO_BUFFERED)
+		flags |= STRAIT_PLAN_DIRECT;
+	return flags;
+}
+
 void route_decide(const struct route_facts *f, struct route_decision *d)
 {
 	const uint32_t pagecache = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE), p2p = STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P);
@@ -43,7 +94,7 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 	memset(d, 0, sizeof(*d));
 	d->route = -1;
 	for (int r = 0; r < STRAIT_ROUTE_COUNT; r++) {
-		d->reason[r] = judge(f, r);
+		d->reason[r] = route_eligible(f, r);
 		if (d->reason[r] != ROUTE_OK)
 			continue;
 		d->possible |= STRAIT_ROUTE_MASK(r);
@@ -86,6 +137,7 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 	if (d->route == STRAIT_ROUTE_PAGECACHE && (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) &&
 	    (f->small || (f->cached != UINT64_MAX && f->cached < f->length / 2)))
 		d->route = STRAIT_ROUTE_STAGED;
+	route_plan(f, d->mask, &d->plan);
 }
 
 /* What a route that can be taken will do. */
@@ -104,8 +156,8 @@ static enum strait_reason how(const struct route_facts *f, const struct route_de
 		if (d->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))
 			return STRAIT_WHY_UNCACHED_PART;
 		if (f->op == STRAIT_WRITE)
-			return f->ep->force_direct ? STRAIT_WHY_RING_DIRECT_FORCED : STRAIT_WHY_RING_BUFFERED;
-		return f->ep->can_direct ? STRAIT_WHY_RING_DIRECT : STRAIT_WHY_RING_BUFFERED;
+			return d->plan.io == ROUTE_IO_DIRECT ? STRAIT_WHY_RING_DIRECT_FORCED : STRAIT_WHY_RING_BUFFERED;
+		return d->plan.io == ROUTE_IO_BUFFERED ? STRAIT_WHY_RING_BUFFERED : STRAIT_WHY_RING_DIRECT;
 	default:
 		if (f->self_dma)
 			return STRAIT_WHY_DRIVE_HOST_DMA;

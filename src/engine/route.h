@@ -3,8 +3,9 @@
 #define ENGINE_ROUTE_H
 
 /*
- * Choosing a route is one pure function: facts in, decision and reasons out. The transfer and
- * strait_route_query() call the same one.
+ * Choosing a route is one pure function: facts in; the decision, its reasons and a plan out. Transfers, queues and
+ * strait_route_query() call the same one. Executors obey the plan: what they add is the state of the moment (is this
+ * window in the page cache, is a staging chunk free, is the file still unchanged), never another rule.
  */
 
 #include <strait/route.h>
@@ -67,15 +68,49 @@ struct route_facts {
 	int dma_map_error;	   /* likewise */
 };
 
+/* How file I/O passes between the endpoint and host memory. */
+enum route_io {
+	ROUTE_IO_BUFFERED,
+	ROUTE_IO_DIRECT,
+	ROUTE_IO_BY_CACHE, /* buffered where the page cache holds the bytes, direct elsewhere */
+};
+
+enum route_register {
+	ROUTE_REGISTER_NONE,
+	ROUTE_REGISTER_CACHED, /* windows that the page cache holds; the others are staged */
+	ROUTE_REGISTER_ALL,    /* every window: pagecache is the only route allowed */
+};
+
+/* The steps of a transfer. Those that apply are tried in the order of the members; each leaves the rest to the next. */
+struct route_plan {
+	uint32_t mask;	/* routes that carry bytes */
+	bool self_dma;	/* the drive moves the aligned part; what follows is for the unaligned ends */
+	bool regcache;	/* one copy out of a cached registration, while the file is unchanged */
+	bool small;	/* one staging chunk, on the calling thread */
+	bool coalesced; /* in a queue: several small transfers in one copy list */
+	/* Else windows, by one lane or more: */
+	enum route_io io;
+	enum route_register registers;
+	bool mixed; /* one lane registers cached windows while others read into staging memory */
+};
+
 struct route_decision {
 	enum route_reason reason[STRAIT_ROUTE_COUNT];
 	uint32_t possible; /* mask of routes that work */
 	uint32_t mask;	   /* mask of those that will carry bytes */
 	int route;	   /* the main one, -1 for none */
 	int code;	   /* 0, or the errno of a transfer when there is none */
+	struct route_plan plan;
 };
 
 void route_decide(const struct route_facts *f, struct route_decision *d);
+
+/* The plan of a transfer that uses the routes of @mask: route_decide() makes it of those it has chosen. */
+void route_plan(const struct route_facts *f, uint32_t mask, struct route_plan *plan);
+/* How an endpoint is read. */
+enum route_io route_read_io(const struct endpoint_facts *ep);
+/* A plan as the public interface has it: STRAIT_PLAN_* flags. */
+uint32_t route_plan_flags(const struct route_plan *plan);
 
 /* The reasons of a decision as the public interface has them. */
 void route_explain(const struct route_facts *f, const struct route_decision *d,

@@ -122,6 +122,7 @@ TEST_VARIANTS(decides, struct row, rows)
 	ASSERT_EQ(d.mask, v->mask);
 	ASSERT_EQ(d.route, v->route);
 	ASSERT_EQ(d.code, v->code);
+	ASSERT_EQ(d.plan.mask, v->mask);
 
 	/* Every route gets a reason, and usable ones no error. */
 	memset(verdict, 0xff, sizeof(verdict));
@@ -274,4 +275,60 @@ TEST(p2p_comes_first)
 	f.host_memory = true;
 	route_decide(&f, &d);
 	ASSERT_EQ(d.mask, HOST);
+}
+
+/* What executors do without another look at the facts. */
+TEST(plans)
+{
+	struct route_facts f = { .can_register_file = true, .ep = &plain, .length = MIB(64), .cached = UINT64_MAX };
+	char text[256];
+	struct route_decision d;
+
+	/* A cached file: one lane registers, others read. */
+	route_decide(&f, &d);
+	ASSERT_TRUE(d.plan.mixed && d.plan.regcache && d.plan.coalesced && !d.plan.small && !d.plan.self_dma);
+	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_CACHED);
+	ASSERT_EQ(route_plan_flags(&d.plan) & (STRAIT_PLAN_WINDOWS | STRAIT_PLAN_REGISTER | STRAIT_PLAN_SMALL),
+		  STRAIT_PLAN_WINDOWS | STRAIT_PLAN_REGISTER);
+	/* An unchanged one: registrations pay again and again, so nothing is read beside them. */
+	f.unchanged = true;
+	route_decide(&f, &d);
+	ASSERT_TRUE(!d.plan.mixed && d.plan.regcache);
+	/* Nothing but pagecache is allowed. */
+	f.routes = PAGECACHE;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_ALL);
+	ASSERT_FALSE(d.plan.mixed || d.plan.coalesced);
+	/* pagecache is not allowed. */
+	f.routes = STAGED;
+	route_decide(&f, &d);
+	ASSERT_FALSE(d.plan.regcache || d.plan.mixed);
+	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_NONE);
+	/* Direct I/O was asked for. */
+	f.routes = 0;
+	f.ep = &direct;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.plan.io, ROUTE_IO_DIRECT);
+	ASSERT_FALSE(d.plan.regcache || d.plan.mixed);
+	f.op = STRAIT_WRITE;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.plan.io, ROUTE_IO_DIRECT);
+	f.ep = &plain;
+	route_decide(&f, &d);
+	ASSERT_EQ(d.plan.io, ROUTE_IO_BUFFERED);
+	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_NONE);
+	/* The drive moves the bytes: alone, and with another route for the ends. */
+	f = (struct route_facts){ .ep = &plain, .length = MIB(1), .cached = UINT64_MAX, .p2p_usable = true };
+	route_decide(&f, &d);
+	ASSERT_TRUE(d.plan.self_dma && !d.plan.coalesced);
+	ASSERT_TRUE(route_plan_flags(&d.plan) & STRAIT_PLAN_WINDOWS);
+	f.routes = P2P;
+	route_decide(&f, &d);
+	ASSERT_EQ(route_plan_flags(&d.plan), STRAIT_PLAN_DRIVE);
+	/* Every plan has a text that fits. */
+	for (uint32_t plan = 0; plan < 1u << 7; plan++) {
+		ASSERT_OK(strait_route_plan_text(plan, text, sizeof(text)));
+		ASSERT_TRUE(text[0] && strlen(text) < sizeof(text) - 1);
+	}
+	ASSERT_EQ(strait_route_plan_text(0, NULL, 0), -EINVAL);
 }

@@ -11,16 +11,14 @@ static int route_of(const struct strait_transfer *t)
 
 bool p2p_batch_takes(const struct strait_transfer *t)
 {
-	struct route_facts facts;
 	struct route_decision decision;
 	uint64_t start, end;
 
 	if (!t->length || t->length > t->endpoint->facts.async_bytes)
 		return false;
-	transfer_facts(t, false, &facts);
-	route_decide(&facts, &decision);
-	return !decision.code && facts.self_dma && (decision.mask & STRAIT_ROUTE_MASK(route_of(t))) &&
-	       p2p_part(t, &start, &end) && start == t->endpoint_offset && end - start == t->length;
+	transfer_decide(t, &decision);
+	return !decision.code && decision.plan.self_dma && p2p_part(t, &start, &end) && start == t->endpoint_offset &&
+	       end - start == t->length;
 }
 
 int p2p_batch_open(struct p2p_batch *b, struct strait_endpoint *ep)

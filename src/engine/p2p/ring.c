@@ -5,14 +5,12 @@
 
 bool p2p_ring_takes(const struct strait_transfer *t)
 {
-	struct route_facts facts;
 	struct route_decision decision;
 	uint64_t start, end;
 
 	if (!t->length || !p2p_commands(t))
 		return false;
-	transfer_facts(t, false, &facts);
-	route_decide(&facts, &decision);
+	transfer_decide(t, &decision);
 	return (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)) && p2p_part(t, &start, &end) &&
 	       start == t->endpoint_offset && end - start == t->length;
 }

@@ -6,15 +6,20 @@
 
 bool coalesce_takes(const struct strait_transfer *t)
 {
-	struct route_facts facts;
 	struct route_decision decision;
 
-	if ((t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered) || t->endpoint->facts.self_dma)
-		return false;
-	transfer_facts(t, false, &facts);
-	route_decide(&facts, &decision);
-	return (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) &&
-	       !(decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
+	transfer_decide(t, &decision);
+	return decision.plan.coalesced;
+}
+
+/* The length of the file if the item may be read out of cached registrations, 0 otherwise. */
+static uint64_t registered_length(const struct strait_transfer *t)
+{
+	struct route_decision decision;
+	uint64_t len;
+
+	transfer_decide(t, &decision);
+	return decision.plan.regcache && regcache_file_length(t->endpoint, &len) ? len : 0;
 }
 
 bool coalesce_fits(const struct strait_transfer *t)
@@ -65,8 +70,7 @@ static void find_places(struct strait_context *ctx, struct coalesce *g, bool mak
 
 		/* The answer, which costs system calls, is mostly the one for the item before. */
 		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->routes != t->routes) {
-			if (!regcache_read_allowed(t, &len))
-				len = 0;
+			len = registered_length(t);
 			any |= len != 0;
 		}
 		last = t;
@@ -102,7 +106,7 @@ static ssize_t read_in_memory(const struct coalesce_item *it, char *chunk)
 	const struct strait_transfer *t = it->t;
 	struct strait_endpoint *ep = t->endpoint;
 
-	if (ep->facts.force_direct || !ep->facts.can_buffered)
+	if (route_read_io(&ep->facts) == ROUTE_IO_DIRECT)
 		return -EAGAIN;
 	return ep->ops->read_cached(ep, chunk + it->slot, t->length, t->endpoint_offset);
 }

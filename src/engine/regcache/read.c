@@ -5,13 +5,9 @@
 
 #define MAX_BYTES MIB(16) /* longer ones are worth several threads, and can be canceled */
 
-bool regcache_read_allowed(const struct strait_transfer *t, uint64_t *len)
+bool regcache_file_length(struct strait_endpoint *ep, uint64_t *len)
 {
-	struct strait_endpoint *ep = t->endpoint;
-
-	return (t->region->dev->caps & STRAIT_DEVICE_REGISTER_FILE) && !ep->facts.force_direct &&
-	       (!t->routes || (t->routes & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))) && ep->ops->unchanged(ep) &&
-	       !ep->ops->length(ep, len);
+	return ep->ops->unchanged(ep) && !ep->ops->length(ep, len);
 }
 
 /* Registering a window brings all of it into memory: not worth it where that is not so already. */
@@ -52,14 +48,14 @@ void reg_ref_result(const struct reg_ref *p, struct strait_result *result)
 	result->routes = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
 }
 
-bool reg_ref_get(const struct strait_transfer *t, struct reg_ref *p)
+bool reg_ref_get(const struct strait_transfer *t, const struct route_plan *plan, struct reg_ref *p)
 {
 	struct strait_device *dev = t->region->dev;
 	struct reg_cache *k = &device_context(dev)->reg_cache;
 
 	*p = (struct reg_ref){ .ep = t->endpoint, .dev = dev, .off = t->endpoint_offset };
-	if (t->op != STRAIT_READ || t->length < REGCACHE_READ_MIN || t->length > MAX_BYTES ||
-	    !regcache_read_allowed(t, &p->ep_len) || p->off >= p->ep_len)
+	if (!plan->regcache || t->length < REGCACHE_READ_MIN || t->length > MAX_BYTES ||
+	    !regcache_file_length(t->endpoint, &p->ep_len) || p->off >= p->ep_len)
 		return false;
 	p->len = min_u64(t->length, p->ep_len - p->off);
 	if (p->len < REGCACHE_READ_MIN)
@@ -68,7 +64,8 @@ bool reg_ref_get(const struct strait_transfer *t, struct reg_ref *p)
 	return reg_ref_find(k, p);
 }
 
-bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result)
+bool regcache_read(const struct strait_transfer *t, const struct route_plan *plan, bool isolated,
+		   struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct reg_cache *k = &device_context(dev)->reg_cache;
@@ -76,7 +73,7 @@ bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool isolated
 	struct reg_ref p;
 	int rc;
 
-	if (!(mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || !reg_ref_get(t, &p))
+	if (!(plan->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || !reg_ref_get(t, plan, &p))
 		return false;
 	rc = engine_stream_get(dev, &t->region->mem, isolated, &ls);
 	if (!rc) {
@@ -87,7 +84,7 @@ bool regcache_read(const struct strait_transfer *t, uint32_t mask, bool isolated
 		engine_stream_put(dev, ls, rc != 0);
 	}
 	regcache_put(k, p.reg_window);
-	/* A promise that was not kept: what is left can be read. */
+	/* The application broke its promise that the file does not change: read what is left of it. */
 	if (rc == -EFAULT) {
 		result->device_status = 0;
 		return false;

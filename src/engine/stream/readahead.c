@@ -77,7 +77,7 @@ static void slot_put(struct strait_device *dev, struct readahead_slot *slot, boo
 	pthread_mutex_unlock(&de->lock);
 }
 
-bool readahead_begin(struct readahead *a, const struct strait_transfer *t)
+bool readahead_begin(struct readahead *a, const struct strait_transfer *t, const struct route_plan *plan)
 {
 	struct strait_device *dev = t->region->dev;
 	struct reg_cache *k = &device_context(dev)->reg_cache;
@@ -86,7 +86,7 @@ bool readahead_begin(struct readahead *a, const struct strait_transfer *t)
 	a->slot = slot_get(dev, &t->region->mem);
 	if (!a->slot)
 		return false;
-	rc = reg_ref_get(t, &a->place) ? 0 : -ENOENT;
+	rc = reg_ref_get(t, plan, &a->place) ? 0 : -ENOENT;
 	if (!rc && a->place.len < t->length) {
 		/* At the end of the file. */
 		regcache_put(k, a->place.reg_window);

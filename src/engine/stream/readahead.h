@@ -24,7 +24,7 @@ struct readahead {
 };
 
 /* Starts copying what @t will read, if it can be. */
-bool readahead_begin(struct readahead *a, const struct strait_transfer *t);
+bool readahead_begin(struct readahead *a, const struct strait_transfer *t, const struct route_plan *plan);
 /* Its turn has come. True: done, and counted. Else it is to be done as any other. */
 bool readahead_finish(struct readahead *a, const struct strait_transfer *t, struct strait_result *result);
 /* It is not wanted any more. */

@@ -57,6 +57,7 @@ struct ordered {
 	struct task task;
 	struct strait_stream *stream;
 	struct strait_stream_transfer t;
+	struct route_plan plan;
 	uint32_t sequence;
 	atomic_uint refs;	      /* the transfer's own, and stream_transfer()'s */
 	atomic_bool abandoned;	      /* stream_transfer() failed: not to be begun */
@@ -191,7 +192,7 @@ static void readahead_fill_locked(struct strait_stream *s)
 		struct ordered *o = list_first(&s->waiting, struct ordered, node);
 
 		list_del(&o->node);
-		s->readahead += readahead_begin(&o->readahead, &o->guess);
+		s->readahead += readahead_begin(&o->readahead, &o->guess, &o->plan);
 	}
 }
 
@@ -377,7 +378,7 @@ static void find_early(struct strait_stream *s, struct ordered *o)
 				     .length = *o->t.length };
 
 	if (!region_place(o, &t.region_offset) || transfer_check(s->ctx, &t) ||
-	    !range_inside(t.region_offset, t.length, t.region->mem.len) || !reg_ref_get(&t, &o->early))
+	    !range_inside(t.region_offset, t.length, t.region->mem.len) || !reg_ref_get(&t, &o->plan, &o->early))
 		o->early.reg_window = NULL;
 	else
 		regcache_park(&s->ctx->reg_cache, o->early.reg_window);
@@ -445,7 +446,6 @@ static int put_on_stream(struct strait_stream *s, struct ordered *o)
 int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer *user)
 {
 	struct strait_stream_transfer t;
-	struct route_facts facts;
 	struct route_decision decision;
 	struct ordered *o;
 	int rc;
@@ -462,10 +462,9 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 		return -EXDEV;
 	if (device_context(t.region->dev) != s->ctx)
 		return -EXDEV;
-	transfer_facts(
+	transfer_decide(
 		&(struct strait_transfer){ .op = t.op, .routes = t.routes, .endpoint = t.endpoint, .region = t.region },
-		false, &facts);
-	route_decide(&facts, &decision);
+		&decision);
 	if (decision.code)
 		return decision.code;
 	rc = workers_ensure(&s->ctx->workers);
@@ -483,6 +482,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 	o->task.run = ordered_run;
 	o->stream = s;
 	o->t = t;
+	o->plan = decision.plan;
 	atomic_init(&o->refs, 2);
 	list_init(&o->node);
 	if ((t.flags & STRAIT_STREAM_FIXED) && t.region->dev == s->dev && s->dev->tuning.stream_copies)

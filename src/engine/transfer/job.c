@@ -45,14 +45,6 @@ void job_add_bytes(struct job *job, int route, uint64_t bytes)
 	pthread_mutex_unlock(&job->lock);
 }
 
-bool job_mixes(const struct job *job)
-{
-	const uint32_t both = STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE) | STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED);
-
-	return job->op == STRAIT_READ && (job->mask & both) == both && !job->unchanged &&
-	       !job->ep->facts.force_direct && job->ep->facts.can_buffered;
-}
-
 bool job_write_buffered(const struct job *job)
 {
 	return job->ep->facts.can_buffered && !job->walign;
@@ -71,11 +63,10 @@ void job_claim_register(struct lane *l)
 	atomic_uint *all = &device_engine(job->dev)->registering;
 	unsigned int most = (unsigned int)max_u64(job->dev->tuning.register_lanes, 1), now;
 
-	if (l->registers || l->no_register || job->op != STRAIT_READ || !job->ep->facts.can_buffered ||
-	    !(job->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)) || job->register_lanes >= most)
+	if (l->registers || l->no_register || job->plan.registers == ROUTE_REGISTER_NONE || job->register_lanes >= most)
 		return;
 	/* Where reading is as good, one job of the device registers; where it is asked for, each does. */
-	if (job_mixes(job)) {
+	if (job->plan.mixed) {
 		now = atomic_load_explicit(all, memory_order_relaxed);
 		do {
 			if (now >= most)
@@ -94,7 +85,7 @@ void job_release_register(struct lane *l)
 	if (!l->registers)
 		return;
 	l->registers = false;
-	if (job_mixes(job))
+	if (job->plan.mixed)
 		atomic_fetch_sub_explicit(&device_engine(job->dev)->registering, 1, memory_order_relaxed);
 	pthread_mutex_lock(&job->lock);
 	job->register_lanes--;
@@ -137,7 +128,7 @@ static void lane_run(struct job *job, bool helper)
 	pthread_mutex_lock(&job->lock);
 	job_claim_register(&l);
 	pthread_mutex_unlock(&job->lock);
-	if (!helper && l.registers && job_mixes(job) && job_starts_cached(job))
+	if (!helper && l.registers && job->plan.mixed && job_starts_cached(job))
 		job_want_helper(job);
 
 	if (!job->host) {

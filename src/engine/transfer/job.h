@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include "engine/engine.h"
+#include "engine/route.h"
 
 #define JOB_LANES 32
 
@@ -55,7 +56,7 @@ struct job {
 	struct strait_device *dev;
 	struct staging_pool *pool;
 	uint32_t op;
-	uint32_t mask;		   /* routes to use */
+	struct route_plan plan;
 	bool host;		   /* the region is host memory */
 	uint64_t start;		   /* first byte in the endpoint */
 	uint64_t stop;		   /* one past the last */
@@ -63,7 +64,6 @@ struct job {
 	uint64_t ep_len;	   /* length of the endpoint when the job began */
 	uint64_t block;		   /* windows end at multiples of this */
 	uint32_t walign;	   /* alignment of direct windows of a write */
-	bool unchanged;		   /* registrations are kept */
 	bool isolated;		   /* a stream of the application's waits for it */
 	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */
 	const atomic_bool *cancel; /* NULL if nobody can */
@@ -113,8 +113,6 @@ void job_add_bytes(struct job *job, int route, uint64_t bytes);
 void job_want_helper(struct job *job);
 /* Is the beginning of what it reads in the page cache? */
 bool job_starts_cached(const struct job *job);
-/* May a lane register, and others read meanwhile? */
-bool job_mixes(const struct job *job);
 /* Makes the lane one that registers, if this is the job for it and none too many do. Under the job's lock. */
 void job_claim_register(struct lane *l);
 void job_release_register(struct lane *l);

@@ -112,10 +112,10 @@ static bool all_cached(struct job *job, uint64_t off, uint64_t end)
 static void widen(struct job *job, struct window *w)
 {
 	const struct device_tuning *tuning = &job->dev->tuning;
-	bool mixes = job_mixes(job);
+	bool mixes = job->plan.mixed;
 	uint64_t size = mixes && tuning->mixed_window ? tuning->mixed_window : tuning->window_bytes, end;
 
-	if (job->ep->facts.force_direct)
+	if (job->plan.io == ROUTE_IO_DIRECT)
 		return;
 	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
 	/* Towards the end in smaller steps, so that those who read have as long to do as the one who registers. */

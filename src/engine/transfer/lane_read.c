@@ -198,7 +198,7 @@ static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
 static int read_pieces(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
-	bool pages = job->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+	bool pages = job->plan.registers == ROUTE_REGISTER_ALL;
 	struct lane_stream *ls;
 	int rc;
 
@@ -351,15 +351,14 @@ static void read_in_turn(struct lane *l, struct window *w)
 	window_ready(l, w);
 }
 
-/* Should the window go past the page cache? */
-static enum io_mode choose_io_mode(struct lane *l, struct window *w)
+/* The plan's I/O mode for one window. By the way finds out whether the page cache holds the window. */
+static enum io_mode window_io_mode(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
-	const struct endpoint_facts *facts = &job->ep->facts;
+	bool refused = atomic_load_explicit(&job->no_direct, memory_order_relaxed);
 	uint64_t in_file, bytes;
-	bool direct = facts->can_direct && !atomic_load_explicit(&job->no_direct, memory_order_relaxed);
 
-	if (!facts->can_buffered || (facts->force_direct && direct))
+	if (job->plan.io == ROUTE_IO_DIRECT && (!refused || !job->ep->facts.can_buffered))
 		return IO_DIRECT;
 	if (w->cached)
 		return IO_BUFFERED;
@@ -369,7 +368,7 @@ static enum io_mode choose_io_mode(struct lane *l, struct window *w)
 	if (job->ep->ops->cached(job->ep, w->off, in_file, &bytes))
 		return IO_BUFFERED;
 	w->cached = bytes >= align_down(in_file, os_page_size());
-	if (!direct)
+	if (refused || job->plan.io == ROUTE_IO_BUFFERED)
 		return IO_BUFFERED;
 	/* A few missing pages are read faster along with the rest than around it. */
 	return bytes >= in_file - in_file / 16 ? IO_BUFFERED : IO_DIRECT;
@@ -416,7 +415,7 @@ static void start_direct(struct lane *l, struct window *w)
 static bool try_register(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
-	bool only = job->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE);
+	bool only = job->plan.registers == ROUTE_REGISTER_ALL;
 	int rc;
 
 	if (!l->registers || !(w->cached || only))
@@ -453,7 +452,7 @@ static bool try_register(struct lane *l, struct window *w)
 
 static void start(struct lane *l, struct window *w)
 {
-	enum io_mode mode = choose_io_mode(l, w);
+	enum io_mode mode = window_io_mode(l, w);
 
 	if (try_register(l, w))
 		return;

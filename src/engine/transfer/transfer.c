@@ -140,6 +140,14 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 		f->cached = UINT64_MAX;
 }
 
+void transfer_decide(const struct strait_transfer *t, struct route_decision *d)
+{
+	struct route_facts facts;
+
+	transfer_facts(t, false, &facts);
+	route_decide(&facts, d);
+}
+
 bool transfer_is_small(const struct strait_transfer *t)
 {
 	return t->length <= t->region->dev->tuning.small_bytes;
@@ -153,15 +161,22 @@ static unsigned int lanes_for(const struct job *job)
 	/* Writes to one file wait for each other in the kernel anyway. */
 	if (job->op == STRAIT_WRITE)
 		return 1;
-	if (job_mixes(job) && tuning->mixed_readers)
+	if (job->plan.mixed && tuning->mixed_readers)
 		n = tuning->mixed_readers + tuning->register_lanes;
 	if (!n || n > job->ctx->threads)
 		n = job->ctx->threads;
 	return n > JOB_LANES ? JOB_LANES : n;
 }
 
-static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t deadline, const atomic_bool *cancel,
-		    bool isolated, struct strait_result *result)
+/* What a caller wants of any part of a request. */
+struct terms {
+	uint64_t deadline;
+	const atomic_bool *cancel;
+	bool isolated;
+};
+
+static void run_job(const struct strait_transfer *t, const struct route_plan *plan, const struct terms *terms,
+		    struct strait_result *result)
 {
 	struct strait_device *dev = t->region->dev;
 	struct strait_context *ctx = device_context(dev);
@@ -178,26 +193,25 @@ static void run_job(const struct strait_transfer *t, uint32_t mask, uint64_t dea
 	job->dev = dev;
 	job->pool = &de->pool;
 	job->op = t->op;
-	job->mask = mask;
+	job->plan = *plan;
 	job->host = dev->caps & STRAIT_DEVICE_HOST;
 	job->start = t->endpoint_offset;
 	job->stop = t->endpoint_offset + t->length;
 	job->addr = t->region->mem.addr + t->region_offset;
 	job->block = de->pool.chunk_bytes;
-	job->deadline = deadline;
-	job->cancel = cancel;
-	job->isolated = isolated;
-	job->unchanged = t->endpoint->ops->unchanged(t->endpoint);
+	job->deadline = terms->deadline;
+	job->cancel = terms->cancel;
+	job->isolated = terms->isolated;
 	job->max_lanes = lanes_for(job);
 	/* Several windows, so that one is read while another is copied. */
 	if (!job->host && t->length < OVERLAP_WINDOWS * job->block)
 		job->block = min_u64(job->block,
 				     max_u64(align_up(t->length / OVERLAP_WINDOWS, os_page_size()), OVERLAP_BYTES));
 	/* Drives like more and smaller requests than copy engines do. */
-	if (t->op == STRAIT_READ && t->endpoint->facts.can_direct &&
-	    (t->endpoint->facts.force_direct || !job_starts_cached(job)))
+	if (t->op == STRAIT_READ &&
+	    (plan->io == ROUTE_IO_DIRECT || (plan->io == ROUTE_IO_BY_CACHE && !job_starts_cached(job))))
 		job->block = min_u64(job->block, DIRECT_BYTES);
-	if (t->op == STRAIT_WRITE && t->endpoint->facts.force_direct)
+	if (t->op == STRAIT_WRITE && plan->io == ROUTE_IO_DIRECT)
 		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, os_page_size());
 	if (t->op == STRAIT_WRITE && job_write_buffered(job))
 		job->block = min_u64(job->block, BUFFERED_WRITE_BYTES);
@@ -213,21 +227,14 @@ free_job:
 	free(job);
 }
 
-/* What a caller wants of any part of a request. */
-struct terms {
-	uint64_t deadline;
-	const atomic_bool *cancel;
-	bool isolated;
-};
-
-/* Another route than p2p. */
-static void run_plain(const struct strait_transfer *t, uint32_t mask, const struct terms *terms,
-		      struct strait_result *result)
+/* By file I/O and copies. */
+static void run_copies(const struct strait_transfer *t, const struct route_plan *plan, const struct terms *terms,
+		       struct strait_result *result)
 {
-	if (regcache_read(t, mask, terms->isolated, result))
+	if (regcache_read(t, plan, terms->isolated, result))
 		return;
-	if (!transfer_is_small(t) || small_run(t, mask, terms->isolated, result) == -EAGAIN)
-		run_job(t, mask, terms->deadline, terms->cancel, terms->isolated, result);
+	if (!plan->small || small_run(t, plan->mask, terms->isolated, result) == -EAGAIN)
+		run_job(t, plan, terms, result);
 }
 
 /* [start, end) of the endpoint. */
@@ -251,28 +258,31 @@ static void add_result(struct strait_result *result, const struct strait_result 
 		result->route_bytes[i] += r->route_bytes[i];
 }
 
-/* [start, end) of the endpoint by other routes, added to what there is of the result. False: that was the last. */
-static bool run_part(const struct strait_transfer *t, uint32_t mask, uint64_t start, uint64_t end,
-		     const struct terms *terms, struct strait_result *result)
+/* Runs [start, end) of the endpoint by the routes of @mask and adds it to the result. False: nothing may follow. */
+static bool run_part(const struct strait_transfer *t, const struct route_facts *facts, uint32_t mask, uint64_t start,
+		     uint64_t end, const struct terms *terms, struct strait_result *result)
 {
 	struct strait_transfer part = part_of(t, start, end);
+	struct route_facts part_facts = *facts;
 	struct strait_result r = { 0 };
+	struct route_plan plan;
 
 	if (start >= end)
 		return true;
-	run_plain(&part, mask, terms, &r);
+	part_facts.small = transfer_is_small(&part);
+	route_plan(&part_facts, mask, &plan);
+	run_copies(&part, &plan, terms, &r);
 	add_result(result, &r);
 	return !r.status && r.bytes == end - start;
 }
 
-/*
- * What is aligned is moved by the drive itself, the ends another way; all of it in order. @route: how it is called,
- * host where the region is host memory.
- */
-static void run_self_dma(const struct strait_transfer *t, int route, uint32_t mask, const struct terms *terms,
-			 struct strait_result *result)
+/* The drive moves the aligned part itself; the ends are copied. All of it in order. */
+static void run_self_dma(const struct strait_transfer *t, const struct route_facts *facts,
+			 const struct route_plan *plan, const struct terms *terms, struct strait_result *result)
 {
-	const uint32_t mine = STRAIT_ROUTE_MASK(route), others = route == STRAIT_ROUTE_HOST ? mine : mask & ~mine;
+	/* The route is called host where the region is host memory. */
+	const int route = plan->mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P) ? STRAIT_ROUTE_P2P : STRAIT_ROUTE_HOST;
+	const uint32_t mine = STRAIT_ROUTE_MASK(route), others = route == STRAIT_ROUTE_HOST ? mine : plan->mask & ~mine;
 	uint64_t first = t->endpoint_offset, last = first + t->length, at, len;
 	struct p2p_piece p = { .deadline = terms->deadline, .cancel = terms->cancel };
 
@@ -284,7 +294,7 @@ static void run_self_dma(const struct strait_transfer *t, int route, uint32_t ma
 		result->status = -EOPNOTSUPP;
 		return;
 	}
-	if (!run_part(t, others, first, p.start, terms, result))
+	if (!run_part(t, facts, others, first, p.start, terms, result))
 		return;
 	if (transfer_is_small(t))
 		stat_add(&device_context(t->region->dev)->stats.small, 1);
@@ -297,7 +307,7 @@ static void run_self_dma(const struct strait_transfer *t, int route, uint32_t ma
 	if (p.err && !(others && (p.err == -EOPNOTSUPP || p.err == -EAGAIN)))
 		result->status = p.err == -EAGAIN ? (t->op == STRAIT_READ ? 0 : -EIO) : p.err;
 	else if (at < last)
-		run_part(t, others, at, first + t->length, terms, result);
+		run_part(t, facts, others, at, first + t->length, terms, result);
 }
 
 static void run(const struct strait_transfer *t, const struct terms *terms, struct strait_result *result)
@@ -309,12 +319,10 @@ static void run(const struct strait_transfer *t, const struct terms *terms, stru
 	route_decide(&facts, &decision);
 	if (decision.code)
 		result->status = decision.code;
-	else if (t->length && (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P)))
-		run_self_dma(t, STRAIT_ROUTE_P2P, decision.mask, terms, result);
-	else if (t->length && facts.self_dma && (decision.mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST)))
-		run_self_dma(t, STRAIT_ROUTE_HOST, decision.mask, terms, result);
+	else if (t->length && decision.plan.self_dma)
+		run_self_dma(t, &facts, &decision.plan, terms, result);
 	else if (t->length)
-		run_plain(t, decision.mask, terms, result);
+		run_copies(t, &decision.plan, terms, result);
 }
 
 void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool isolated,

@@ -16,8 +16,10 @@ void transfer_end(const struct strait_transfer *t, unsigned int n);
 /* Check and begin them all, or none. What is the same for many is done once. */
 int transfer_begin_all(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n);
 
-/* The route for a request that has begun; @ask: look at the page cache, too. */
+/* The facts for a request that has begun; @ask: look at the page cache, too. */
 void transfer_facts(const struct strait_transfer *t, bool ask, struct route_facts *f);
+/* The decision for it, without looking at the page cache. */
+void transfer_decide(const struct strait_transfer *t, struct route_decision *d);
 
 /* Is it short enough for the short path, or to be gathered with others? */
 bool transfer_is_small(const struct strait_transfer *t);

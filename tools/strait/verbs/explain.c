@@ -107,7 +107,14 @@ static void print_text(const struct explain *e)
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++)
 		if (i != r->route && r->mask & STRAIT_ROUTE_MASK(i))
 			printf(", and %s for a part", strait_route_name(i));
-	puts("\n");
+	putchar('\n');
+	if (r->plan) {
+		char plan[256];
+
+		strait_route_plan_text(r->plan, plan, sizeof(plan));
+		printf("  plan       %s\n", plan);
+	}
+	putchar('\n');
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++) {
 		const struct strait_route_verdict *v = &r->verdict[i];
 
@@ -124,6 +131,7 @@ static void print_json(const struct explain *e, int code)
 {
 	const struct strait_route_report *r = &e->report;
 	struct json j;
+	char plan[256];
 
 	json_begin(&j, stdout);
 	json_string(&j, "path", e->path);
@@ -152,6 +160,8 @@ static void print_json(const struct explain *e, int code)
 		json_null(&j, "route");
 	else
 		json_string(&j, "route", strait_route_name(r->route));
+	strait_route_plan_text(r->plan, plan, sizeof(plan));
+	json_string(&j, "plan", plan);
 	json_array(&j, "routes");
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++) {
 		char why[256];
