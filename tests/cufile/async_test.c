@@ -134,7 +134,7 @@ TEST(parameters_may_be_fixed)
 	free(want);
 }
 
-/* Everything the program registered may be given back while the transfer waits for its turn. */
+/* The application may deregister everything while the transfer is still queued on the stream. */
 TEST(registrations_may_go_first)
 {
 	static const struct kind emu = { "emu", true, true };

@@ -75,8 +75,8 @@ TEST(program_then_environment_then_file)
 	ASSERT_CU_ERR(cuFileSetParameterString(CUFILE_PARAM_LOG_DIR, "/"), CU_FILE_DRIVER_ALREADY_OPEN);
 }
 
-/* The file that comes with CUDA spells out its defaults, which are not what somebody wants of us. */
-TEST(defaults_are_no_wishes)
+/* The cufile.json that CUDA installs spells out NVIDIA's defaults: those are not a choice of the user. */
+TEST(defaults_are_not_a_choice)
 {
 	json("{ \"execution\": { \"max_io_queue_depth\": 128 }, \"properties\": {\n"
 	     "\"posix_pool_slab_size_kb\": [ 4, 1024, 16384 ], \"posix_pool_slab_count\": [ 128, 64, 64 ] } }\n");
@@ -106,7 +106,7 @@ static unsigned int log_count(const char *text)
 	return n;
 }
 
-/* What has no effect is named, once, whatever it is: known to the interface, of RDMA, or a variable. */
+/* Every setting without effect is logged once: parameters, unknown keys, environment variables. */
 TEST(without_effect)
 {
 	json("{ \"logging\": { \"level\": \"WARN\" }, \"execution\": { \"parallel_io\": false },\n"
@@ -199,8 +199,8 @@ TEST(broken_and_missing_files_are_survived)
 	handle_new(make_file("file", 10, 1), O_RDONLY, &fd);
 }
 
-/* By default there is no log: nothing was wrong. At INFO it tells how a file travels. */
-TEST(log_says_how_files_travel)
+/* Without errors no log file is created. At INFO it has the route of each file. */
+TEST(log_has_the_route_of_files)
 {
 	int fd;
 
@@ -218,7 +218,7 @@ TEST(log_says_how_files_travel)
 	ASSERT_EQ(access("cufile.log", F_OK), -1);
 }
 
-TEST(compatible_way_forbidden)
+TEST(compat_mode_forbidden)
 {
 	CUfileHandle_t fh;
 

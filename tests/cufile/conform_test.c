@@ -73,7 +73,7 @@ static void stream_free(const struct memory *m, CUstream s)
 {
 }
 
-/* Closing it would wait for what is on it, so it is kept for as long as the context is the same. */
+/* Closing a stream waits for its work, so one stream is used for as long as the context is the same. */
 static struct strait_stream *default_stream(void)
 {
 	static struct strait_context *of;

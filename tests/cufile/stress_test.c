@@ -75,7 +75,7 @@ static void *worker_run(void *arg)
 	return NULL;
 }
 
-/* Handles and one buffer shared by 64 threads that read in every way there is. */
+/* 64 threads share handles and one buffer, and read by call, batch and stream. */
 TEST_VARIANTS(threads_share_all, struct kind, kinds)
 {
 	static struct worker w[THREADS];

@@ -107,7 +107,7 @@ TEST_VARIANTS(sync_batch_and_stream, struct how, hows)
 	end();
 }
 
-/* A stream that was not registered may be destroyed when the program likes. */
+/* The application may destroy an unregistered stream at any time. */
 TEST(streams_come_and_go)
 {
 	begin();
@@ -127,7 +127,7 @@ TEST(streams_come_and_go)
 	end();
 }
 
-/* However many there were: a server that makes a stream for each request pins no more after a day than after a minute. */
+/* An application that creates a stream for each request does not pin more and more memory. */
 TEST(thousands_of_streams_pin_no_more)
 {
 	struct fake_usage before = { 0 }, now;
@@ -146,7 +146,7 @@ TEST(thousands_of_streams_pin_no_more)
 		if (i % 500 == 0)
 			expect(0, (size_t)i, 1000);
 		CU(cuStreamDestroy_v2(s));
-		/* From here on the library lets go of one stream for each that it meets. */
+		/* From here on the library evicts one stream for each new one. */
 		if (i == 200)
 			before = fake_usage();
 	}

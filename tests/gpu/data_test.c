@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* On a GPU: every byte arrives, by every way there is. */
+/* On a GPU: every byte arrives, by every route and with every kind of call. */
 #include "gpu/gpu.h"
 
 static const struct mode modes[] = {
@@ -66,7 +66,7 @@ static bool where_written(const void *v)
 {
 	const struct mode *m = v;
 
-	return m->routes != ROUTE(PAGECACHE); /* that way is for reading */
+	return m->routes != ROUTE(PAGECACHE); /* the pagecache route only reads */
 }
 
 TEST_WHERE(writes_what_the_region_has, where_written)

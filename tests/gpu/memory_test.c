@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* On a GPU: memory of the application's, of every kind, freed and reset under our hands. */
+/* On a GPU: memory of the application, of every kind, freed, replaced or reset while it is imported. */
 #include <signal.h>
 
 #include "gpu/gpu.h"
@@ -34,7 +34,7 @@ TEST(imports_memory_of_another_context)
 	CU(cuMemAlloc_v2(&ptr, MIB(20)));
 	check_import(ctx, NULL, ptr, MIB(20), "cuda:0");
 	ASSERT_EQ(now_current(), mine);
-	/* From a thread, so to say, that has no context. */
+	/* As from a thread without a context. */
 	CU(cuCtxPopCurrent_v2(&mine));
 	check_import(ctx, NULL, ptr, MIB(20), "cuda:0");
 	ASSERT_EQ(now_current(), NULL);
@@ -294,7 +294,7 @@ TEST(survives_a_reset)
 	strait_region_close(own);
 	strait_endpoint_close(ep);
 	strait_context_close(ctx);
-	/* The device is as good as new for who starts anew. */
+	/* A new context of Strait works. */
 	use_primary();
 	ctx = context_new(NULL);
 	CU(cuMemAlloc_v2(&ptr, MIB(4)));

@@ -21,7 +21,7 @@ static const struct stream_kind {
 	{ "default", 2, 0 },
 };
 
-/* Read, and what comes behind it on the stream sees the bytes; the host is told by nothing else. */
+/* Work after a read on the stream sees the bytes, without synchronization by the host. */
 TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
 {
 	enum { N = 6 };

@@ -280,7 +280,7 @@ TEST_VARIANTS(batch_places, struct memory, memories)
 	nr = 2;
 	OK(cuFileBatchIOGetStatus(batch, 2, &nr, ev, NULL));
 	ASSERT_EQ(nr, 2);
-	/* To other places: the first ones may still be under way. */
+	/* To other offsets: the first transfers may still be in flight. */
 	for (unsigned int i = 0; i < 2; i++)
 		p[i].u.batch.devPtr_offset += 50000;
 	OK(cuFileBatchIOSubmit(batch, 2, p, 0));
@@ -327,7 +327,7 @@ TEST_VARIANTS(batch_cancel_and_destroy, struct memory, memories)
 		OK(cuFileBatchIOGetStatus(batch, 128, &nr, ev, NULL));
 		ASSERT_EQ(nr, 0);
 	}
-	/* With all of them under way. */
+	/* While all of them are in flight. */
 	OK(cuFileBatchIOSubmit(batch, 128, p, 0));
 	cuFileBatchIODestroy(batch);
 	ERR(cuFileBatchIOSubmit(batch, 1, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
@@ -377,7 +377,7 @@ TEST_VARIANTS(batch_with_a_small_pool, struct memory, memories)
 	free(want);
 }
 
-/* A file that is read in batches, and then changed by somebody: what he writes is seen. */
+/* A file that is read in batches is then changed by another writer: the next batch reads the new bytes. */
 TEST_VARIANTS(batch_of_a_file_that_changes, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, MIB(1), 9);

@@ -16,7 +16,7 @@ TEST_VARIANTS(buffer_arguments, struct memory, memories)
 	OK(cuFileBufRegister(p, MIB(1), 0));
 	ERR(cuFileBufRegister(p, MIB(1), 0), CU_FILE_MEMORY_ALREADY_REGISTERED);
 	ERR(cuFileBufRegister(p, 100, 0), CU_FILE_MEMORY_ALREADY_REGISTERED);
-	/* A range inside of another is fine, and is given back by its own base. */
+	/* A range inside of another can be registered, and is deregistered by its own base. */
 	OK(cuFileBufRegister(p + 4096, 4096, 0));
 	ERR(cuFileBufDeregister(p + 100), CU_FILE_MEMORY_NOT_REGISTERED);
 	OK(cuFileBufDeregister(p + 4096));
@@ -116,7 +116,7 @@ TEST_VARIANTS(buffer_pointer_or_offset, struct memory, memories)
 	free(want);
 }
 
-/* Freed first, given back later; and an address that is another allocation's by now. */
+/* Memory is freed before it is deregistered, and its address may belong to another allocation then. */
 TEST_VARIANTS(buffer_freed_before_it_is_deregistered, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, 5000, 3);

@@ -154,7 +154,7 @@ TEST_VARIANTS(mapped_after_registration, struct access, accesses)
 	free(want);
 }
 
-/* Mapped memory behind which nothing is mapped any more is as short as it is. */
+/* I/O past the registered length and I/O past the mapped memory fail with different errors. */
 TEST(mapped_past_the_end)
 {
 	struct mapping m;
@@ -300,7 +300,7 @@ TEST_VARIANTS(memory_of_a_second_context, struct access, accesses)
 	free(want);
 }
 
-/* The process that owns the memory: tells its handle, waits, and looks at what has been read into it. */
+/* The exporter: allocates memory, passes its handle on, and compares what the importer has read into it. */
 static void export_memory(int to, int from, const unsigned char *want, size_t len)
 {
 	struct cu_ipc_handle handle;

@@ -269,7 +269,7 @@ TEST_VARIANTS(stream_sees_the_file_changed, struct memory, memories)
 	free(data);
 }
 
-/* A file that nobody had open for writing, opened and written by a function on the stream. */
+/* A host function on the stream opens a file for writing that had no writer, and writes to it. */
 static void open_and_write(void *arg)
 {
 	int fd = open(arg, O_WRONLY | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A program for tests of `strait run`: reads FILE through whatever libcufile it gets, prints the version and
- * the bytes it read, and ends as told.
+ * the bytes it read, and exits as its arguments say.
  *
  *	program LIBRARY|- FILE [exit N | _exit N | kill | abort | fork | exec | spin]
  *
