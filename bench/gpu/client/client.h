@@ -20,7 +20,7 @@ struct client {
 	uint64_t length; /* of the file */
 	void *memory;	 /* as long, on the device */
 	bool cuda;	 /* not host memory */
-	const struct way *way;
+	const struct backend *backend;
 	char version[64];
 };
 
@@ -30,8 +30,8 @@ struct request {
 	ssize_t done;
 };
 
-/* One way to move the bytes. Numbers are 0 or a code that was printed already. */
-struct way {
+/* A library that transfers the bytes. Functions that return int return 0, or an error code after printing it. */
+struct backend {
 	const char *name;
 	int (*open)(struct client *c);
 	void (*close)(struct client *c);
@@ -49,7 +49,7 @@ struct way {
 	void (*stream_close)(struct client *c, void *native);
 };
 
-extern const struct way way_cufile, way_strait;
+extern const struct backend backend_cufile, backend_strait;
 
 /* cuda.c. Host memory where there is no driver. */
 int cuda_start(void);

@@ -62,7 +62,7 @@ static int use_file(struct client *c, const char *path, int flags)
 	return say("cuFileHandleRegister", e.err);
 }
 
-static int open_way(struct client *c)
+static int backend_open(struct client *c)
 {
 	void *lib = dlopen("libcufile.so.0", RTLD_NOW);
 	CUfileError_t (*get_version)(int *);
@@ -94,7 +94,7 @@ static int open_way(struct client *c)
 	return 0;
 }
 
-static void close_way(struct client *c)
+static void backend_close(struct client *c)
 {
 	if (cf.registered)
 		cf.cuFileBufDeregister(c->memory);
@@ -184,10 +184,10 @@ static void stream_close(struct client *c, void *native)
 	cf.cuFileStreamDeregister((CUstream)native);
 }
 
-const struct way way_cufile = {
+const struct backend backend_cufile = {
 	.name = "cufile",
-	.open = open_way,
-	.close = close_way,
+	.open = backend_open,
+	.close = backend_close,
 	.file = use_file,
 	.read = read_some,
 	.write = write_some,

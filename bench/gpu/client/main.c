@@ -234,7 +234,7 @@ static void sequential(struct client *c, const char *name, unsigned int threads)
 	cuda_fill(c->memory, c->length);
 	for (int i = 0; i < rounds; i++)
 		for (size_t b = 0; b < sizeof(blocks) / sizeof(blocks[0]); b++)
-			keep_best(&best, move_all(c, c->way->read, c->length, threads, blocks[b]));
+			keep_best(&best, move_all(c, c->backend->read, c->length, threads, blocks[b]));
 	row(name, best.rate, "GB/s", best.cores, best.rate > 0 && right(c, 0, 0, c->length));
 }
 
@@ -255,14 +255,14 @@ static void cold(struct client *c, const char *name)
 	uint64_t length = drive_bytes(c);
 	int fd = open(c->path, O_RDONLY);
 	struct sample best = { 0 };
-	bool ok = fd >= 0 && !c->way->file(c, c->path, O_RDONLY | O_DIRECT);
+	bool ok = fd >= 0 && !c->backend->file(c, c->path, O_RDONLY | O_DIRECT);
 
 	cuda_fill(c->memory, length);
 	for (int i = 0; i < rounds && ok; i++)
 		for (unsigned int threads = 1; threads <= THREADS; threads *= THREADS)
 			for (size_t block = 16u * MIB; block <= 1024u * MIB; block *= 64) {
 				drop_cache(fd);
-				keep_best(&best, move_all(c, c->way->read, length, threads, block));
+				keep_best(&best, move_all(c, c->backend->read, length, threads, block));
 			}
 	row(name, best.rate, "GB/s", best.cores, ok && best.rate > 0 && right(c, 0, 0, length));
 	if (fd >= 0)
@@ -297,12 +297,12 @@ static void writes(struct client *c, const char *name, bool direct)
 
 	snprintf(path, sizeof(path), "%s.written", c->path);
 	unlink(path);
-	ok = !make_file(path, length) && !c->way->file(c, path, O_RDWR | (direct ? O_DIRECT : 0));
+	ok = !make_file(path, length) && !c->backend->file(c, path, O_RDWR | (direct ? O_DIRECT : 0));
 	cuda_fill(c->memory, length);
 	for (int i = 0; i < rounds && ok; i++)
 		for (unsigned int threads = 1; threads <= 4; threads += 3)
 			for (size_t block = 16u * MIB; block <= 1024u * MIB; block *= 64)
-				keep_best(&best, move_all(c, c->way->write, length, threads, block));
+				keep_best(&best, move_all(c, c->backend->write, length, threads, block));
 	row(name, best.rate, "GB/s", best.cores, ok && best.rate > 0 && was_written(path, length));
 	unlink(path);
 }
@@ -337,7 +337,7 @@ static void latency(struct client *c, const char *name, size_t block)
 			begin = start;
 		}
 		off = next_offset(&seed, c->length, block);
-		ok = c->way->read(c, off, 0, block) == (ssize_t)block;
+		ok = c->backend->read(c, off, 0, block) == (ssize_t)block;
 		if (i >= 0) {
 			us[i] = (now() - start) * 1e6;
 			sum += us[i];
@@ -371,19 +371,19 @@ static void *run_batches(void *arg)
 	double end;
 
 	cuda_attach();
-	batch = b->c->way->batch_open(b->c, BATCH);
+	batch = b->c->backend->batch_open(b->c, BATCH);
 	b->failed = !batch;
 	pthread_barrier_wait(&together);
 	for (end = now() + seconds; !b->failed && now() < end; b->done += BATCH) {
 		for (unsigned int i = 0; i < BATCH; i++)
 			b->last[i] = (struct request){ next_offset(&seed, b->c->length, 4096),
 						       (b->index * BATCH + i) * 4096ull, 4096, -1 };
-		b->failed = b->c->way->batch_run(b->c, batch, b->last, BATCH) != 0;
+		b->failed = b->c->backend->batch_run(b->c, batch, b->last, BATCH) != 0;
 		for (unsigned int i = 0; i < BATCH; i++)
 			b->failed |= b->last[i].done != 4096;
 	}
 	if (batch)
-		b->c->way->batch_close(batch);
+		b->c->backend->batch_close(batch);
 	return NULL;
 }
 
@@ -432,7 +432,7 @@ static void streams(struct client *c, const char *name, bool fixed)
 	void *native = cuda_stream();
 	bool ok = native || !c->cuda;
 
-	if (!ok || c->way->stream_open(c, native, fixed)) {
+	if (!ok || c->backend->stream_open(c, native, fixed)) {
 		row(name, 0, "GB/s", 0, false);
 		return;
 	}
@@ -445,7 +445,7 @@ static void streams(struct client *c, const char *name, bool fixed)
 			for (unsigned int k = 0; ok && k < OUTSTANDING; k++) {
 				r[k] = (struct request){ off, (uint64_t)k * MIB, MIB, -99 };
 				off = (off + MIB) % (c->length / MIB * MIB);
-				ok = !c->way->stream_read(c, native, &r[k]);
+				ok = !c->backend->stream_read(c, native, &r[k]);
 			}
 			cuda_synchronize(native);
 			for (unsigned int k = 0; ok && !c->cuda && k < OUTSTANDING; k++)
@@ -465,7 +465,7 @@ static void streams(struct client *c, const char *name, bool fixed)
 			ok = right(c, r[k].off, r[k].at, MIB);
 	}
 	row(name, best.rate, "GB/s", best.cores, ok);
-	c->way->stream_close(c, native);
+	c->backend->stream_close(c, native);
 }
 
 static const struct stage {
@@ -486,7 +486,7 @@ static const struct stage {
 	{ "sequential write, direct", "GB/s", WRITES, true },
 };
 
-/* One pass of a stage by one way: GB/s or microseconds, 0 if it failed. */
+/* One pass of a stage by one backend: GB/s or microseconds, 0 if it failed. */
 static double pass(struct client *c, const struct stage *s, int drop)
 {
 	enum { OPS = 200 };
@@ -496,15 +496,15 @@ static double pass(struct client *c, const struct stage *s, int drop)
 
 	if (s->what == LATENCY) {
 		for (int i = 0; ok && i < OPS; i++)
-			ok = c->way->read(c, next_offset(&seed, c->length, s->n), 0, s->n) == (ssize_t)s->n;
+			ok = c->backend->read(c, next_offset(&seed, c->length, s->n), 0, s->n) == (ssize_t)s->n;
 		return ok ? (now() - start) / OPS * 1e6 : 0;
 	}
 	if (s->what == SEQUENTIAL)
-		return move_all(c, c->way->read, c->length, s->n, 256u * MIB).rate;
+		return move_all(c, c->backend->read, c->length, s->n, 256u * MIB).rate;
 	if (s->what == WRITES)
-		return move_all(c, c->way->write, drive_bytes(c), 1, 256u * MIB).rate;
+		return move_all(c, c->backend->write, drive_bytes(c), 1, 256u * MIB).rate;
 	drop_cache(drop);
-	return move_all(c, c->way->read, drive_bytes(c), 1, 256u * MIB).rate;
+	return move_all(c, c->backend->read, drive_bytes(c), 1, 256u * MIB).rate;
 }
 
 /*
@@ -527,7 +527,7 @@ static void cost_of(struct client *c, struct client *own, const struct stage *s)
 	for (int k = 0; k < 2 && ok; k++) {
 		struct client *one = k ? own : c;
 
-		ok = !one->way->file(one, path, (s->what == WRITES ? O_RDWR : O_RDONLY) | (direct ? O_DIRECT : 0));
+		ok = !one->backend->file(one, path, (s->what == WRITES ? O_RDWR : O_RDONLY) | (direct ? O_DIRECT : 0));
 	}
 	for (int i = 0; i < pairs && ok; i++) {
 		double value[2];
@@ -559,13 +559,13 @@ static int costs(struct client *c)
 {
 	struct client own = *c;
 
-	own.way = &way_strait;
-	if (own.way->open(&own))
+	own.backend = &backend_strait;
+	if (own.backend->open(&own))
 		return 1;
 	for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]); i++)
 		if (stages[i].what != BATCHES && stages[i].what != STREAMS)
 			cost_of(c, &own, &stages[i]);
-	own.way->close(&own);
+	own.backend->close(&own);
 	return 0;
 }
 
@@ -604,14 +604,14 @@ static int measure(struct client *c, unsigned int from, unsigned int limit)
 
 int main(int argc, char **argv)
 {
-	struct client c = { .way = &way_cufile, .length = 8192ull * MIB };
+	struct client c = { .backend = &backend_cufile, .length = 8192ull * MIB };
 	unsigned int from = 0, limit = 60;
 	bool host = false, cost = false;
 	int at = 1, rc;
 
 	for (; at < argc && argv[at][0] == '-'; at++) {
 		if (!strcmp(argv[at], "--strait"))
-			c.way = &way_strait;
+			c.backend = &backend_strait;
 		else if (!strcmp(argv[at], "--cost"))
 			cost = true;
 		else if (!strcmp(argv[at], "--host"))
@@ -649,11 +649,11 @@ int main(int argc, char **argv)
 	if (!c.memory)
 		return say("memory", ENOMEM), 1;
 	warm_cache(&c);
-	rc = c.way->open(&c);
+	rc = c.backend->open(&c);
 	if (rc)
 		return 1;
 	printf("library|0|%s|0|ok\n", c.version);
 	rc = cost ? costs(&c) : measure(&c, from, limit);
-	c.way->close(&c);
+	c.backend->close(&c);
 	return rc;
 }

@@ -51,7 +51,7 @@ static int use_file(struct client *c, const char *path, int flags)
 	return rc ? say(path, -rc) : 0;
 }
 
-static int open_way(struct client *c)
+static int backend_open(struct client *c)
 {
 	void *lib = dlopen("libstrait.so.0", RTLD_NOW);
 	struct strait_device *dev = NULL; /* the GPU's memory is found by its address */
@@ -74,7 +74,7 @@ static int open_way(struct client *c)
 	return rc ? say("strait", -rc) : 0;
 }
 
-static void close_way(struct client *c)
+static void backend_close(struct client *c)
 {
 	st.strait_region_close(st.region);
 	if (st.ep)
@@ -158,10 +158,10 @@ static void stream_close(struct client *c, void *native)
 	st.strait_stream_close(st.stream);
 }
 
-const struct way way_strait = {
+const struct backend backend_strait = {
 	.name = "strait",
-	.open = open_way,
-	.close = close_way,
+	.open = backend_open,
+	.close = backend_close,
 	.file = use_file,
 	.read = read_some,
 	.write = write_some,
