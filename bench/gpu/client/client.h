@@ -3,8 +3,8 @@
 #define BENCH_CLIENT_H
 
 /*
- * A program that uses cuFile as others do: it opens libcufile.so.0 by its name, so that the same binary runs on
- * whichever library the loader finds, and on Strait's own interface to see what the cuFile one costs.
+ * A client of cuFile like any other: it opens libcufile.so.0 by name, so that the same binary runs on the library that
+ * the loader finds, and on Strait's own interface, to measure the cost of the cuFile one.
  */
 
 #include <stdbool.h>
@@ -61,7 +61,59 @@ int cuda_copy_out(void *to, const void *from, size_t len);
 #define FILLED 0xee
 void cuda_fill(void *at, size_t len);
 
+/* main.c */
+#define THREADS 8
+#define OUTSTANDING 64
+
+struct stage {
+	const char *name, *unit;
+	enum { SEQUENTIAL, LATENCY, BATCHES, STREAMS, COLD, WRITES } what;
+	unsigned int n;
+};
+
+struct sample {
+	double rate, cores;
+};
+
+extern const struct stage stages[];
+extern const unsigned int nstages;
+extern int rounds;     /* of each measurement; the best one counts */
+extern double seconds; /* of a round of batches or streams */
+
 void *symbol(void *lib, const char *name);
 int say(const char *what, int code);
+double now(void);
+double cpu_seconds(void);
+/* Prints a measurement. */
+void row(const char *name, double value, const char *unit, double cores, bool ok);
+
+/* data.c */
+int make_file(const char *path, uint64_t length);
+void warm_cache(const struct client *c);
+void drop_cache(int fd);
+/* Does the memory at @at hold the file's bytes from @off on? */
+bool right(struct client *c, uint64_t off, uint64_t at, size_t len);
+/* Does the file hold nothing but the byte that the memory was filled with? */
+bool was_written(const char *path, uint64_t length);
+
+/* sequential.c */
+typedef ssize_t move_fn(struct client *c, uint64_t off, uint64_t at, size_t len);
+struct sample move_all(struct client *c, move_fn *move, uint64_t length, unsigned int threads, size_t block);
+void keep_best(struct sample *best, struct sample s);
+/* How much of the file is transferred where the drive limits the rate. */
+uint64_t drive_bytes(const struct client *c);
+void sequential(struct client *c, const char *name, unsigned int threads);
+void cold(struct client *c, const char *name);
+void writes(struct client *c, const char *name, bool direct);
+
+/* requests.c */
+uint64_t next_offset(uint64_t *seed, uint64_t length, size_t block);
+int by_value(const void *a, const void *b);
+void latency(struct client *c, const char *name, size_t block);
+void batches(struct client *c, const char *name, unsigned int threads);
+void streams(struct client *c, const char *name, bool fixed);
+
+/* cost.c */
+int costs(struct client *c);
 
 #endif
