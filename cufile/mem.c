@@ -78,10 +78,13 @@ int cf_mem_import_mapped(struct strait_context *ctx, const void *base, size_t le
 	struct strait_device *dev;
 	struct cf_mem *m;
 	uint64_t extent;
+	int rc = strait_region_extent(ctx, base, &dev, &extent);
 
-	if (strait_region_extent(ctx, base, &dev, &extent) ||
-	    cf_mem_import_on(ctx, dev, base, extent < len ? extent : len, &m))
+	if (rc)
 		return -EFAULT;
+	rc = cf_mem_import_on(ctx, dev, base, extent < len ? extent : len, &m);
+	if (rc)
+		return rc;
 	if (!m->remappable) {
 		cf_mem_put(m, 1);
 		return -EFAULT;

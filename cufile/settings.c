@@ -6,6 +6,8 @@
 #define STRAIT_CUFILE_NO_CUDA_H
 #include <cufile.h>
 
+#include "common/cufile_library.h"
+
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 #define NUMBER(param) SETTING_NUMBER, CUFILE_PARAM_##param
@@ -23,7 +25,7 @@ static const struct setting settings[] = {
 	{ "logging.dir", STRING(LOG_DIR), NULL, SETTING_IN_FORCE },
 	{ NULL, STRING(ENV_LOGFILE_PATH), "CUFILE_LOGFILE_PATH", SETTING_IN_FORCE },
 	{ NULL, NO_PARAM, SETTINGS_FILE_ENV, SETTING_IN_FORCE },
-	{ NULL, NO_PARAM, "CUFILE_LIBRARY", SETTING_IN_FORCE },
+	{ NULL, NO_PARAM, CUFILE_LIBRARY_ENV, SETTING_IN_FORCE },
 
 	{ "profile.cufile_stats", NUMBER(PROFILE_STATS), NULL, SETTING_IN_FORCE },
 	{ "profile.nvtx", BOOL(PROFILE_NVTX), "CUFILE_NVTX", SETTING_REPORTED },
