@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much of the machine's own speed is left after Strait, without a GPU: each case is measured side by
- * side with the plain way to read the same file, turn by turn in one run, and reported as a ratio of medians.
+ * Strait compared with plain system calls, without a GPU. Each case alternates with plain reads of the same file in one
+ * run; the result is the ratio of the medians.
  *
  *     core FILE [ROUNDS]
  */
@@ -170,7 +170,7 @@ static void cached(int rounds, int threads)
 	double plain[MAX_ROUNDS], staged[MAX_ROUNDS], any[MAX_ROUNDS];
 	double base;
 
-	for (int i = -1; i < rounds; i++) { /* the first turn warms the cache */
+	for (int i = -1; i < rounds; i++) { /* the first round warms the cache */
 		double a = plain_pread(threads);
 		double b = strait_once(0, STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED));
 		double c = strait_once(0, STRAIT_ROUTE_ANY);
@@ -191,14 +191,16 @@ static void direct(int rounds)
 	static const struct {
 		unsigned int depth;
 		size_t block;
-	} way[] = { { 4, BLOCK }, { 16, BLOCK }, { 32, BLOCK }, { 8, 4 * BLOCK }, { 64, BLOCK / 4 }, { 16, BLOCK / 2 } };
-	enum { WAYS = sizeof(way) / sizeof(way[0]) };
+	} shape[] = {
+		{ 4, BLOCK }, { 16, BLOCK }, { 32, BLOCK }, { 8, 4 * BLOCK }, { 64, BLOCK / 4 }, { 16, BLOCK / 2 }
+	};
+	enum { WAYS = sizeof(shape) / sizeof(shape[0]) };
 	double plain[WAYS][MAX_ROUNDS], ours[MAX_ROUNDS], best = 0;
 
 	for (int i = 0; i < rounds; i++) {
 		for (int w = 0; w < WAYS; w++) {
 			drop_cache();
-			plain[w][i] = plain_uring(way[w].depth, way[w].block);
+			plain[w][i] = plain_uring(shape[w].depth, shape[w].block);
 		}
 		drop_cache();
 		ours[i] = strait_once(STRAIT_FILE_DIRECT, STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED));
@@ -206,7 +208,8 @@ static void direct(int rounds)
 	for (int w = 0; w < WAYS; w++) {
 		double m = median(plain[w], rounds);
 
-		printf("  plain io_uring, depth %2u, block %4zu KiB: %.2f GB/s\n", way[w].depth, way[w].block >> 10, m);
+		printf("  plain io_uring, depth %2u, block %4zu KiB: %.2f GB/s\n", shape[w].depth, shape[w].block >> 10,
+		       m);
 		best = m > best ? m : best;
 	}
 	row("direct, staged / best io_uring", median(ours, rounds), best, 0.95);

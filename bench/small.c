@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queued 4 KiB reads of a cached file into emu:0, nothing else: bench/instructions counts what they cost.
+ * Queued 4 KiB reads of a cached file into emu:0. bench/instructions counts their instructions.
  *
  *     small FILE READS
  */

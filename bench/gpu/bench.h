@@ -15,11 +15,11 @@
 /* What all cases share. */
 struct bench {
 	const char *path;
-	char written[4096]; /* another file beside it, which is written to */
+	char written[4096]; /* the file that is written */
 	uint64_t length;
 	struct strait_context *ctx;
 	struct strait_device *dev;
-	struct strait_region *region; /* as long as the file */
+	struct strait_region *region; /* of the length of the file */
 	uint64_t addr;		      /* its device address */
 	unsigned int cpus;
 	int rounds;
@@ -27,7 +27,7 @@ struct bench {
 	char cufile_path[4096];
 };
 
-/* One measured way of doing a case. */
+/* One measurement. */
 struct sample {
 	double rate;  /* GB/s, or operations per second */
 	double cores; /* CPU time over wall time */
@@ -38,10 +38,10 @@ void die(const char *what, int err);
 double now(void);
 double cpu_seconds(void);
 
-/* Keeps the better of two. */
+/* Keeps the better of two measurements. */
 void keep_best(struct sample *best, struct sample s);
 
-/* plain.c: without Strait and without cuFile */
+/* plain.c: system calls and CUDA only */
 struct sample plain_copy_limit(struct bench *b);
 struct sample plain_uring_read(struct bench *b);
 struct sample plain_write(struct bench *b, bool direct);
@@ -49,13 +49,13 @@ void plain_make_file(const char *path, uint64_t length);
 void plain_drop_cache(const char *path);
 void plain_warm_cache(struct bench *b);
 
-/* cuda.c: the few driver calls the comparison needs */
+/* cuda.c: the driver calls of the comparison */
 int cuda_load(void);
 void *cuda_pinned(size_t len);
 void cuda_attach(void); /* make the device's context current on this thread */
 int cuda_copy_in(uint64_t dst, const void *src, size_t len);
 
-/* cufile.c: NVIDIA's library, the same jobs */
+/* cufile.c: NVIDIA's library */
 int cufile_load(struct bench *b, char *why, size_t len);
 struct sample cufile_read(struct bench *b, bool direct, unsigned int threads);
 struct sample cufile_write(struct bench *b, bool direct);

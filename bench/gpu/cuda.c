@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The few calls of the CUDA driver that measuring the limits needs, taken from whatever driver is there. */
+/* The calls of the CUDA driver that measure the limits of the machine, loaded at run time. */
 #include <dlfcn.h>
 #include <errno.h>
 

@@ -132,7 +132,7 @@ static void *move_part(void *arg)
 	return NULL;
 }
 
-/* The whole file by some threads in blocks; the rate, 0 if it failed. */
+/* Transfers the whole file in blocks. The rate is 0 if that failed. */
 static struct sample move(struct bench *b, const char *path, int flags, bool write, unsigned int threads, size_t block)
 {
 	double cpu, start, t;

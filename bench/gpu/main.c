@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Strait beside NVIDIA's libcufile and beside what the machine can do by itself, all in one run, one table.
+ * Strait compared with NVIDIA's libcufile and with the limits of the machine, in one run.
  *
  *     bench-gpu FILE [SIZE_MIB] [ROUNDS]
  *
- * FILE is made if it is not there, and kept; it is only read. FILE.written is made, written to, and removed.
+ * Creates FILE if it does not exist, and leaves it there; it is only read. FILE.written is created and removed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -91,24 +91,24 @@ static struct sample best_queued(struct bench *b, uint32_t flags)
 {
 	static const struct {
 		unsigned int threads, batch;
-	} way[] = { { 1, 128 }, { 1, 1024 }, { 2, 512 }, { 4, 256 }, { 4, 512 }, { 8, 256 }, { 8, 512 }, { 12, 256 } };
+	} shape[] = { { 1, 128 }, { 1, 1024 }, { 2, 512 }, { 4, 256 }, { 4, 512 }, { 8, 256 }, { 8, 512 }, { 12, 256 } };
 	struct sample best = { 0 };
 
-	for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+	for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
 		struct sample s = { 0 };
 
 		for (int k = 0; k < b->rounds; k++)
-			keep_best(&s, ours_queued(b, flags, way[i].threads, way[i].batch));
-		printf("    %u submitting threads, batches of %4u: %10.0f/s, %.1f cores\n", way[i].threads,
-		       way[i].batch, s.rate, s.cores);
+			keep_best(&s, ours_queued(b, flags, shape[i].threads, shape[i].batch));
+		printf("    %u submitting threads, batches of %4u: %10.0f/s, %.1f cores\n", shape[i].threads,
+		       shape[i].batch, s.rate, s.cores);
 		keep_best(&best, s);
 	}
 	return best;
 }
 
 /*
- * Turn by turn, because the machine is shared, and a core of it is not always as fast: for half a second at a time,
- * which is three of these reads, so a round has more turns.
+ * Measurements alternate, because the machine is shared and its cores are slower for half a second at a time. That is
+ * the time of three of these reads, so a round has more of them.
  */
 static void sequential(struct bench *b)
 {
@@ -147,7 +147,7 @@ static void small(struct bench *b)
 	    0);
 }
 
-/* Turn by turn, because the drive is shared and its speed drifts. */
+/* Measurements alternate, because the drive is shared and its speed drifts. */
 static void cold(struct bench *b)
 {
 	struct sample plain = { 0 }, theirs = { 0 }, ours = { 0 };
@@ -201,8 +201,8 @@ int main(int argc, char **argv)
 	if (stat(b.path, &st)) {
 		plain_make_file(b.path, b.length);
 	} else if ((uint64_t)st.st_size != b.length) {
-		fprintf(stderr, "bench: %s is there and has not %llu MiB: remove it, or name another\n", b.path,
-			(unsigned long long)(b.length / MIB));
+		fprintf(stderr, "bench: %s exists and does not have %llu MiB: remove it, or give another path\n",
+			b.path, (unsigned long long)(b.length / MIB));
 		return 2;
 	}
 	rc = strait_context_open(&opts, &b.ctx);
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
 	if (rc) {
 		why[0] = '\0';
 		strait_device_why(b.ctx, "cuda:0", why, sizeof(why));
-		fprintf(stderr, "bench: no cuda:0: %s\n", why);
+		fprintf(stderr, "bench: there is no cuda:0: %s\n", why);
 		return 4;
 	}
 	rc = cuda_load();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the machine can do by itself: the measure for everything else. */
+/* The limits of the machine: plain system calls and CUDA copies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -13,7 +13,7 @@
 
 struct sample plain_copy_limit(struct bench *b)
 {
-	static void *src; /* for all turns */
+	static void *src; /* for all rounds */
 	size_t len = b->length < 1u << 30 ? b->length : 1u << 30;
 	double cpu, start, t;
 
@@ -41,7 +41,7 @@ void plain_drop_cache(const char *path)
 	close(fd);
 }
 
-/* Written from front to end, as copying or downloading a file does: that decides how the kernel's pages lie. */
+/* Written sequentially, as copying or downloading does: that determines the folios of the page cache. */
 void plain_make_file(const char *path, uint64_t length)
 {
 	uint64_t *buf = malloc(4u * MIB);
@@ -125,17 +125,17 @@ struct sample plain_uring_read(struct bench *b)
 	static const struct {
 		unsigned int depth;
 		size_t block;
-	} way[] = { { 4, 4u * MIB }, { 16, MIB }, { 32, MIB }, { 64, MIB / 2 } };
+	} shape[] = { { 4, 4u * MIB }, { 16, MIB }, { 32, MIB }, { 64, MIB / 2 } };
 	struct sample best = { 0 };
 	char *buf = mmap(NULL, 64u * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
-	for (size_t w = 0; w < sizeof(way) / sizeof(way[0]); w++)
-		keep_best(&best, uring_once(b, buf, way[w].depth, way[w].block));
+	for (size_t w = 0; w < sizeof(shape) / sizeof(shape[0]); w++)
+		keep_best(&best, uring_once(b, buf, shape[w].depth, shape[w].block));
 	munmap(buf, 64u * MIB);
 	return best;
 }
 
-#define SOURCE ((size_t)1 << 30) /* more than any cache holds: what is written comes from memory, as ours does */
+#define SOURCE ((size_t)1 << 30) /* larger than the CPU caches, so that the bytes come from memory */
 
 /* Overwrite of the file in place: buffered by one thread, or direct with requests in flight. */
 static double write_once(struct bench *b, char *buf, bool direct, unsigned int depth, size_t block)

@@ -54,7 +54,7 @@ struct sample ours_reread(struct bench *b)
 	struct strait_endpoint *ep = open_file(b, b->path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	struct sample one;
 
-	run(b, ep, STRAIT_READ, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)); /* registers */
+	run(b, ep, STRAIT_READ, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)); /* registers the page cache */
 	one = run(b, ep, STRAIT_READ, STRAIT_ROUTE_ANY);
 	strait_endpoint_close(ep);
 	return one;
@@ -112,7 +112,7 @@ static void *client_thread(void *arg)
 	if (strait_queue_open(c->b->ctx, &o, &q))
 		die("queue", ENOMEM);
 	while (left || flying) {
-		/* Two batches in flight keep the threads busy while results are fetched. */
+		/* With two batches in flight the workers are busy while results are collected. */
 		while (left && flying <= c->batch) {
 			for (unsigned int i = 0; i < c->batch; i++) {
 				c->seed = c->seed * 6364136223846793005u + 1442695040888963407u;
@@ -167,7 +167,7 @@ struct sample ours_queued(struct bench *b, uint32_t flags, unsigned int threads,
 	return (struct sample){ (double)rounds * threads * batch / start, cpu, 0 };
 }
 
-/* The bytes on the device against the file, by checksum, for each route. */
+/* Compares the bytes on the device with the file, by checksum, for each route. */
 void ours_verify(struct bench *b)
 {
 	static const uint32_t routes[] = { STRAIT_ROUTE_ANY, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE),
@@ -190,10 +190,11 @@ void ours_verify(struct bench *b)
 		run(b, ep, STRAIT_READ, routes[i]);
 		got = 0;
 		if (strait_region_crc32c(b->region, 0, b->length, &got) || got != want) {
-			fprintf(stderr, "bench: wrong data by route mask %u: %08x, want %08x\n", routes[i], got, want);
+			fprintf(stderr, "bench: wrong data with route mask %u: crc32c %08x, expected %08x\n", routes[i],
+				got, want);
 			exit(3);
 		}
 	}
-	printf("verified: the file and device memory agree by every route, crc32c %08x\n", want);
+	printf("verified: device memory equals the file by every route, crc32c %08x\n", want);
 	strait_endpoint_close(ep);
 }

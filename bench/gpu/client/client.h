@@ -17,8 +17,8 @@
 
 struct client {
 	const char *path;
-	uint64_t length; /* of the file */
-	void *memory;	 /* as long, on the device */
+	uint64_t length; /* of the file, in bytes */
+	void *memory;	 /* of that length, on the device */
 	bool cuda;	 /* not host memory */
 	const struct backend *backend;
 	char version[64];
@@ -35,15 +35,15 @@ struct backend {
 	const char *name;
 	int (*open)(struct client *c);
 	void (*close)(struct client *c);
-	/* The file that is read and written from here on; @flags are those of open(2). */
+	/* Selects the file that is read and written; @flags as of open(2). */
 	int (*file)(struct client *c, const char *path, int flags);
-	/* Bytes, or below 0. */
+	/* Return the number of bytes, or a negative number. */
 	ssize_t (*read)(struct client *c, uint64_t off, uint64_t at, size_t len);
 	ssize_t (*write)(struct client *c, uint64_t off, uint64_t at, size_t len);
 	void *(*batch_open)(struct client *c, unsigned int n);
 	int (*batch_run)(struct client *c, void *batch, struct request *r, unsigned int n);
 	void (*batch_close)(void *batch);
-	/* @fixed: what a request says does not change until it is done. */
+	/* @fixed: the parameters of a request do not change until it completes. */
 	int (*stream_open)(struct client *c, void *native, bool fixed);
 	int (*stream_read)(struct client *c, void *native, struct request *r);
 	void (*stream_close)(struct client *c, void *native);
@@ -51,7 +51,7 @@ struct backend {
 
 extern const struct backend backend_cufile, backend_strait;
 
-/* cuda.c. Host memory where there is no driver. */
+/* cuda.c. Without a driver the memory is host memory. */
 int cuda_start(void);
 void cuda_attach(void);
 void *cuda_alloc(size_t len);

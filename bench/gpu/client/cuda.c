@@ -53,7 +53,7 @@ void *cuda_alloc(size_t len)
 	return cu.alloc(&ptr, len) ? NULL : (void *)(uintptr_t)ptr;
 }
 
-/* One that does not wait for the default stream. */
+/* A stream that does not wait for the default stream. */
 void *cuda_stream(void)
 {
 	void *stream = NULL;

@@ -9,7 +9,7 @@
 
 #include "client.h"
 
-/* What the file holds: eight bytes for every offset. */
+/* The contents of the file: eight bytes for every offset. */
 static void pattern(uint64_t *to, uint64_t off, size_t len)
 {
 	for (size_t i = 0; i < len / 8; i++) {
@@ -38,7 +38,8 @@ static int check_file(const char *path, uint64_t length)
 	if (fd >= 0)
 		close(fd);
 	if (!same)
-		fprintf(stderr, "client: %s is there, and is not %llu MiB that this program wrote: name another\n",
+		fprintf(stderr,
+			"client: %s exists and is not a file of %llu MiB written by this program: give another path\n",
 			path, (unsigned long long)(length / MIB));
 	return same ? 0 : EEXIST;
 }
@@ -90,7 +91,7 @@ bool right(struct client *c, uint64_t off, uint64_t at, size_t len)
 		n = len - done < 16u * MIB ? len - done : 16u * MIB;
 		pattern(want, off + done, n);
 		if (cuda_copy_out(got, (char *)c->memory + at + done, n) || memcmp(got, want, n)) {
-			fprintf(stderr, "client: wrong bytes from the file's %llu on\n",
+			fprintf(stderr, "client: wrong bytes at offset %llu of the file\n",
 				(unsigned long long)(off + done));
 			return false;
 		}

@@ -46,7 +46,7 @@ int say(const char *what, int code)
 {
 	static int said;
 
-	/* A library that refuses everything should not fill the screen. */
+	/* A library that fails every call must not flood the terminal. */
 	if (said++ < 20)
 		fprintf(stderr, "client: %s: %d%s%s\n", what, code, code > 0 && code < 5000 ? ", " : "",
 			code > 0 && code < 5000 ? strerror(code) : "");

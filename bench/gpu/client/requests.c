@@ -126,7 +126,7 @@ void batches(struct client *c, const char *name, unsigned int threads)
 	row(name, best.rate, "ops/s", best.cores, ok);
 }
 
-/* The file from front to end, again and again, in requests of 1 MiB of which 64 wait on the stream. */
+/* Reads the file repeatedly in requests of 1 MiB, 64 of which are queued on the stream. */
 void streams(struct client *c, const char *name, bool fixed)
 {
 	struct sample best = { 0 };
@@ -155,7 +155,7 @@ void streams(struct client *c, const char *name, bool fixed)
 					sched_yield();
 			for (unsigned int k = 0; ok && k < OUTSTANDING; k++)
 				if (r[k].done != MIB) {
-					say("a request on the stream gave", (int)r[k].done);
+					say("a request on the stream returned", (int)r[k].done);
 					ok = false;
 				}
 			done += (uint64_t)OUTSTANDING * MIB;

@@ -30,7 +30,7 @@ static void *move_part(void *arg)
 	return NULL;
 }
 
-/* The file's first @length bytes once: 0 if it failed. */
+/* Transfers the first @length bytes of the file once. The rate is 0 if that failed. */
 struct sample move_all(struct client *c, move_fn *move, uint64_t length, unsigned int threads, size_t block)
 {
 	struct part p[THREADS];
@@ -74,7 +74,7 @@ uint64_t drive_bytes(const struct client *c)
 	return c->length < 2048ull * MIB ? c->length : 2048ull * MIB;
 }
 
-/* Out of the drive: nothing of the file is in the page cache. */
+/* Reads from the drive: nothing of the file is in the page cache. */
 void cold(struct client *c, const char *name)
 {
 	uint64_t length = drive_bytes(c);
@@ -94,7 +94,7 @@ void cold(struct client *c, const char *name)
 		close(fd);
 }
 
-/* In place, over a file of its own: the one that is read stays as it is. */
+/* Overwrites a file of its own in place. */
 void writes(struct client *c, const char *name, bool direct)
 {
 	uint64_t length = drive_bytes(c);

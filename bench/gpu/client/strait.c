@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The same without the cuFile interface. The library is opened, too: the program runs where it is not. */
+/* Strait's own interface. libstrait is opened at run time, so the program also runs where it is not installed. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
