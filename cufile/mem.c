@@ -189,16 +189,28 @@ bool cf_mem_stale(struct cf_mem *m)
 	return (listed && cf_buffer_reimport(m)) || n;
 }
 
-/* Imports a range of remappable memory, if all of it is mapped. */
-static int mem_import_exact(struct strait_context *ctx, const void *addr, size_t len, struct cf_mem **ret)
+/*
+ * The application may have unmapped memory between @base and the range: imports the range alone. Both must be
+ * remappable, so that an offset past the end of an allocation never reaches the next one.
+ */
+static int mem_import_behind_hole(struct strait_context *ctx, const char *base, off_t off, size_t size,
+				  struct cf_mem **ret)
 {
-	int rc = cf_mem_import_mapped(ctx, addr, len, ret);
+	struct cf_mem *m;
+	int rc = cf_mem_import_mapped(ctx, base, 1, &m);
 
-	if (!rc && (*ret)->len < len) {
-		cf_mem_put(*ret, 1);
-		rc = -EFAULT;
+	if (rc)
+		return rc;
+	cf_mem_put(m, 1);
+	rc = cf_mem_import_mapped(ctx, base + off, size, &m);
+	if (rc)
+		return rc;
+	if (m->len < size) {
+		cf_mem_put(m, 1);
+		return -EFAULT;
 	}
-	return rc;
+	*ret = m;
+	return 0;
 }
 
 /* Imports unregistered memory, and caches it if it has identity. */
@@ -214,9 +226,8 @@ static int mem_import_unregistered(const void *base, off_t off, size_t size, uns
 	if (rc)
 		return rc;
 	rc = how & CF_MEM_TO_END ? mem_import_to_end(ctx, base, ret) : cf_mem_import(ctx, base, len ? len : 1, ret);
-	/* The application may have unmapped memory between @base and the range. */
 	if (rc == -EFAULT && off && size)
-		rc = mem_import_exact(ctx, (const char *)base + off, size, ret);
+		rc = mem_import_behind_hole(ctx, base, off, size, ret);
 	if (!rc) {
 		(*ret)->to_end = how & CF_MEM_TO_END;
 		if ((*ret)->identity)
@@ -243,7 +254,8 @@ bool cf_mem_grew(const struct cf_mem *m)
 /* Was the memory of @m freed or replaced, or was more mapped behind a range that is meant to go to the end? */
 static bool mem_outdated(const struct cf_mem *m, unsigned int how)
 {
-	return (how & CF_MEM_CHECK && m->identity && strait_region_check(m->region)) || (m->to_end && cf_mem_grew(m));
+	return (how & CF_MEM_CHECK && m->identity && strait_region_check(m->region)) ||
+	       (how & CF_MEM_TO_END && m->to_end && cf_mem_grew(m));
 }
 
 int cf_mem_get(const void *base, off_t off, size_t size, unsigned int how, struct cf_mem **ret, uint64_t *offset)
