@@ -16,12 +16,12 @@ strait info >/tmp/info
 check "info knows the module and its version" grep -q 'strait.ko *0.1.0: .*p2pdma.*uring' /tmp/info
 strait explain /mnt/file vgpu:0 >/tmp/explain
 check "explain takes p2p" grep -q '^  p2p  *taken' /tmp/explain
-check "after a block was tried" grep -q 'which arrived' /tmp/explain
+check "after a block was tried" grep -q 'a test block between the two arrived' /tmp/explain
 strait explain --json /mnt/file vgpu:0 >/tmp/json
 check "the same for programs" grep -q '"p2p"' /tmp/json
 echo text >/tmp/file
 strait explain /tmp/file vgpu:0 >/tmp/explain
-check "a file in memory is refused, with the reason" grep -q 'p2p *no: no direct I/O; the file system lives in memory' /tmp/explain
+check "a file in memory is refused, with the reason" grep -q 'p2p *no: no direct I/O; the file system is in memory' /tmp/explain
 check "verify finds what it wrote" strait verify /mnt --device vgpu:0 --size 4M
 # What it costs, by p2p and staged: the table is for who reads the log.
 strait bench file /mnt/bench --size 64M --device vgpu:0 --direct --block 1M,16M --mode read,write --seconds 0 \
