@@ -114,13 +114,13 @@ def without_the_audit_library(path):
     done = subprocess.run([os.path.join(folder, 'strait'), 'run', LINKED, '-', path], capture_output=True, text=True,
                           env=environment())
     assert done.stdout == OURS, done
-    assert done.stderr.startswith('note: libstrait-run.so is not beside strait'), done.stderr
+    assert done.stderr.startswith('note: libstrait-run.so is not installed beside strait'), done.stderr
 
 
 @test
 def another_library(path):
     out, err = run('--library', VENDOR, '--', LOADS, 'libcufile.so.0', path)
-    assert out == THEIRS and err == 'strait run: no process opened cuFile\n', out + err
+    assert out == THEIRS and err == 'strait run: no process used cuFile\n', out + err
 
 
 @test
@@ -193,7 +193,7 @@ def what_cannot_be_started(path):
     assert 'No such file' in err and 'no process' not in err, err
     run('--', os.path.dirname(path), code=126)
     out, err = run(code=2)
-    assert 'which program' in err, err
+    assert 'no program is given' in err, err
     out, err = run('--library', '/no/such/library', '--', 'true', code=1)
     assert 'libcufile.so.0' in err, err
     run('--nonsense', '--', 'true', code=2)

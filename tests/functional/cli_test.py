@@ -182,7 +182,7 @@ def sizes():
 @test
 def info_tells_everything():
     out, err = strait('info')
-    for title in ('Devices', 'Drives', 'File systems', 'PCIe', 'IOMMU', 'Kernel', 'What Strait can do here', 'For more'):
+    for title in ('Devices', 'Drives', 'File systems', 'PCIe', 'IOMMU', 'Kernel', 'What Strait can do here', 'What is missing, and how to get it'):
         expect(re.search(f'^{title}', out, re.M), f'no {title} in: {out}')
     expect('emu:0' in out and 'host' in out, out)
     expect(not err, err)
@@ -205,16 +205,16 @@ def info_tells_of_cufile():
         out, err = strait('info', '--cufile', env=env)
         for title in ('cuFile on Strait', 'Devices', 'File systems', 'Settings', 'Parameters'):
             expect(re.search(f'^{title}', out, re.M), f'no {title} in: {out}')
-        expect('emu:0, p2p: ' in out and 'claims to be   1.19' in out and not err, out + err)
+        expect('emu:0, p2p: ' in out and 'reports        cuFile 1.19' in out and not err, out + err)
         told = report('info', '--cufile', env=env)
         expect(told['version'] == 1190 and told['library'].endswith('libcufile.so.0') and not told['unusable'], told)
         effect = {s['name']: (s['value'], s['effect']) for s in told['settings']}
         expect(effect['properties.io_batchsize'] == ('64', 'in force'), effect)
         expect(effect['properties.posix_pool_slab_count'] == ('1, 2', 'in force'), effect)
         expect(effect['properties.rdma_peer_type'] == ('"dmabuf"', 'ignored'), effect)
-        expect(effect['properties.use_pci_p2pdma'] == ('true', 'kept, without effect'), effect)
+        expect(effect['properties.use_pci_p2pdma'] == ('true', 'accepted, no effect'), effect)
         expect(effect['properties.frobnicate'] == ('null', 'unknown, ignored'), effect)
-        expect(effect['CUFILE_NVTX'] == ('true', 'kept, without effect'), effect)
+        expect(effect['CUFILE_NVTX'] == ('true', 'accepted, no effect'), effect)
         parameters = {p['name']: p['value'] for p in told['parameters']}
         expect(parameters['properties.io_batchsize'] == '64' and parameters['profile.nvtx'] == 'true', parameters)
         expect(told['file'] == {'path': config, 'state': 'read'}, told['file'])
@@ -339,7 +339,7 @@ def load_safetensors():
         os.rename(f'{path}/model', file)
         told = report('load', file, '--format=raw', '--offset', '1', '--verify')
         expect(told['crc32c'] == told['file_crc32c'] == crc32c(read(file)[1:]) and told['good'], told)
-        expect('the same' in strait('load', file, '--format', 'raw', '--verify')[0], 'raw, in words')
+        expect('matches' in strait('load', file, '--format', 'raw', '--verify')[0], 'raw, in words')
         none = report('load', safetensors(f'{path}/none.safetensors', {}), '--verify')
         expect(none['tensors'] == [] and none['bytes'] == 0 and none['good'], none)
         told = report('load', file, '--route', 'host', '--device', 'emu:0', code=4)

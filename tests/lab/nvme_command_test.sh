@@ -17,7 +17,7 @@ dd if=/dev/zero of=/dev/nvme0n1 bs=1M count=4 conv=fsync 2>/dev/null
 dd if=/tmp/fox of=/dev/nvme0n1 bs=512 seek=100 conv=fsync 2>/dev/null
 
 strait nvme list >/tmp/out
-check "the drive is listed with the kernel's driver" grep -q "$drive.* nvme .*no: strait bind" /tmp/out
+check "the drive is listed with the kernel's driver" grep -q "$drive.* nvme .*no (strait bind)" /tmp/out
 strait nvme read --blocks 8 >/tmp/out 2>&1
 check "what to do first is said" grep -q "strait bind $drive" /tmp/out
 check "bind" strait bind "$drive"
@@ -28,7 +28,7 @@ check "identify" grep -q 'serial *strait0' /tmp/out
 check "its namespace" grep -q 'namespace 1 *2097152 blocks of 512 bytes' /tmp/out
 strait nvme read --blocks 8 --offset 100 --ascii --device vgpu:0 >/tmp/out 2>/tmp/err
 check "read shows what is on the drive" cmp -s /tmp/out /tmp/fox
-check "by the GPU's memory" grep -q 'memory of vgpu:0, route p2p' /tmp/err
+check "by the GPU's memory" grep -q 'memory on vgpu:0, route p2p' /tmp/err
 strait nvme read "$drive" --blocks 8 --offset 100 --output /tmp/copy --device host --interrupts 2>/dev/null
 check "into a file, by interrupts" cmp -s /tmp/copy /tmp/fox
 check "write" strait nvme write --from /tmp/fox --offset 3000 --device vgpu:0 --queues vgpu:0

@@ -9,25 +9,32 @@
 #include "lib/cli.h"
 
 const struct verb verbs[] = {
-	{ "info", "[--all] [--cufile] [--json]", cmd_info, "What this machine has, and what Strait can do with it" },
+	{ "info", "[--all] [--cufile] [--json]", cmd_info,
+	  "Show devices, drives, file systems and PCIe topology, and what Strait can do with them", NULL },
 	{ "explain", "PATH DEVICE [--write] [--json]", cmd_explain,
-	  "Which route a file takes to a device, and why no better one" },
-	{ "load", "FILE [--device D] [options]", cmd_load, "Load a file into device memory" },
-	{ "save", "FILE --size S | --from FILE2 [options]", cmd_save, "Save device memory to a file" },
+	  "Show which route a file takes to a device, and why no faster one", NULL },
+	{ "load", "FILE [--device D] [options]", cmd_load, "Load a file into device memory",
+	  "The time printed is that of the transfers. The CRC-32C of the bytes in device memory is computed after each\n"
+	  "transfer, and the file is read again for --verify after all of them: neither is in that time." },
+	{ "save", "FILE --size S | --from FILE2 [options]", cmd_save, "Save device memory to a file",
+	  "The time printed is that of the writes. Filling device memory, its CRC-32C and the sync to storage are not in\n"
+	  "it; the sync is printed beside it." },
 	{ "verify", "DIR|FILE [--size S] [--seed N] [options]", cmd_verify,
-	  "Write a pattern from device memory, read it back in every way, compare" },
-	{ "bench", "file PATH [options]", cmd_bench, "Measure throughput and latency of a file" },
+	  "Write a pattern from device memory to a file, read it back through every interface, compare",
+	  "The rates printed are those of the transfers; comparing is not in them." },
+	{ "bench", "file PATH [options]", cmd_bench, "Measure throughput, latency and CPU time of file transfers",
+	  "Writes count when they are in the file, not when they are on storage. No checksum is computed." },
 	{ "run", "[options] [--] PROGRAM [ARGUMENT...]", cmd_run,
-	  "Run a program with Strait's libcufile in the place of any other" },
+	  "Run a program with Strait's libcufile in place of any other", NULL },
 	{ "nvme", "list | identify | read | write | verify | bench | log [DRIVE] [options]", cmd_nvme,
-	  "Drive an NVMe drive from here, with device memory as its target" },
+	  "Drive an NVMe drive from user space, with DMA to and from device memory", NULL },
 	{ "dma", "list | h2c2h | bench [CARD] [options]", cmd_dma,
-	  "Move bytes through a card's DMA engine, from device memory into device memory" },
+	  "Transfer between device memories through the DMA engine of a PCIe card", NULL },
 	{ "bind", "BDF [--driver D] [--force BDF] | --status [--json]", cmd_bind,
-	  "Take a PCI device from its driver, to drive it from user space" },
-	{ "unbind", "BDF [--force BDF]", cmd_unbind, "Give a PCI device back to the driver it had" },
-	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the suite, or a shell, in emulated machines" },
-	{ "help", "[VERB]", cmd_help, "This list, or what one verb takes" },
+	  "Bind a PCI device to strait or vfio-pci, to drive it from user space", NULL },
+	{ "unbind", "BDF [--force BDF]", cmd_unbind, "Give a PCI device back to its previous driver", NULL },
+	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the tests, or a shell, in emulated machines", NULL },
+	{ "help", "[VERB]", cmd_help, "List the verbs, or the arguments and options of one", NULL },
 	{ 0 },
 };
 
@@ -39,7 +46,7 @@ const struct verb *verb_find(const char *name)
 	return NULL;
 }
 
-/* What was printed has to have arrived, except where the reader has seen enough. */
+/* Output that cannot be written is a failure; a reader that closed the pipe early is not. */
 static int finish(int code)
 {
 	int err = 0;
@@ -47,7 +54,7 @@ static int finish(int code)
 	if (fflush(stdout) || ferror(stdout))
 		err = errno;
 	if (err && err != EPIPE) {
-		fprintf(stderr, "strait: cannot write the output: %s\n", strerror(err));
+		fprintf(stderr, "strait: cannot write to standard output: %s\n", strerror(err));
 		return code ? code : CLI_FAILED;
 	}
 	return code;
@@ -70,9 +77,9 @@ int main(int argc, char **argv)
 	name = !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ? "help" : argv[1];
 	verb = verb_find(name);
 	if (!verb)
-		return fail(CLI_USAGE, "see: strait help", "there is no verb \"%s\"", name);
+		return fail(CLI_USAGE, "see: strait help", "unknown verb \"%s\"", name);
 	cli.verb = verb->name;
-	/* Known before the options are read, so that a failure to read them is reported as asked. */
+	/* Looked for before the options are parsed, so that a parse error is reported as JSON too. */
 	for (int i = 2; verb->run != cmd_run && i < argc && strcmp(argv[i], "--"); i++)
 		cli.json |= !strcmp(argv[i], "--json");
 	return finish(verb->run(argc - 1, argv + 1));

@@ -27,8 +27,11 @@ static void show_help(const struct opt *opts, unsigned int n)
 			 opts[i].value ? opts[i].value : "");
 		printf("  %-22s %s\n", left, opts[i].help);
 	}
-	printf("  %-22s %s\n  %-22s %s\n", "--verbose", "show what the library logs", "--help", "this text");
-	puts("\nSIZE is a number with K, M, G or T (powers of 1024) or KB, MB, GB, TB (powers of 1000).");
+	printf("  %-22s %s\n  %-22s %s\n", "--verbose", "print the library's log on stderr", "--help",
+	       "print this help");
+	if (verb->details)
+		printf("\n%s\n", verb->details);
+	puts("\nSIZE is a number of bytes, with K, M, G or T (powers of 1024) or KB, MB, GB, TB (powers of 1000).");
 	puts("The manual is strait(1).");
 }
 
@@ -60,7 +63,7 @@ static int set_value(const struct opt *o, const char *value)
 		return 0;
 	case OPT_SIZE:
 		if (size_parse(value, o->to))
-			return bad("--%s: \"%s\" is no size", o->name, value);
+			return bad("--%s: \"%s\" is not a size such as 4096, 64K or 1.5G", o->name, value);
 		return 0;
 	case OPT_COUNT:
 		number = strtoull(value, &end, 10);
@@ -71,13 +74,13 @@ static int set_value(const struct opt *o, const char *value)
 	case OPT_NUMBER:
 		number = strtoull(value, &end, 0);
 		if (errno || end == value || *end || *value == '-')
-			return bad("--%s: \"%s\" is no number", o->name, value);
+			return bad("--%s: \"%s\" is not a number", o->name, value);
 		*(uint64_t *)o->to = number;
 		return 0;
 	case OPT_SECONDS:
 		*(double *)o->to = strtod(value, &end);
 		if (errno || end == value || *end || !(*(double *)o->to >= 0) || *(double *)o->to > 1e6)
-			return bad("--%s: \"%s\" is no number of seconds", o->name, value);
+			return bad("--%s: \"%s\" is not a number of seconds from 0 to 1000000", o->name, value);
 		return 0;
 	}
 	return 0;
@@ -102,7 +105,7 @@ int args_parse(int argc, char **argv, const struct opt *opts, unsigned int n_opt
 
 		if (!options || arg[0] != '-' || !arg[1]) {
 			if (n >= max)
-				return bad("\"%s\" is one argument too many", arg);
+				return bad("unexpected argument \"%s\"", arg);
 			pos[n++] = arg;
 			continue;
 		}
@@ -122,7 +125,7 @@ int args_parse(int argc, char **argv, const struct opt *opts, unsigned int n_opt
 		value = strchr(name, '=');
 		o = find_option(opts, n_opts, name, value ? (size_t)(value - name) : strlen(name));
 		if (!o)
-			return bad("there is no option \"%s\"", arg);
+			return bad("unknown option \"%s\"", arg);
 		if (value) {
 			value++;
 			if (!o->value)
@@ -136,6 +139,6 @@ int args_parse(int argc, char **argv, const struct opt *opts, unsigned int n_opt
 			return ARGS_BAD;
 	}
 	if (n < min)
-		return bad("%s is missing: strait %s", n ? "an argument" : "what to work on", cli.verb);
+		return bad("too few arguments: strait %s %s", cli.verb, verb_find(cli.verb)->args);
 	return n;
 }

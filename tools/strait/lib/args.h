@@ -2,7 +2,7 @@
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
-/* What a verb was called with. Options may stand anywhere; "--" ends them. */
+/* The arguments of a verb. Options may stand anywhere; "--" ends them. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@ enum opt_kind {
 
 struct opt {
 	const char *name;
-	const char *value; /* what the help calls its value, NULL for a flag */
+	const char *value; /* the name of its value in the help, NULL for a flag */
 	enum opt_kind kind;
 	void *to;
 	const char *help;
@@ -27,10 +27,10 @@ struct opt {
 enum { ARGS_HELP = -1, ARGS_BAD = -2 };
 
 /*
- * Sets the options found and gathers the rest in @pos. --help and --verbose are known to every verb.
+ * Set the options found and store the positional arguments in @pos. Every verb has --help and --verbose.
  *
- * Return: how many positional arguments there are, @min to @max; ARGS_HELP after the help was shown:
- * end with CLI_OK; ARGS_BAD after saying what was wrong: end with CLI_USAGE.
+ * Return: the number of positional arguments, @min to @max; ARGS_HELP after the help was printed; ARGS_BAD after an
+ * error was printed.
  */
 int args_parse(int argc, char **argv, const struct opt *opts, unsigned int n_opts, int min, int max, const char **pos);
 

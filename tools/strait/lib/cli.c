@@ -105,7 +105,7 @@ uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static const int ending[] = { SIGINT, SIGTERM, SIGHUP };
+static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP };
 
 static void on_signal(int sig)
 {
@@ -114,7 +114,7 @@ static void on_signal(int sig)
 
 		(void)n;
 	}
-	/* SA_RESETHAND: this time it ends the process, whose parent sees by which signal. */
+	/* SA_RESETHAND has restored the default action: raised again, the signal ends the process. */
 	raise(sig);
 }
 
@@ -122,11 +122,11 @@ void signals_setup(void)
 {
 	struct sigaction act = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND }, old;
 
-	for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
-		/* nohup and background jobs of a script ignore some: leave that. */
-		if (!sigaction(ending[i], NULL, &old) && old.sa_handler != SIG_IGN)
-			sigaction(ending[i], &act, NULL);
-	/* A reader that went away is seen when stdout is flushed at the end. */
+	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
+		/* A signal ignored at the start (nohup, background jobs) stays ignored. */
+		if (!sigaction(ending_signals[i], NULL, &old) && old.sa_handler != SIG_IGN)
+			sigaction(ending_signals[i], &act, NULL);
+	/* A closed pipe is noticed when stdout is flushed at the end. */
 	signal(SIGPIPE, SIG_IGN);
 }
 
@@ -135,7 +135,7 @@ void signals_hold(bool hold)
 	sigset_t set;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
-		sigaddset(&set, ending[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(ending_signals); i++)
+		sigaddset(&set, ending_signals[i]);
 	sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }

@@ -2,7 +2,7 @@
 #ifndef CLI_H
 #define CLI_H
 
-/* What every verb of the command uses: how it ends, how it says why, and small helpers. */
+/* What all verbs share: exit codes, messages, allocation, the clock, signals. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,15 +13,16 @@ enum cli_exit {
 	CLI_OK = 0,
 	CLI_FAILED = 1,
 	CLI_USAGE = 2,
-	CLI_MISMATCH = 3, /* data that came back is not the data that was written */
+	CLI_MISMATCH = 3, /* data read back differs from the data written */
 	CLI_NO_ROUTE = 4, /* no such device, or a required route is not possible */
 };
 
 struct verb {
 	const char *name;
-	const char *args; /* as the usage line shows them */
+	const char *args; /* as shown in the usage line */
 	int (*run)(int argc, char **argv);
-	const char *help; /* one line */
+	const char *help;    /* one line */
+	const char *details; /* printed below the options by --help; may be NULL */
 };
 
 extern const struct verb verbs[];
@@ -41,25 +42,25 @@ int cmd_nvme(int argc, char **argv);
 int cmd_dma(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
-/* The run of this process. */
+/* State of this run of the command. */
 extern struct cli {
 	const char *verb;
-	bool json;    /* --json was given: failures are reported as JSON too */
-	bool verbose; /* --verbose: lines the library logs are shown */
+	bool json;    /* --json: failures are reported as JSON too */
+	bool verbose; /* --verbose: the library's log lines are printed */
 } cli;
 
 /*
- * Say on stderr what was wrong and, if @hint is not NULL, what to do next; with --json also as an object
- * on stdout. Gives @code back, to be returned from the verb.
+ * Print an error on stderr and, if @hint is not NULL, what to do about it; with --json also an object on stdout.
+ * Returns @code, for the verb to return.
  */
 int fail(int code, const char *hint, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Something the user should know that is no failure. */
+/* Print a note on stderr: something to know that is not a failure. */
 void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The text of a negative errno. */
 const char *error_text(int err);
 
-/* Never NULL: without memory the program ends. */
+/* Never return NULL: without memory the program ends. */
 void *xcalloc(size_t n, size_t size);
 void *xrealloc(void *ptr, size_t size);
 char *xstrdup(const char *s);
@@ -68,11 +69,11 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 uint64_t now_ns(void);
 
 /*
- * SIGINT, SIGTERM and SIGHUP end the program as they would anyway, after the line of a progress bar has
- * been ended. No verb has anything on disk that would need tidying up: unfinished files have no name.
+ * SIGINT, SIGTERM and SIGHUP end the program as by default, after the line of a progress bar has been ended. No verb
+ * needs to clean up on disk: unfinished files have no name.
  */
 void signals_setup(void);
-void signals_hold(bool hold); /* while a name is being exchanged */
+void signals_hold(bool hold); /* block them while a file is renamed */
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define KIB 1024ull

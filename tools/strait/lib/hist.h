@@ -2,7 +2,7 @@
 #ifndef CLI_HIST_H
 #define CLI_HIST_H
 
-/* Latencies in buckets a thirty-second wide each: a percentile is at most 3 % off. */
+/* A latency histogram with 32 buckets per power of two: percentiles are exact to 3 %. */
 
 #include <stdint.h>
 
@@ -15,7 +15,7 @@ struct hist {
 
 void hist_add(struct hist *h, uint64_t ns);
 void hist_merge(struct hist *h, const struct hist *other);
-/* The value that @percent of all values do not exceed; 0 without any. */
+/* The value that @percent of all values do not exceed; 0 if there are none. */
 uint64_t hist_percentile(const struct hist *h, double percent);
 
 #endif

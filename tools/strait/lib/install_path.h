@@ -2,9 +2,12 @@
 #ifndef CLI_INSTALL_PATH_H
 #define CLI_INSTALL_PATH_H
 
-/* Files that came with the command. */
+/* Files installed with the command. */
 
-/* The path of @name in the folder of this program, or where it is installed beside it. NULL if it is in neither. */
+/*
+ * The path of @name: beside this program in a build tree, in its library directory where installed. NULL if it is in
+ * neither. The caller frees it.
+ */
 char *install_path_find(const char *name);
 
 #endif

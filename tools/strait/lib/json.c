@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
-/* How many bytes of UTF-8 begin at @s, 0 if they are none: overlong forms and surrogates are none. */
+/* The length of the UTF-8 sequence at @s; 0 if it is not valid, as overlong forms and surrogates are not. */
 static unsigned int utf8_length(const unsigned char *s)
 {
 	static const struct {
@@ -61,7 +61,7 @@ static void put_indent(struct json *j)
 	fprintf(j->out, "\n%*s", (int)(2 * j->depth), "");
 }
 
-/* What comes before a value: the comma, the line, the name. */
+/* Before a value: the comma, the line break, the name. */
 static void put_name(struct json *j, const char *name)
 {
 	if (j->some[j->depth])

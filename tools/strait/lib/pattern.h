@@ -3,8 +3,8 @@
 #define CLI_PATTERN_H
 
 /*
- * Endless data that every position of determines: a byte that is not where it belongs differs from what
- * belongs there. Each 8-byte word is a mix of its number and the seed.
+ * Test data without end. The position determines each byte, so that misplaced bytes are detected: every 8-byte word is
+ * a mix of its index and the seed.
  */
 
 #include <stddef.h>
@@ -15,7 +15,7 @@
 enum pattern_kind {
 	PATTERN_RANDOM, /* cannot be compressed or deduplicated */
 	PATTERN_ZERO,
-	PATTERN_INDEX, /* each word is its number: easy to read in a dump */
+	PATTERN_INDEX, /* each word is its index plus the seed: easy to read in a dump */
 };
 
 struct pattern {
@@ -30,7 +30,7 @@ const char *pattern_name(enum pattern_kind kind);
 /* Bytes [pos, pos + len) of the pattern. */
 void pattern_fill(const struct pattern *p, uint64_t pos, void *buf, size_t len);
 
-/* The same into device memory. 0 or a negative errno. */
+/* Write these bytes into device memory. Returns 0 or a negative errno. */
 int pattern_to_region(const struct pattern *p, uint64_t pos, struct strait_region *region, uint64_t off, uint64_t len);
 
 #endif

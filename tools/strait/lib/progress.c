@@ -53,7 +53,7 @@ static void draw(uint64_t done, uint64_t now)
 	double part = bar.total ? (double)done / (double)bar.total : 1;
 	int width, full;
 
-	/* An estimate needs something to go by. */
+	/* The time left is estimated after the first 200 ms. */
 	if (done && done < bar.total && ns > 200000000u) {
 		uint64_t left = (uint64_t)((double)ns * (1 / part - 1) / 1e9 + 0.5);
 

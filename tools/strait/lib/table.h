@@ -2,7 +2,7 @@
 #ifndef CLI_TABLE_H
 #define CLI_TABLE_H
 
-/* Text in columns as wide as they must be. A heading that starts with '>' sets its column flush right. */
+/* A table whose columns are as wide as their widest cell. A heading that starts with '>' aligns its column right. */
 
 #include <stdio.h>
 

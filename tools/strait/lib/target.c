@@ -28,7 +28,7 @@ int context_open(bool no_uring, struct strait_context **ret)
 	int err = strait_context_open(&opts, ret);
 
 	if (err)
-		return fail(CLI_FAILED, NULL, "cannot open a context: %s", error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot open a Strait context: %s", error_text(err));
 	return CLI_OK;
 }
 
@@ -44,7 +44,7 @@ static int parse_routes(const char *list, uint32_t *mask)
 		int route = strait_route_parse(name);
 
 		if (route < 0)
-			return fail(CLI_USAGE, "routes are p2p, pagecache, staged and host", "there is no route \"%s\"",
+			return fail(CLI_USAGE, "routes are p2p, pagecache, staged and host", "unknown route \"%s\"",
 				    name);
 		*mask |= STRAIT_ROUTE_MASK(route);
 	}
@@ -58,7 +58,7 @@ static int find_device(struct target *t, const char *name)
 
 	if (!name) {
 		err = strait_device_at(t->ctx, 0, &t->dev);
-		return err ? fail(CLI_NO_ROUTE, "see: strait info", "there is no device") : CLI_OK;
+		return err ? fail(CLI_NO_ROUTE, "see: strait info", "no device is available") : CLI_OK;
 	}
 	err = strait_device_find(t->ctx, name, &t->dev);
 	if (!err)
@@ -74,7 +74,7 @@ int target_open(const struct target_opts *opts, struct target *t)
 
 	memset(t, 0, sizeof(*t));
 	if (opts->direct && opts->buffered)
-		return fail(CLI_USAGE, "leave one of them out", "--direct and --buffered exclude each other");
+		return fail(CLI_USAGE, "give only one of them", "--direct and --buffered exclude each other");
 	t->file_flags = (opts->direct ? STRAIT_FILE_DIRECT : 0) | (opts->buffered ? STRAIT_FILE_BUFFERED : 0);
 	code = parse_routes(opts->route, &t->routes);
 	if (!code)
@@ -87,8 +87,7 @@ int target_open(const struct target_opts *opts, struct target *t)
 		t->info.size = sizeof(t->info);
 		err = strait_device_info(t->dev, &t->info);
 		if (err)
-			code = fail(CLI_NO_ROUTE, "see: strait info", "the device does not answer: %s",
-				    error_text(err));
+			code = fail(CLI_NO_ROUTE, "see: strait info", "cannot query the device: %s", error_text(err));
 	}
 	if (code)
 		target_close(t);
@@ -107,14 +106,14 @@ int file_failed(const char *path, int err)
 
 	switch (-err) {
 	case EISDIR:
-		hint = "name a file in it";
+		hint = "it is a directory: name a file in it";
 		break;
 	case EOPNOTSUPP:
 		hint = "name a regular file or a block device: pipes, sockets and terminals have no offsets";
 		break;
 	case EACCES:
 	case EPERM:
-		hint = "you have no right to it; its owner or root has";
+		hint = "run as a user who may open it, or as root";
 		break;
 	}
 	return fail(CLI_FAILED, hint, "cannot open %s: %s", path, error_text(err));
@@ -126,7 +125,7 @@ int target_alloc(struct target *t, uint64_t want, struct strait_region **ret, ui
 	char need[SIZE_TEXT];
 	int err;
 
-	/* What is free now, less some for the staging and for others. */
+	/* An eighth of the free memory is left to staging buffers and other processes. */
 	err = strait_device_info(t->dev, &info);
 	if (!err && want > info.mem_free - info.mem_free / 8) {
 		want = min_u64(GIB, info.mem_free / 4) & ~(2 * MIB - 1);
@@ -139,7 +138,7 @@ int target_alloc(struct target *t, uint64_t want, struct strait_region **ret, ui
 			break;
 	}
 	if (err)
-		return fail(CLI_FAILED, "free device memory, or take another --device", "%s: cannot allocate %s: %s",
+		return fail(CLI_FAILED, "free device memory, or use another --device", "%s: cannot allocate %s: %s",
 			    t->info.name, size_format(want, need), error_text(err));
 	*got = want;
 	return CLI_OK;

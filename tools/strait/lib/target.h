@@ -2,7 +2,7 @@
 #ifndef CLI_TARGET_H
 #define CLI_TARGET_H
 
-/* The device a verb works with, and how: what --device, --route, --direct and their like come to. */
+/* The device a verb works with, its context, and the routes and file flags that the options ask for. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,13 +21,13 @@ struct target_opts {
 };
 
 #define TARGET_OPTS(o)                                                                                                 \
-	{ "device", "D", OPT_TEXT, &(o)->device, "the device: cuda:0, emu:0, host, ...; the best one by default" },    \
+	{ "device", "D", OPT_TEXT, &(o)->device, "device to use: cuda:0, emu:0, host, ...; default: the best one" },   \
 		{ "route", "R", OPT_TEXT, &(o)->route,                                                                 \
-		  "require a route: p2p, pagecache, staged, host, or a list of them" },                                \
-		{ "direct", NULL, OPT_FLAG, &(o)->direct, "direct I/O wherever alignment allows" },                    \
-		{ "buffered", NULL, OPT_FLAG, &(o)->buffered, "always through the page cache" },                       \
+		  "routes allowed, comma-separated: p2p, pagecache, staged, host" },                                   \
+		{ "direct", NULL, OPT_FLAG, &(o)->direct, "use direct I/O wherever alignment allows" },                \
+		{ "buffered", NULL, OPT_FLAG, &(o)->buffered, "always use the page cache" },                           \
 	{                                                                                                              \
-		"no-uring", NULL, OPT_FLAG, &(o)->no_uring, "threads instead of io_uring"                              \
+		"no-uring", NULL, OPT_FLAG, &(o)->no_uring, "use threads instead of io_uring"                          \
 	}
 
 struct target {
@@ -38,19 +38,19 @@ struct target {
 	uint32_t file_flags; /* STRAIT_FILE_* */
 };
 
-/* A context whose log lines go to stderr. Returns an exit code, having said what was wrong. */
+/* A context whose log lines go to stderr. Returns an exit code, having printed what was wrong. */
 int context_open(bool no_uring, struct strait_context **ret);
 
-/* Returns an exit code, having said what was wrong. */
+/* Returns an exit code, having printed what was wrong. */
 int target_open(const struct target_opts *opts, struct target *t);
 void target_close(struct target *t);
 
-/* Say why a file could not be opened as an endpoint. Returns the exit code for it. */
+/* Print why a file could not be opened as an endpoint. Returns the exit code for it. */
 int file_failed(const char *path, int err);
 
 /*
- * Memory for @want bytes, or for less where the device has not so much free: *@got says how much, and
- * the caller goes through it in slices. Returns an exit code, having said what was wrong.
+ * Allocate @want bytes, or less where the device has less free: *@got is the size, and the caller works in slices of it.
+ * Returns an exit code, having printed what was wrong.
  */
 int target_alloc(struct target *t, uint64_t want, struct strait_region **ret, uint64_t *got);
 

@@ -12,14 +12,14 @@
 #include "lib/progress.h"
 #include "lib/size.h"
 
-/* Of a long transfer that is watched. Long enough that cutting does not slow it down. */
-#define PIECE (256 * MIB)
+/* Length of one step while a progress bar is shown: long enough that splitting does not slow the transfer. */
+#define STEP (256 * MIB)
 
-/* A route was required and is not possible: the route function knows why. */
+/* None of the required routes is possible: print the verdict of each. */
 static int no_route(const struct strait_transfer *t, const char *path)
 {
 	struct strait_route_report report = { .size = sizeof(report) };
-	const char *way = t->op == STRAIT_READ ? "read" : "write";
+	const char *verb = t->op == STRAIT_READ ? "read" : "write";
 	char hint[256] = "see: strait explain", why[512] = "", text[256];
 
 	if (!strait_route_query(t, &report)) {
@@ -32,16 +32,16 @@ static int no_route(const struct strait_transfer *t, const char *path)
 			strait_route_verdict_text(v, text, sizeof(text));
 			snprintf(why + n, sizeof(why) - n, "%s%s: %s", n ? "; " : "", strait_route_name(r), text);
 			if (strait_route_verdict_fix(v)[0])
-				snprintf(hint, sizeof(hint), "to make it so: %s", strait_route_verdict_fix(v));
+				snprintf(hint, sizeof(hint), "%s", strait_route_verdict_fix(v));
 		}
 	}
-	return fail(CLI_NO_ROUTE, hint, "%s: no required route can %s it: %s", path, way,
+	return fail(CLI_NO_ROUTE, hint, "%s: none of the routes in --route can %s it: %s", path, verb,
 		    why[0] ? why : error_text(-EOPNOTSUPP));
 }
 
 int transfer_failed(const struct strait_transfer *t, const struct strait_result *result, int err, const char *path)
 {
-	const char *way = t->op == STRAIT_READ ? "reading" : "writing", *hint = NULL;
+	const char *verb = t->op == STRAIT_READ ? "reading" : "writing", *hint = NULL;
 	char device[48] = "";
 
 	if (err == -EOPNOTSUPP && t->routes != STRAIT_ROUTE_ANY)
@@ -49,23 +49,23 @@ int transfer_failed(const struct strait_transfer *t, const struct strait_result 
 	switch (-err) {
 	case ENOSPC:
 	case EDQUOT:
-		hint = "make room on the file system, or take a smaller --size";
+		hint = "free space on the file system, or use a smaller --size";
 		break;
 	case EFBIG:
-		hint = "the file system or a limit (ulimit -f) allows no file that long";
+		hint = "the file system or a limit (ulimit -f) does not allow a file this long";
 		break;
 	case ENOMEM:
 		hint = "free memory, or raise the limit on locked memory (ulimit -l)";
 		break;
 	case EIO:
-		hint = "the file or the device failed: the kernel log (dmesg) may say more";
+		hint = "the drive or the device reported an error: dmesg may say more";
 		break;
 	}
 	if (result->device_status)
-		snprintf(device, sizeof(device), " (device error %d)", (int)result->device_status);
+		snprintf(device, sizeof(device), " (device status %d)", (int)result->device_status);
 	return fail(err == -ENODEV ? CLI_NO_ROUTE : CLI_FAILED, hint,
-		    "%s: %s %" PRIu64 " bytes at %" PRIu64 " failed after %" PRIu64 ": %s%s", path, way, t->length,
-		    t->endpoint_offset, result->bytes, error_text(err), device);
+		    "%s: %s %" PRIu64 " bytes at offset %" PRIu64 " failed after %" PRIu64 " bytes: %s%s", path, verb,
+		    t->length, t->endpoint_offset, result->bytes, error_text(err), device);
 }
 
 void totals_add(struct transfer_totals *f, const struct strait_result *result)
@@ -77,7 +77,7 @@ void totals_add(struct transfer_totals *f, const struct strait_result *result)
 
 int totals_run(struct transfer_totals *f, const struct strait_transfer *t, const char *path, uint64_t base)
 {
-	uint64_t step = progress_wanted() && base != TOTALS_NO_PROGRESS ? PIECE : t->length;
+	uint64_t step = progress_wanted() && base != TOTALS_NO_PROGRESS ? STEP : t->length;
 
 	for (uint64_t done = 0; done < t->length;) {
 		struct strait_result result = { 0 };
@@ -95,8 +95,8 @@ int totals_run(struct transfer_totals *f, const struct strait_transfer *t, const
 		if (err)
 			return transfer_failed(&piece, &result, err, path);
 		if (result.bytes < piece.length)
-			return fail(CLI_FAILED, "was it truncated meanwhile?",
-				    "%s ends at %" PRIu64 ", %" PRIu64 " bytes too early", path,
+			return fail(CLI_FAILED, "the file may have been truncated during the transfer",
+				    "%s ends at byte %" PRIu64 ", %" PRIu64 " bytes too early", path,
 				    piece.endpoint_offset + result.bytes, piece.length - result.bytes);
 		done += piece.length;
 		if (base != TOTALS_NO_PROGRESS)

@@ -2,7 +2,7 @@
 #ifndef CLI_TRANSFER_TOTALS_H
 #define CLI_TRANSFER_TOTALS_H
 
-/* Bytes that went one way: how many, how long it took, by which routes. */
+/* Bytes transferred in one direction: how many, in what time, by which routes. */
 
 #include <stdint.h>
 
@@ -20,18 +20,18 @@ struct transfer_totals {
 #define TOTALS_NO_PROGRESS UINT64_MAX
 
 /*
- * Run one transfer and add it to @f; @path is what a message calls its file. Long ones are cut into
- * pieces while a progress bar is shown: @base bytes of it were done before this transfer; TOTALS_NO_PROGRESS for
- * no bar. Returns an exit code, having said what was wrong; a file that ends early is a failure.
+ * Run one transfer and add it to @f; messages call its file @path. While a progress bar is shown, a long transfer is
+ * split, and the bar starts at @base bytes; TOTALS_NO_PROGRESS for no bar. A file that ends early is a failure.
+ * Returns an exit code, having printed what was wrong.
  */
 int totals_run(struct transfer_totals *f, const struct strait_transfer *t, const char *path, uint64_t base);
 
-/* Say why a transfer failed. Returns the exit code for it. */
+/* Print why a transfer failed. Returns the exit code for it. */
 int transfer_failed(const struct strait_transfer *t, const struct strait_result *result, int err, const char *path);
 
 void totals_add(struct transfer_totals *f, const struct strait_result *result);
 
-/* "staged 60 %, pagecache 40 %"; "-" if nothing moved. @buf holds at least 96 bytes. Gives @buf back. */
+/* "staged 60 %, pagecache 40 %"; "-" if no bytes were transferred. @buf holds at least 96 bytes. Returns @buf. */
 const char *routes_text(const uint64_t route_bytes[STRAIT_ROUTE_COUNT], char *buf);
 
 /* The members "bytes", "seconds", "gb_per_s" and "routes". */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* DMA engines of PCIe cards: which there are, and bytes from one memory through a card into another. */
+/* DMA engines of PCIe cards: list them, and transfer from one device memory through a card into another. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ struct dma_cmd {
 	struct strait_region *from, *to;
 };
 
-/* Cards with an engine that is known. */
+/* The engine of a card, NULL if it has none that is known. */
 static const char *engine_of(const struct strait_topo_node *node)
 {
 	if (node->vendor == 0x1234 && node->device == 0x11e8)
@@ -41,7 +41,7 @@ static const char *engine_of(const struct strait_topo_node *node)
 	return NULL;
 }
 
-static bool is_ours(const struct strait_topo_node *node)
+static bool is_bound(const struct strait_topo_node *node)
 {
 	return !strcmp(node->driver, "strait") || !strcmp(node->driver, "vfio-pci");
 }
@@ -50,7 +50,8 @@ static int open_topo(struct strait_topo **topo)
 {
 	int err = strait_topo_open(topo);
 
-	return err ? fail(CLI_FAILED, "is /sys mounted?", "cannot look for PCI devices: %s", error_text(err)) : CLI_OK;
+	return err ? fail(CLI_FAILED, "check that /sys is mounted", "cannot list PCI devices: %s", error_text(err)) :
+		     CLI_OK;
 }
 
 static int dma_list(void)
@@ -79,7 +80,7 @@ static int dma_list(void)
 			json_string(&j, "pci", node.pci);
 			json_string(&j, "engine", engine_of(&node));
 			json_string(&j, "driver", node.driver);
-			json_bool(&j, "user_space", is_ours(&node));
+			json_bool(&j, "user_space", is_bound(&node));
 			json_close(&j);
 			continue;
 		}
@@ -88,7 +89,7 @@ static int dma_list(void)
 		table_cell(&t, "%s", engine_of(&node));
 		table_cell(&t, "%s", *node.driver ? node.driver : "-");
 		table_cell(&t, "%s", *node.iommu_type ? node.iommu_type : "-");
-		table_cell(&t, "%s", is_ours(&node) ? "yes" : "no: strait bind");
+		table_cell(&t, "%s", is_bound(&node) ? "yes" : "no (strait bind)");
 	}
 	strait_topo_close(topo);
 	if (cli.json) {
@@ -99,12 +100,12 @@ static int dma_list(void)
 	if (n)
 		table_print(&t, stdout, 0);
 	else
-		puts("no card with a DMA engine that is known");
+		puts("this machine has no card with a known DMA engine");
 	table_free(&t);
 	return CLI_OK;
 }
 
-/* The card that was named, or the first that is bound. */
+/* Set the address of the card: @name, or the first one bound for user space. */
 static int find_card(struct dma_cmd *c, const char *name)
 {
 	struct strait_topo_node node = { .size = sizeof(node) };
@@ -120,7 +121,7 @@ static int find_card(struct dma_cmd *c, const char *name)
 	if (code)
 		return code;
 	for (unsigned int i = 0; !c->name[0] && !strait_topo_node(topo, i, &node); i++) {
-		if (engine_of(&node) && is_ours(&node))
+		if (engine_of(&node) && is_bound(&node))
 			memcpy(c->name, node.pci, sizeof(c->name));
 		else if (engine_of(&node))
 			memcpy(any, node.pci, sizeof(any));
@@ -128,8 +129,9 @@ static int find_card(struct dma_cmd *c, const char *name)
 	strait_topo_close(topo);
 	if (c->name[0])
 		return CLI_OK;
-	snprintf(hint, sizeof(hint), "strait bind %s", any);
-	return fail(CLI_NO_ROUTE, *any ? hint : "see: strait info --all", "no card with a DMA engine is bound");
+	snprintf(hint, sizeof(hint), "bind it first: strait bind %s", any);
+	return fail(CLI_NO_ROUTE, *any ? hint : "see: strait info --all",
+		    "no card with a known DMA engine is bound for user space");
 }
 
 static int alloc(struct dma_cmd *c, const char *name, struct strait_region **ret)
@@ -139,15 +141,15 @@ static int alloc(struct dma_cmd *c, const char *name, struct strait_region **ret
 
 	if (!err)
 		err = strait_region_alloc(dev, c->size, ret);
-	return err ? fail(CLI_NO_ROUTE, "see: strait info", "no memory of %s: %s", name ? name : "a device",
-			  error_text(err)) :
+	return err ? fail(CLI_NO_ROUTE, "see: strait info", "cannot allocate memory on %s: %s",
+			  name ? name : "a device", error_text(err)) :
 		     CLI_OK;
 }
 
 static int open_card(struct dma_cmd *c)
 {
 	struct strait_dma_opts o = { .size = sizeof(o), .backend = c->backend, .engine = c->engine };
-	char hint[64];
+	char hint[96];
 	int err, code = context_open(false, &c->ctx);
 
 	if (!code)
@@ -158,7 +160,7 @@ static int open_card(struct dma_cmd *c)
 		return code;
 	o.flags = (c->interrupts ? STRAIT_DMA_INTERRUPTS : 0) | (c->unrevocable ? STRAIT_DMA_UNREVOCABLE : 0);
 	err = strait_dma_open(c->ctx, c->name, &o, &c->dma);
-	snprintf(hint, sizeof(hint), "strait bind %s; see: strait dma list", c->name);
+	snprintf(hint, sizeof(hint), "bind it first: strait bind %s; see: strait dma list", c->name);
 	if (err)
 		return fail(err == -EOPNOTSUPP || err == -ENODEV ? CLI_NO_ROUTE : CLI_FAILED, hint,
 			    "cannot open %s: %s", c->name, error_text(err));
@@ -167,14 +169,14 @@ static int open_card(struct dma_cmd *c)
 	return CLI_OK;
 }
 
-static int through(struct dma_cmd *c)
+static int transfer(struct dma_cmd *c)
 {
 	uint64_t done;
 	int err = strait_dma_h2c2h(c->dma, c->from, 0, c->to, 0, c->size, STRAIT_FOREVER, &done);
 
 	if (err)
-		return fail(err == -EOPNOTSUPP ? CLI_NO_ROUTE : CLI_FAILED, NULL, "%s: %" PRIu64 " bytes, then: %s",
-			    c->name, done, error_text(err));
+		return fail(err == -EOPNOTSUPP ? CLI_NO_ROUTE : CLI_FAILED, NULL,
+			    "%s: the transfer failed after %" PRIu64 " bytes: %s", c->name, done, error_text(err));
 	return CLI_OK;
 }
 
@@ -198,12 +200,12 @@ static void report(const struct dma_cmd *c, uint64_t rounds, uint64_t ns, const 
 		json_finish(&j);
 		return;
 	}
-	printf("%s from %s through %s (%s, %s of memory) into %s: %s\n", size_format(c->size, size),
+	printf("%s from %s through %s (%s, %s of memory) to %s%s\n", size_format(c->size, size),
 	       c->src ? c->src : "the device", c->info.name, c->info.engine, size_short(c->info.card_bytes, rate),
-	       c->dst ? c->dst : "the device", rounds == 1 && !h ? "the same" : "");
+	       c->dst ? c->dst : "the device", h ? "" : ": compared, no mismatch");
 	printf("  %s\n", rate_format(c->size * rounds, ns, rate));
 	if (h)
-		printf("  %" PRIu64 " times, 50 %% in %.1f us, 99 %% in %.1f us\n", rounds,
+		printf("  %" PRIu64 " transfers, latency p50 %.1f us, p99 %.1f us\n", rounds,
 		       (double)hist_percentile(h, 50) / 1e3, (double)hist_percentile(h, 99) / 1e3);
 }
 
@@ -216,14 +218,14 @@ static int h2c2h(struct dma_cmd *c)
 	if (!err)
 		err = strait_region_fill(c->to, 0, 0xa5, c->size);
 	if (err)
-		return fail(CLI_FAILED, NULL, "cannot fill the memory: %s", error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot fill device memory: %s", error_text(err));
 	start = now_ns();
-	code = through(c);
+	code = transfer(c);
 	ns = now_ns() - start;
 	if (code)
 		return code;
 	err = strait_region_compare(c->from, 0, c->to, 0, c->size, &where);
-	/* Two devices cannot compare between them. */
+	/* No device can compare memory of two devices: compare copies in host memory. */
 	if (err == -EXDEV || err == -EOPNOTSUPP) {
 		uint8_t *a = xcalloc(1, c->size), *b = xcalloc(1, c->size);
 
@@ -236,10 +238,11 @@ static int h2c2h(struct dma_cmd *c)
 		free(b);
 	}
 	if (err)
-		return fail(CLI_FAILED, NULL, "cannot compare the memory: %s", error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot compare device memory: %s", error_text(err));
 	if (where < c->size)
-		return fail(CLI_MISMATCH, "look at the IOMMU's mode and at the switches between them",
-			    "byte %" PRIu64 " arrived as another", where);
+		return fail(CLI_MISMATCH,
+			    "check the IOMMU mode and ACS of the PCIe switches between card and devices: strait info",
+			    "%s: mismatch: byte %" PRIu64 " arrived changed", c->name, where);
 	report(c, 1, ns, NULL);
 	return CLI_OK;
 }
@@ -253,7 +256,7 @@ static int bench(struct dma_cmd *c)
 	while (!code && now < end) {
 		uint64_t t = now;
 
-		code = through(c);
+		code = transfer(c);
 		now = now_ns();
 		hist_add(h, now - t);
 		rounds++;
@@ -268,18 +271,17 @@ int cmd_dma(int argc, char **argv)
 {
 	struct dma_cmd c = { .size = 64 * KIB, .seed = 1, .seconds = 3 };
 	const struct opt opts[] = {
-		{ "src", "D", OPT_TEXT, &c.src,
-		  "the device whose memory the bytes come from; the best one by default" },
-		{ "dst", "D", OPT_TEXT, &c.dst, "the device whose memory they go to; likewise" },
-		{ "size", "SIZE", OPT_SIZE, &c.size, "how many; 64K by default" },
-		{ "seed", "N", OPT_NUMBER, &c.seed, "h2c2h: makes another pattern" },
-		{ "seconds", "S", OPT_SECONDS, &c.seconds, "bench: how long; 3 by default" },
-		{ "engine", "E", OPT_TEXT, &c.engine, "xdma or edu; the one that knows the card by default" },
-		{ "interrupts", NULL, OPT_FLAG, &c.interrupts, "sleep until the card interrupts instead of polling" },
-		{ "backend", "B", OPT_TEXT, &c.backend, "strait or vfio; the one it is bound to by default" },
+		{ "src", "D", OPT_TEXT, &c.src, "device whose memory is the source; default: the best one" },
+		{ "dst", "D", OPT_TEXT, &c.dst, "device whose memory is the destination; default: the best one" },
+		{ "size", "SIZE", OPT_SIZE, &c.size, "bytes per transfer; default 64K" },
+		{ "seed", "N", OPT_NUMBER, &c.seed, "h2c2h: seed of the pattern; default 1" },
+		{ "seconds", "S", OPT_SECONDS, &c.seconds, "bench: duration; default 3" },
+		{ "engine", "E", OPT_TEXT, &c.engine, "xdma or edu; default: by the PCI IDs of the card" },
+		{ "interrupts", NULL, OPT_FLAG, &c.interrupts, "wait for interrupts instead of polling" },
+		{ "backend", "B", OPT_TEXT, &c.backend, "strait or vfio; default: the driver it is bound to" },
 		{ "unrevocable", NULL, OPT_FLAG, &c.unrevocable,
-		  "with vfio: device memory, though it cannot be taken away from the card" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		  "with vfio: allow device memory although it cannot be revoked" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	const char *pos[2] = { NULL, NULL };
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 2, pos);
@@ -287,11 +289,11 @@ int cmd_dma(int argc, char **argv)
 	if (n < 0)
 		return args_exit(n);
 	if (strcmp(pos[0], "list") && strcmp(pos[0], "h2c2h") && strcmp(pos[0], "bench"))
-		return fail(CLI_USAGE, "list, h2c2h or bench", "\"%s\" is nothing to do", pos[0]);
+		return fail(CLI_USAGE, "give list, h2c2h or bench", "unknown subcommand \"%s\"", pos[0]);
 	if (!strcmp(pos[0], "list"))
 		return dma_list();
 	if (!c.size)
-		return fail(CLI_USAGE, "take a larger --size", "there is nothing to move");
+		return fail(CLI_USAGE, "use a larger --size", "--size is 0: there is nothing to transfer");
 	code = find_card(&c, pos[1]);
 	if (!code)
 		code = open_card(&c);

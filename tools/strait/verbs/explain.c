@@ -20,21 +20,22 @@ struct explain {
 	struct strait_file_info file;
 	struct strait_device_info info;
 	struct strait_route_report report;
-	char why[512]; /* why the device is not there */
+	char why[512]; /* why there is no such device */
 };
 
 static int open_file(struct explain *e)
 {
 	int err = strait_file_open(e->ctx, e->path, e->write ? O_RDWR : O_RDONLY, 0, 0, &e->ep);
 
-	/* A file that may be written but not read can be explained as well. */
+	/* A file that may be written but not read is explained too. */
 	if (err == -EACCES && e->write)
 		err = strait_file_open(e->ctx, e->path, O_WRONLY, 0, 0, &e->ep);
 	e->file.size = sizeof(e->file);
 	if (!err)
 		err = strait_file_info(e->ep, &e->file);
 	if (err == -ENOENT && e->write)
-		return fail(CLI_FAILED, "make the file first: touch, or truncate -s", "there is no %s", e->path);
+		return fail(CLI_FAILED, "create it first, for example with truncate -s SIZE", "%s does not exist",
+			    e->path);
 	return err ? file_failed(e->path, err) : CLI_OK;
 }
 
@@ -51,11 +52,11 @@ static int ask(struct explain *e)
 	e->info.size = sizeof(e->info);
 	err = strait_device_info(dev, &e->info);
 	if (err)
-		return fail(CLI_NO_ROUTE, "see: strait info", "%s does not answer: %s", e->device, error_text(err));
+		return fail(CLI_NO_ROUTE, "see: strait info", "cannot query %s: %s", e->device, error_text(err));
 	e->report.size = sizeof(e->report);
 	err = strait_route_query_device(e->ep, dev, e->write ? STRAIT_WRITE : STRAIT_READ, &e->report);
 	if (err)
-		return fail(CLI_FAILED, NULL, "cannot ask for the routes of %s: %s", e->path, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot query the routes of %s: %s", e->path, error_text(err));
 	return e->report.route < 0 ? CLI_NO_ROUTE : CLI_OK;
 }
 
@@ -86,7 +87,7 @@ static void print_verdict(const char *word, int route, const struct strait_route
 	strait_route_verdict_text(v, why, sizeof(why));
 	printf("  %-9s  %s%s%s\n", strait_route_name(route), word, why[0] ? ": " : "", why);
 	if (!v->usable)
-		printf("             %s%s\n", fix[0] ? "to get it: " : "nothing would make it so", fix);
+		printf("             %s%s\n", fix[0] ? "to enable it: " : "cannot be enabled here", fix);
 }
 
 static void print_text(const struct explain *e)
@@ -96,7 +97,7 @@ static void print_text(const struct explain *e)
 	if (e->why[0]) {
 		printf("%s %s %s\n", e->path, e->write ? "<-" : "->", e->device);
 		print_file(e);
-		printf("  device     not there: %s\n", e->why);
+		printf("  device     not available: %s\n", e->why);
 		return;
 	}
 	printf("%s %s %s (%s)\n", e->path, e->write ? "<-" : "->", e->info.name, e->info.model);
@@ -106,7 +107,7 @@ static void print_text(const struct explain *e)
 	printf("  route      %s", strait_route_name(r->route));
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++)
 		if (i != r->route && r->mask & STRAIT_ROUTE_MASK(i))
-			printf(", and %s for a part", strait_route_name(i));
+			printf(", %s for a part", strait_route_name(i));
 	putchar('\n');
 	if (r->plan) {
 		char plan[256];
@@ -186,8 +187,8 @@ int cmd_explain(int argc, char **argv)
 {
 	struct explain e = { 0 };
 	const struct opt opts[] = {
-		{ "write", NULL, OPT_FLAG, &e.write, "from the device to the file" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "write", NULL, OPT_FLAG, &e.write, "explain a write, from the device to the file" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	const char *pos[2];
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 2, 2, pos);
@@ -204,14 +205,14 @@ int cmd_explain(int argc, char **argv)
 		goto out;
 	code = ask(&e);
 	if (code && !e.why[0] && e.report.route >= 0)
-		goto out; /* the question itself failed, and that was said */
+		goto out; /* the query failed, and the error has been printed */
 	if (cli.json)
 		print_json(&e, code);
 	else
 		print_text(&e);
 	if (e.why[0]) {
-		cli.json = false; /* it is in the report */
-		fail(code, "see: strait info", "there is no device %s", e.device);
+		cli.json = false; /* the report has it already */
+		fail(code, "see: strait info", "no device %s", e.device);
 	}
 out:
 	strait_endpoint_close(e.ep);

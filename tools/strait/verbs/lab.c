@@ -10,8 +10,8 @@
 #include "lib/cli.h"
 
 /*
- * The lab is a program of its own, in Python: it starts emulators and reads what they print. This verb
- * checks what it was called with, finds it, and becomes it.
+ * The lab is a program of its own, in Python, that starts emulators and reads their output. This verb checks the
+ * arguments, finds the lab and executes it.
  */
 
 struct lab {
@@ -20,8 +20,8 @@ struct lab {
 	bool long_ones, tap;
 };
 
-/* Beside this program's folder in the source tree, below the prefix where installed. */
-static const char *const places[] = { "../lab/run", "../share/strait/lab/run" };
+/* In a source tree beside the build directory; where installed, below the prefix. */
+static const char *const paths[] = { "../lab/run", "../share/strait/lab/run" };
 
 static char *beside(const char *exe, const char *path)
 {
@@ -30,12 +30,12 @@ static char *beside(const char *exe, const char *path)
 
 static char *find_runner(const char *exe)
 {
-	const char *told = getenv("STRAIT_LAB");
+	const char *folder = getenv("STRAIT_LAB");
 
-	if (told)
-		return xasprintf("%s/run", told);
-	for (unsigned int i = 0; i < ARRAY_SIZE(places); i++) {
-		char *path = beside(exe, places[i]);
+	if (folder)
+		return xasprintf("%s/run", folder);
+	for (unsigned int i = 0; i < ARRAY_SIZE(paths); i++) {
+		char *path = beside(exe, paths[i]);
 
 		if (!access(path, X_OK))
 			return path;
@@ -61,15 +61,15 @@ static int check(const struct lab *l, const char *what, int n)
 	if (strcmp(what, "run") != 0 && strcmp(what, "shell") != 0)
 		return fail(CLI_USAGE, "see: strait help lab", "\"%s\" is neither run nor shell", what);
 	if (!strcmp(what, "shell") && (n > 1 || cli.json || l->tap))
-		return fail(CLI_USAGE, "see: strait help lab", "a shell takes no pattern and gives no report");
+		return fail(CLI_USAGE, "see: strait help lab", "shell takes no pattern, --json or --tap");
 	if (!one_of(l->topology, topologies))
-		return fail(CLI_USAGE, "take root-ports, switch or flat", "there is no topology \"%s\"", l->topology);
+		return fail(CLI_USAGE, "give root-ports, switch or flat", "unknown topology \"%s\"", l->topology);
 	if (!one_of(l->iommu, iommus))
-		return fail(CLI_USAGE, "take strict, lazy, pt or off", "there is no IOMMU mode \"%s\"", l->iommu);
+		return fail(CLI_USAGE, "give strict, lazy, pt or off", "unknown IOMMU mode \"%s\"", l->iommu);
 	if (!one_of(l->kernel, kernels))
-		return fail(CLI_USAGE, "take stock, debug, 6.12 or 6.1", "there is no kernel \"%s\"", l->kernel);
+		return fail(CLI_USAGE, "give stock, debug, 6.12 or 6.1", "unknown kernel \"%s\"", l->kernel);
 	if (l->guests > 8)
-		return fail(CLI_USAGE, "take 1 to 8", "%u guests are too many", l->guests);
+		return fail(CLI_USAGE, "give 1 to 8", "--guests %u is too many", l->guests);
 	return CLI_OK;
 }
 
@@ -77,14 +77,15 @@ int cmd_lab(int argc, char **argv)
 {
 	struct lab l = { .topology = "root-ports", .iommu = "strict", .kernel = "stock" };
 	const struct opt opts[] = {
-		{ "topology", "NAME", OPT_TEXT, &l.topology, "root-ports, switch or flat; root-ports by default" },
-		{ "iommu", "MODE", OPT_TEXT, &l.iommu, "strict, lazy, pt or off; strict by default" },
-		{ "kernel", "NAME", OPT_TEXT, &l.kernel, "stock, debug, 6.12 or 6.1; stock by default" },
-		{ "guests", "N", OPT_COUNT, &l.guests, "1 to 8 in one network; as many as each test needs by default" },
-		{ "module", "FILE", OPT_TEXT, &l.module, "a kernel module from elsewhere, loaded after Strait's" },
-		{ "long", NULL, OPT_FLAG, &l.long_ones, "run what takes long too" },
+		{ "topology", "NAME", OPT_TEXT, &l.topology, "root-ports (default), switch or flat" },
+		{ "iommu", "MODE", OPT_TEXT, &l.iommu, "strict (default), lazy, pt or off" },
+		{ "kernel", "NAME", OPT_TEXT, &l.kernel, "stock (default), debug, 6.12 or 6.1" },
+		{ "guests", "N", OPT_COUNT, &l.guests,
+		  "1 to 8 guests in one network; default: as many as each test needs" },
+		{ "module", "FILE", OPT_TEXT, &l.module, "another kernel module, loaded after Strait's" },
+		{ "long", NULL, OPT_FLAG, &l.long_ones, "run the long tests too" },
 		{ "tap", NULL, OPT_FLAG, &l.tap, "report as TAP" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	const char *pos[2] = { NULL }, *args[24];
 	char exe[PATH_MAX], count[16], *runner;
@@ -99,12 +100,13 @@ int cmd_lab(int argc, char **argv)
 		return code;
 	len = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	if (len < 0)
-		return fail(CLI_FAILED, "mount /proc", "cannot tell where this program is: %s", error_text(errno));
+		return fail(CLI_FAILED, "check that /proc is mounted", "cannot read /proc/self/exe: %s",
+			    error_text(errno));
 	exe[len] = '\0';
 	runner = find_runner(exe);
 	if (!runner)
-		return fail(CLI_FAILED, "run it from a source tree, or name that one's lab folder in STRAIT_LAB",
-			    "the lab is not installed beside this program");
+		return fail(CLI_FAILED, "run strait from a source tree, or set STRAIT_LAB to the lab folder of one",
+			    "the lab is not installed with this program");
 
 	args[n_args++] = runner;
 	args[n_args++] = "--topology";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starts a program with Strait's libcufile in the place of any other, and tells afterwards what went through
- * it. The processes count in a file that all of them map: cufile/include/run_stats.h.
+ * Runs a program with Strait's libcufile in place of any other, and prints afterwards what was transferred through it. The
+ * processes count in a file that all of them map: cufile/include/run_stats.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,16 +33,16 @@ enum { EXIT_CANNOT_START = 126, EXIT_NOT_FOUND = 127 };
 
 struct run {
 	const char *library; /* libcufile.so.0 */
-	bool preload;	     /* by LD_PRELOAD alone */
+	bool preload;	     /* use LD_PRELOAD instead of LD_AUDIT */
 	bool quiet;
-	bool kvikio_mode, kvikio_settings; /* set in the environment for KvikIO */
+	bool kvikio_mode, kvikio_settings; /* environment variables set for KvikIO */
 	char file[PATH_MAX];		   /* of struct run_stats */
 	struct run_stats *stats;
 };
 
 extern char **environ;
 
-/* Puts @value before what the list in the environment has already. */
+/* Prepend @value to a colon-separated list in the environment. */
 static void env_prepend(const char *name, const char *value)
 {
 	const char *old = getenv(name);
@@ -58,10 +58,11 @@ static int find_library(struct run *r)
 
 	r->library = r->library ? realpath(r->library, NULL) : install_path_find(LIBRARY);
 	if (!r->library)
-		return fail(CLI_FAILED, hint, "cannot find Strait's " LIBRARY ": --library names it");
-	/* The loader takes lists with colons and blanks in them. */
+		return fail(CLI_FAILED, hint, "cannot find Strait's " LIBRARY ": give its path with --library");
+	/* LD_PRELOAD and LD_AUDIT are lists separated by colons and blanks. */
 	if (strpbrk(r->library, ": \t\n"))
-		return fail(CLI_FAILED, hint, "%s: the loader takes no path with a colon or a blank", r->library);
+		return fail(CLI_FAILED, hint, "%s: the dynamic linker accepts no path with a colon or blank",
+			    r->library);
 	return CLI_OK;
 }
 
@@ -71,7 +72,8 @@ static int set_environment(struct run *r)
 	int code = find_library(r);
 
 	if (!code && !r->preload && (!audit || strpbrk(audit, ": \t\n"))) {
-		note(AUDIT " is not beside strait: a libcufile that is opened by its path is not replaced");
+		note(AUDIT
+		     " is not installed beside strait: a libcufile that the program opens by its path is not replaced");
 		r->preload = true;
 	}
 	if (!code && r->preload) {
@@ -101,7 +103,7 @@ static void set_for_kvikio(struct run *r)
 	free(settings);
 }
 
-/* Without it the program runs all the same; only nothing can be told about it. */
+/* Without this file the program runs all the same, without a summary. */
 static void map_run_stats(struct run *r)
 {
 	static const char *const folders[] = { "/dev/shm", "/tmp", "/var/tmp" };
@@ -112,7 +114,7 @@ static void map_run_stats(struct run *r)
 		fd = mkostemp(r->file, O_CLOEXEC);
 	}
 	if (fd < 0) {
-		note("no summary: cannot make a file to count in: %s", strerror(errno));
+		note("no summary: cannot create a file in /dev/shm, /tmp or /var/tmp: %s", strerror(errno));
 		return;
 	}
 	if (!ftruncate(fd, RUN_STATS_BYTES))
@@ -127,7 +129,7 @@ static void map_run_stats(struct run *r)
 	setenv(RUN_STATS_ENV, r->file, 1);
 }
 
-/* The sums over all processes, in the form of one. */
+/* Add up the counters of all processes. Returns the number of processes. */
 static unsigned int add_up(const struct run_stats *t, struct run_stats_process *sum)
 {
 	unsigned int n = atomic_load(&t->used), places = n < RUN_STATS_SLOTS ? n : (unsigned int)RUN_STATS_SLOTS;
@@ -168,7 +170,7 @@ static void print_kvikio(const struct run *r)
 {
 	if (!r->kvikio_mode && !r->kvikio_settings)
 		return;
-	fprintf(stderr, "strait run: for KvikIO, set%s%s%s\n", r->kvikio_mode ? " KVIKIO_COMPAT_MODE=OFF" : "",
+	fprintf(stderr, "strait run: set for KvikIO:%s%s%s\n", r->kvikio_mode ? " KVIKIO_COMPAT_MODE=OFF" : "",
 		r->kvikio_settings ? " CUFILE_ENV_PATH_JSON=" : "",
 		r->kvikio_settings ? getenv("CUFILE_ENV_PATH_JSON") : "");
 }
@@ -217,7 +219,7 @@ static void print_summary(const struct run *r, int status)
 	}
 	print_kvikio(r);
 	if (!n) {
-		fputs("strait run: no process opened cuFile\n", stderr);
+		fputs("strait run: no process used cuFile\n", stderr);
 		return;
 	}
 	fputs("strait run: ", stderr);
@@ -230,7 +232,7 @@ static void print_summary(const struct run *r, int status)
 
 static const int passed_on[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH };
 
-static void watched(sigset_t *set)
+static void watched_signals(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGCHLD);
@@ -255,7 +257,7 @@ static int start(char **argv, const sigset_t *mask, pid_t *pid)
 	return err;
 }
 
-/* What is sent to this process is meant for the program; what a terminal sends, the program gets by itself. */
+/* Pass on signals sent to this process; those of the terminal reach the program directly. */
 static int wait_for(pid_t pid, const sigset_t *set)
 {
 	siginfo_t info;
@@ -271,7 +273,7 @@ static int wait_for(pid_t pid, const sigset_t *set)
 	}
 }
 
-/* End as the program ended. */
+/* End with the exit status or the signal of the program. */
 static int pass_status(int status)
 {
 	const struct rlimit no_core = { 0, 0 };
@@ -296,7 +298,7 @@ static int run_program(struct run *r, char **argv)
 	int err, status;
 	pid_t pid;
 
-	watched(&set);
+	watched_signals(&set);
 	sigprocmask(SIG_BLOCK, &set, &old);
 	err = start(argv, &old, &pid);
 	if (err) {
@@ -316,16 +318,16 @@ int cmd_run(int argc, char **argv)
 	struct run r = { 0 };
 	const struct opt opts[] = {
 		{ "library", "PATH", OPT_TEXT, &r.library,
-		  "the libcufile.so.0 to use instead of the one that came along" },
+		  "libcufile.so.0 to use instead of the one installed with strait" },
 		{ "preload", NULL, OPT_FLAG, &r.preload,
-		  "by LD_PRELOAD instead of LD_AUDIT: not for libraries opened by their path" },
-		{ "quiet", NULL, OPT_FLAG, &r.quiet, "no summary" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "the summary as JSON, on stderr" },
+		  "use LD_PRELOAD instead of LD_AUDIT; a library opened by its path is then not replaced" },
+		{ "quiet", NULL, OPT_FLAG, &r.quiet, "print no summary" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the summary as JSON, on stderr" },
 	};
 	const char *none[1];
 	int at = 1, code, n;
 
-	/* Ours end where the program's begin: at "--", or at the first word that is no option. */
+	/* Our options end at "--", or at the first argument that is not an option. */
 	while (at < argc && strcmp(argv[at], "--") && argv[at][0] == '-')
 		at += !strcmp(argv[at], "--library") ? 2 : 1;
 	if (at > argc)
@@ -336,7 +338,7 @@ int cmd_run(int argc, char **argv)
 	if (at < argc && !strcmp(argv[at], "--"))
 		at++;
 	if (at >= argc)
-		return fail(CLI_USAGE, "see: strait help run", "which program? strait run -- PROGRAM ...");
+		return fail(CLI_USAGE, "see: strait help run", "no program is given: strait run -- PROGRAM ...");
 	code = set_environment(&r);
 	if (code)
 		return code;

@@ -21,7 +21,7 @@ struct bench {
 	const char *block_list, *mode_list, *plot, *compare;
 	uint32_t threads, depth;
 	double seconds;
-	bool cached, force, keep, with[BENCH_SERIES]; /* with: series compared with */
+	bool cached, force, keep, with[BENCH_SERIES]; /* with: series to compare with */
 	struct target_opts opts;
 
 	uint64_t block[MAX_BLOCKS], largest;
@@ -49,16 +49,16 @@ static int parse_blocks(struct bench *b)
 		uint64_t block;
 
 		if (b->blocks == MAX_BLOCKS)
-			code = fail(CLI_USAGE, "take fewer", "more than %d block sizes", MAX_BLOCKS);
+			code = fail(CLI_USAGE, "give fewer", "--block has more than %d sizes", MAX_BLOCKS);
 		else if (size_parse(item, &block) || !block)
-			code = fail(CLI_USAGE, "as in --block 64K,1M,16M", "\"%s\" is no block size", item);
+			code = fail(CLI_USAGE, "for example --block 64K,1M,16M", "\"%s\" is not a block size", item);
 		else
 			b->block[b->blocks++] = block;
 		if (!code && block > b->largest)
 			b->largest = block;
 	}
 	if (!code && !b->blocks)
-		code = fail(CLI_USAGE, "as in --block 64K,1M,16M", "no block size is given");
+		code = fail(CLI_USAGE, "for example --block 64K,1M,16M", "--block has no size");
 	free(list);
 	return code;
 }
@@ -72,14 +72,14 @@ static int parse_modes(struct bench *b)
 		int mode = bench_mode_parse(item);
 
 		if (mode < 0)
-			code = fail(CLI_USAGE, "modes are read, write, randread and randwrite",
-				    "there is no mode \"%s\"", item);
+			code = fail(CLI_USAGE, "modes are read, write, randread and randwrite", "unknown mode \"%s\"",
+				    item);
 		else if (b->modes < BENCH_MODES)
 			b->mode[b->modes++] = (enum bench_mode)mode;
 		b->writes |= mode >= 0 && bench_writes((enum bench_mode)mode);
 	}
 	if (!code && !b->modes)
-		code = fail(CLI_USAGE, "modes are read, write, randread and randwrite", "no mode is given");
+		code = fail(CLI_USAGE, "modes are read, write, randread and randwrite", "--mode has no mode");
 	free(list);
 	return code;
 }
@@ -95,8 +95,8 @@ static int parse_compare(struct bench *b)
 		if (s < BENCH_SERIES)
 			b->with[s] = true;
 		else
-			code = fail(CLI_USAGE, "say --compare host, cufile, staged, or a list of them",
-				    "there is no comparison with \"%s\"", item);
+			code = fail(CLI_USAGE, "give host, cufile, staged, or a list of them",
+				    "cannot compare with \"%s\"", item);
 	}
 	free(list);
 	return code;
@@ -107,10 +107,9 @@ static int parse(struct bench *b, const char *what)
 	int code;
 
 	if (strcmp(what, "file"))
-		return fail(CLI_USAGE, "as in: strait bench file PATH", "there is nothing called \"%s\" to measure",
-			    what);
+		return fail(CLI_USAGE, "use: strait bench file PATH", "unknown benchmark \"%s\"", what);
 	if (b->cached && b->opts.direct)
-		return fail(CLI_USAGE, "leave one of them out", "--cached and --direct exclude each other");
+		return fail(CLI_USAGE, "give only one of them", "--cached and --direct exclude each other");
 	b->cache = b->opts.direct ? BENCH_DIRECT : b->cached ? BENCH_CACHED : BENCH_AS_IS;
 	code = parse_compare(b);
 	if (!code)
@@ -127,7 +126,7 @@ static int prepare(struct bench *b)
 	if (code)
 		return code;
 	if (b->file.bytes < b->largest)
-		return fail(CLI_USAGE, "take a smaller --block or a larger file", "%s has %s, not even one block of %s",
+		return fail(CLI_USAGE, "use a smaller --block or a larger file", "%s has %s, less than one block of %s",
 			    b->path, size_format(b->file.bytes, have), size_format(b->largest, block));
 	err = strait_file_import(b->target.ctx, b->file.fd, b->target.file_flags, &b->ep);
 	if (err)
@@ -136,8 +135,8 @@ static int prepare(struct bench *b)
 	if (code)
 		return code;
 	if (got < need)
-		return fail(CLI_FAILED, "take a smaller --block, --depth or --threads", "%s has no room for %s",
-			    b->target.info.name, size_format(need, have));
+		return fail(CLI_FAILED, "use a smaller --block, --depth or --threads",
+			    "%s has less than %s of free memory", b->target.info.name, size_format(need, have));
 	if (b->writes) {
 		err = pattern_to_region(&(struct pattern){ PATTERN_RANDOM, 1 }, 0, b->region, 0, need);
 		if (err)
@@ -150,7 +149,7 @@ static int prepare(struct bench *b)
 	return CLI_OK;
 }
 
-/* The same by somebody else, beside @mine. */
+/* Measure the same load with another series, and its ratio to @mine. */
 static int compare_with(struct bench *b, enum bench_series series, const struct bench_load *load,
 			struct bench_row *mine)
 {
@@ -160,7 +159,7 @@ static int compare_with(struct bench *b, enum bench_series series, const struct 
 	if (code)
 		return code;
 	if (series == BENCH_CUFILE && !bench_cufile(load, &b->cufile, b->cache, other))
-		return CLI_OK; /* the report says why */
+		return CLI_OK; /* the report has the reason */
 	if (series == BENCH_HOST)
 		code = bench_host(load, b->cache, other);
 	if (series == BENCH_STAGED)
@@ -227,21 +226,22 @@ int cmd_bench(int argc, char **argv)
 		.file.fd = -1,
 	};
 	const struct opt opts[] = {
-		{ "size", "SIZE", OPT_SIZE, &b.size, "how much of the file to use, or to make; all, or 1G" },
-		{ "block", "SIZE,...", OPT_TEXT, &b.block_list, "bytes of one transfer; 1M by default" },
-		{ "threads", "N", OPT_COUNT, &b.threads, "threads that issue transfers; 1 by default" },
-		{ "depth", "N", OPT_COUNT, &b.depth, "transfers each keeps in flight, on a queue if more than 1" },
-		{ "mode", "MODE,...", OPT_TEXT, &b.mode_list, "read, write, randread, randwrite; read by default" },
+		{ "size", "SIZE", OPT_SIZE, &b.size, "bytes of the file to use, or to create; default: all, or 1G" },
+		{ "block", "SIZE,...", OPT_TEXT, &b.block_list, "bytes per transfer; default 1M" },
+		{ "threads", "N", OPT_COUNT, &b.threads, "threads that submit transfers; default 1" },
+		{ "depth", "N", OPT_COUNT, &b.depth,
+		  "transfers in flight per thread, through a queue if above 1; default 1" },
+		{ "mode", "MODE,...", OPT_TEXT, &b.mode_list, "read (default), write, randread, randwrite" },
 		{ "seconds", "N", OPT_SECONDS, &b.seconds,
-		  "how long each row takes; 3 by default, 0: once over the file" },
+		  "duration of each row; default 3; 0: one pass over the file" },
 		{ "cached", NULL, OPT_FLAG, &b.cached, "read the file into the page cache first" },
 		{ "compare", "WITH,...", OPT_TEXT, &b.compare,
-		  "host: also plain pread/pwrite into host memory; cufile: also NVIDIA's libcufile; staged: also by that route" },
-		{ "plot", "OUT.svg", OPT_TEXT, &b.plot, "draw throughput over block size" },
-		{ "force", NULL, OPT_FLAG, &b.force, "write to a file or block device that is there" },
-		{ "keep", NULL, OPT_FLAG, &b.keep, "keep a file that was made for this" },
+		  "measure as well: host (pread/pwrite into host memory), cufile (NVIDIA's libcufile), staged (that route)" },
+		{ "plot", "OUT.svg", OPT_TEXT, &b.plot, "draw throughput over block size into a file" },
+		{ "force", NULL, OPT_FLAG, &b.force, "allow writing to an existing file or block device" },
+		{ "keep", NULL, OPT_FLAG, &b.keep, "keep the file that was created" },
 		TARGET_OPTS(&b.opts),
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	struct bench_report report = { .file = &b.file, .target = &b.target };
 	const char *pos[2];

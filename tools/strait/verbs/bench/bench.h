@@ -35,7 +35,7 @@ enum bench_cache {
 	BENCH_DIRECT, /* direct I/O, nothing in the page cache */
 };
 
-/* The file that is measured. */
+/* The file to transfer from or to. */
 struct bench_file {
 	const char *path;
 	int fd;
@@ -45,44 +45,44 @@ struct bench_file {
 };
 
 /*
- * Open @path, or make it of @size bytes; a file we made has no name unless @keep. Writing to one that
- * was there needs @force. Returns an exit code, having said what was wrong.
+ * Open @path, or create it with @size bytes; a created file has no name unless @keep. Writing to an existing file needs
+ * @force. Returns an exit code, having printed what was wrong.
  */
 int bench_file_open(struct bench_file *f, const char *path, uint64_t size, bool writes, bool force, bool keep);
 void bench_file_close(struct bench_file *f);
-/* Bring the page cache into the state a measurement starts from. Returns an exit code. */
+/* Bring the page cache into the state that a measurement starts from. Returns an exit code. */
 int bench_file_prepare(struct bench_file *f, enum bench_cache cache);
 
-/* What one measurement does. */
+/* The load of one measurement. */
 struct bench_load {
 	enum bench_mode mode;
 	uint64_t block;
 	uint32_t threads, depth;
-	double seconds; /* 0: once over the file */
+	double seconds; /* 0: one pass over the file */
 	const struct bench_file *file;
 };
 
-/* Who moved the bytes. */
+/* The implementation that is measured. */
 enum bench_series {
 	BENCH_STRAIT,
-	BENCH_HOST,   /* plain pread and pwrite, for comparison */
+	BENCH_HOST,   /* pread(2) and pwrite(2), for comparison */
 	BENCH_CUFILE, /* NVIDIA's library, for comparison */
-	BENCH_STAGED, /* Strait, by that route and no other, for comparison */
+	BENCH_STAGED, /* Strait by the staged route alone, for comparison */
 	BENCH_SERIES,
 };
 
 const char *bench_series_name(enum bench_series series);
 
-/* What it found. */
+/* The result of one measurement. */
 struct bench_row {
 	enum bench_series series;
 	struct bench_load load;
 	uint64_t bytes, ops, ns;
 	double avg_us, p50_us, p99_us, max_us;
-	double cpus;		       /* CPU time by wall time */
+	double cpus;		       /* CPU time over wall time */
 	double cpu_ms_gib, all_ms_gib; /* CPU time per GiB: of this program, and of the whole machine */
 	uint64_t route_bytes[STRAIT_ROUTE_COUNT];
-	double ratio[BENCH_SERIES]; /* Strait's to the row of that series, 0 without one */
+	double ratio[BENCH_SERIES]; /* throughput of this row over that series, 0 if it was not measured */
 };
 
 struct bench_run;
@@ -98,7 +98,7 @@ struct bench_worker {
 	struct hist hist;
 };
 
-/* One thread's part. Makes ready, calls bench_start() in any case, works while bench_next() gives offsets. */
+/* The work of one thread: prepare, always call bench_start(), transfer while bench_next() returns offsets. */
 typedef void bench_fn(struct bench_worker *w, void *arg);
 
 struct bench_run {
@@ -107,10 +107,10 @@ struct bench_run {
 	void *arg;
 	pthread_barrier_t barrier;
 	uint64_t blocks;
-	uint64_t deadline_ns; /* 0: once over the file */
+	uint64_t deadline_ns; /* 0: one pass over the file */
 	atomic_ullong next;
 	atomic_bool stop;
-	/* The first failure, in words. */
+	/* The first failure. */
 	pthread_mutex_t lock;
 	bool failed;
 	struct strait_transfer failed_transfer;
@@ -118,7 +118,7 @@ struct bench_run {
 	int failed_err;
 };
 
-/* Run @threads workers. 0, or a negative errno of the first that failed, kept in @run. */
+/* Run @threads workers. Returns 0, or the negative errno of the first failure, which @run describes. */
 int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned int threads, bench_fn *fn, void *arg,
 		  struct bench_row *row);
 
@@ -127,33 +127,33 @@ bool bench_next(struct bench_worker *w, uint64_t *off);
 void bench_done(struct bench_worker *w, uint64_t start_ns, uint64_t bytes);
 void bench_failed(struct bench_worker *w, int err, const struct strait_transfer *t, const struct strait_result *result);
 
-/* One row, through Strait and by plain I/O. Return an exit code, having said what was wrong. */
+/* Measure one row, through Strait or by plain I/O. Each returns an exit code, having printed what was wrong. */
 int bench_strait(const struct bench_load *load, const struct target *t, uint32_t routes, struct strait_endpoint *ep,
 		 struct strait_region *region, struct bench_row *row);
 int bench_host(const struct bench_load *load, enum bench_cache cache, struct bench_row *row);
-/* The same by NVIDIA's library. False if it cannot: @c->why says why, and it is not asked again. */
+/* Measure one row with NVIDIA's library. False if it fails: @c->why says why, and it is not used again. */
 struct cufile;
 bool bench_cufile(const struct bench_load *load, struct cufile *c, enum bench_cache cache, struct bench_row *row);
 
-/* Room one slot takes in the region. */
+/* Bytes that one transfer of @block bytes takes in the region. */
 static inline uint64_t bench_slot(uint64_t block)
 {
 	return (block + 4095) & ~4095ull;
 }
 
-/* All rows. */
+/* All rows, as printed. */
 struct bench_report {
 	const struct bench_file *file;
 	const struct target *target;
 	enum bench_cache cache;
 	const struct bench_row *row;
 	unsigned int n;
-	const struct cufile *cufile; /* NULL if it is not compared with */
+	const struct cufile *cufile; /* NULL without --compare cufile */
 };
 
 void bench_print(const struct bench_report *r);
 void bench_print_json(const struct bench_report *r);
-/* Returns an exit code, having said what was wrong. */
+/* Returns an exit code, having printed what was wrong. */
 int bench_plot(const struct bench_report *r, const char *path);
 
 #endif

@@ -15,22 +15,22 @@
 
 #define DRIVER "libcuda.so.1"
 
-/* What the more frequent codes mean, and what usually brings them about. */
+/* Meaning and usual cause of the frequent error codes. */
 static const struct {
 	int code;
 	const char *means, *cause;
 } codes[] = {
 	{ 5001, "the driver is not initialized", "" },
 	{ 5007, "the platform is not supported", "" },
-	{ 5008, "I/O is not supported", "the file system is none it knows and its compatibility mode is off" },
-	{ 5010, "an error of the nvidia-fs module", "the module is not loaded and the compatibility mode is off" },
-	{ 5011, "an error of the CUDA driver", "" },
+	{ 5008, "I/O is not supported", "it does not support the file system, and its compatibility mode is off" },
+	{ 5010, "error of the nvidia-fs module", "the module is not loaded and the compatibility mode is off" },
+	{ 5011, "error of the CUDA driver", "" },
 	{ 5018, "the type of the file is not supported", "" },
 	{ 5020, "the file is not open for direct I/O", "the file system has no direct I/O" },
 	{ 5025, "permission denied", "" },
 	{ 5027, "the file handle is not registered", "udev" },
 	{ 5029, "the device is not found", "udev" },
-	{ 5030, "an internal error", "udev" },
+	{ 5030, "internal error", "udev" },
 	{ 5033, "the nvidia-fs module cannot be set up", "" },
 };
 
@@ -50,15 +50,15 @@ bool cufile_refused(struct cufile *c, const char *what, int code, int cu_err, in
 		char entry[48] = "";
 
 		if (fd >= 0 && !fstat(fd, &st))
-			snprintf(entry, sizeof(entry), ", /run/udev/data/b%u:%u", major(st.st_dev), minor(st.st_dev));
-		snprintf(udev, sizeof(udev), "udev's entry about the block device%s, is missing, as in most containers",
+			snprintf(entry, sizeof(entry), " (/run/udev/data/b%u:%u)", major(st.st_dev), minor(st.st_dev));
+		snprintf(udev, sizeof(udev), "the udev entry of the block device%s is missing, as in most containers",
 			 entry);
 		cause = udev;
 	}
 	if (code == 5011 && cu_err)
 		snprintf(extra, sizeof(extra), " (CUDA error %d)", cu_err);
 	snprintf(c->why, sizeof(c->why), "%s: error %d%s%s%s%s%s", what, code, extra, *means ? ", " : "", means,
-		 *cause ? "; the usual cause: " : "", cause);
+		 *cause ? "; usual cause: " : "", cause);
 	c->code = code;
 	return false;
 }
@@ -74,12 +74,12 @@ static bool find(struct cufile *c, void *lib, const char *name, void *to)
 	void *fn = dlsym(lib, name);
 
 	if (!fn)
-		return cannot(c, name, "the library does not have it");
+		return cannot(c, name, "the library lacks this function");
 	memcpy(to, &fn, sizeof(fn));
 	return true;
 }
 
-/* What has run stays loaded: it has threads of its own. */
+/* Never unloaded: the library has threads of its own. */
 static void *load(struct cufile *c, const char *name)
 {
 	void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -131,7 +131,7 @@ static bool load_driver(struct cufile *c, unsigned int ordinal)
 	if (!err)
 		err = c->set_current(c->context);
 	if (err) {
-		snprintf(c->why, sizeof(c->why), "the CUDA driver gives no context: CUDA error %d", err);
+		snprintf(c->why, sizeof(c->why), "cannot get a CUDA context: CUDA error %d", err);
 		return false;
 	}
 	return true;
@@ -153,7 +153,7 @@ static bool start(struct cufile *c, struct strait_region *region)
 	s = c->buf_register((const void *)(uintptr_t)c->addr, info.length, 0);
 	c->registered = !s.err;
 	if (s.err)
-		note("cuFileBufRegister refuses the memory with error %d: it is compared without", s.err);
+		note("cuFileBufRegister failed with error %d: cuFile is measured without registered memory", s.err);
 	return true;
 }
 
@@ -165,7 +165,7 @@ bool cufile_open(struct cufile *c, const struct target *t, struct strait_region 
 	if (!load_library(c))
 		return false;
 	if (strcmp(t->info.provider, "cuda")) {
-		snprintf(text, sizeof(text), "it knows CUDA devices alone, and the device is %s", t->info.name);
+		snprintf(text, sizeof(text), "it supports CUDA devices only, and the device is %s", t->info.name);
 		return cannot(c, c->library, text);
 	}
 	return load_driver(c, t->info.index) && start(c, region);

@@ -3,8 +3,8 @@
 #define CLI_CUFILE_H
 
 /*
- * NVIDIA's libcufile, taken from whatever is installed, to be measured beside Strait. Types are declared
- * here as its interface has them; nothing of CUDA is needed to build.
+ * NVIDIA's libcufile, loaded at run time for comparison. Its types are declared here, so that building needs nothing of
+ * CUDA.
  */
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@
 
 struct cufile_status {
 	int err;    /* 0, or a code from 5000 on */
-	int cu_err; /* the CUDA driver's, with some of them */
+	int cu_err; /* error of the CUDA driver, with some codes */
 };
 
 struct cufile_descr {
@@ -53,14 +53,14 @@ enum { CUFILE_BATCH_MAX = 128 }; /* requests one batch can hold */
 
 struct cufile {
 	char why[5120];	    /* why it cannot be used; empty if it can */
-	int code;	    /* its error code, 0 if it gave none */
+	int code;	    /* the error code it returned, 0 if none */
 	char library[4096]; /* the file that was opened */
-	uint64_t addr;	    /* of the region, which it has registered if it would */
+	uint64_t addr;	    /* of the region */
 	bool opened, registered, retained;
 	int device;
 	void *context;
 
-	/* Of the CUDA driver. */
+	/* Functions of the CUDA driver. */
 	int (*init)(unsigned int flags);
 	int (*device_get)(int *device, int ordinal);
 	int (*retain)(void **context, int device);
@@ -82,14 +82,14 @@ struct cufile {
 	void (*batch_destroy)(void *batch);
 };
 
-/* Find it, start it, and make @region's memory known to it. On failure @c->why says why. */
+/* Load and open it, and register @region with it. On failure @c->why says why. */
 bool cufile_open(struct cufile *c, const struct target *t, struct strait_region *region);
 void cufile_close(struct cufile *c);
 
-/* Make the device's context current on this thread, without which the library does nothing. */
+/* Make the device's context current on this thread: the library needs it. */
 void cufile_attach(struct cufile *c);
 
-/* It has refused: remember why, in words, and stop using it. @fd is the file it is about, or -1. Returns false. */
+/* Set @c->why after a call failed: the library is not used again. @fd is the file concerned, or -1. Returns false. */
 bool cufile_refused(struct cufile *c, const char *what, int code, int cu_err, int fd);
 
 #endif

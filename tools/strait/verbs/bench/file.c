@@ -24,7 +24,7 @@ static int fill(struct bench_file *f)
 	char *buf = xcalloc(1, STEP), size[SIZE_TEXT];
 	int code = CLI_OK;
 
-	progress_start("making the file", f->bytes);
+	progress_start("creating the file", f->bytes);
 	for (uint64_t done = 0; done < f->bytes && !code;) {
 		size_t n = min_u64(STEP, f->bytes - done);
 		ssize_t got;
@@ -32,7 +32,7 @@ static int fill(struct bench_file *f)
 		pattern_fill(&p, done, buf, n);
 		got = pwrite(f->fd, buf, n, (off_t)done);
 		if (got < 0 && errno != EINTR)
-			code = fail(CLI_FAILED, "make room, or take a smaller --size", "cannot make %s of %s: %s",
+			code = fail(CLI_FAILED, "free space, or use a smaller --size", "cannot create %s with %s: %s",
 				    f->path, size_format(f->bytes, size), strerror(errno));
 		else if (got > 0)
 			done += (uint64_t)got;
@@ -49,10 +49,10 @@ static int create(struct bench_file *f, uint64_t size, bool keep)
 
 	f->fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (f->fd < 0)
-		return fail(CLI_FAILED, NULL, "cannot make %s: %s", f->path, strerror(errno));
+		return fail(CLI_FAILED, NULL, "cannot create %s: %s", f->path, strerror(errno));
 	f->created = true;
 	f->bytes = size;
-	/* It lives as long as it is open, and no run that is killed leaves it behind. */
+	/* Without a name it exists while it is open: a killed run leaves nothing behind. */
 	if (!keep)
 		unlink(f->path);
 	code = fill(f);
@@ -67,20 +67,20 @@ static int use_existing(struct bench_file *f, const struct stat *st, uint64_t si
 
 	f->block = S_ISBLK(st->st_mode);
 	if (!S_ISREG(st->st_mode) && !f->block)
-		return fail(CLI_FAILED, "name a file or a block device", "%s is neither", f->path);
+		return fail(CLI_FAILED, "name a regular file or a block device", "%s is neither", f->path);
 	if (writes && !force)
-		return fail(CLI_USAGE, "its contents will be lost: say --force if that is meant, or name a new file",
-			    "%s is there already and would be written", f->path);
+		return fail(CLI_USAGE, "its contents will be lost: give --force to overwrite it, or name a new file",
+			    "%s exists and would be overwritten", f->path);
 	f->fd = open(f->path, (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC | (writes && f->block ? O_EXCL : 0));
 	if (f->fd < 0)
 		return fail(CLI_FAILED, errno == EBUSY ? "it is mounted or in use: unmount it first" : NULL,
 			    "cannot open %s: %s", f->path, strerror(errno));
 	f->bytes = (uint64_t)st->st_size;
 	if (f->block && ioctl(f->fd, BLKGETSIZE64, &f->bytes) < 0)
-		return fail(CLI_FAILED, NULL, "cannot tell the size of %s: %s", f->path, strerror(errno));
+		return fail(CLI_FAILED, NULL, "cannot get the size of %s: %s", f->path, strerror(errno));
 	if (size && size > f->bytes)
-		return fail(CLI_USAGE, "take a smaller --size, or name a file that is not there yet", "%s has only %s",
-			    f->path, size_format(f->bytes, have));
+		return fail(CLI_USAGE, "use a smaller --size, or name a new file", "%s has only %s", f->path,
+			    size_format(f->bytes, have));
 	if (size)
 		f->bytes = size;
 	return CLI_OK;
@@ -131,7 +131,7 @@ int bench_file_prepare(struct bench_file *f, enum bench_cache cache)
 	case BENCH_CACHED:
 		return warm(f);
 	case BENCH_DIRECT:
-		/* Dirty pages cannot be dropped. On a read-only file system there are none. */
+		/* Dirty pages cannot be dropped: write them back first. A read-only file system has none. */
 		fdatasync(f->fd);
 		posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
 		break;

@@ -43,8 +43,8 @@ int bench_mode_parse(const char *name)
 
 void bench_start(struct bench_worker *w)
 {
-	pthread_barrier_wait(&w->run->barrier); /* all are ready */
-	pthread_barrier_wait(&w->run->barrier); /* the clock runs */
+	pthread_barrier_wait(&w->run->barrier); /* all workers are ready */
+	pthread_barrier_wait(&w->run->barrier); /* the clock has started */
 }
 
 bool bench_next(struct bench_worker *w, uint64_t *off)
@@ -54,7 +54,7 @@ bool bench_next(struct bench_worker *w, uint64_t *off)
 
 	if (atomic_load_explicit(&run->stop, memory_order_relaxed))
 		return false;
-	/* A row has at least one operation, however short its time. */
+	/* A row has at least one operation, however short its duration. */
 	if (run->deadline_ns && now_ns() >= run->deadline_ns && atomic_load_explicit(&run->next, memory_order_relaxed))
 		return false;
 	i = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
@@ -109,7 +109,7 @@ static double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* What all processors have worked since the machine started, interrupts included. 0 where that is not told. */
+/* CPU time of the whole machine since boot, interrupts included; 0 if /proc/stat cannot be read. */
 static double machine_seconds(void)
 {
 	unsigned long long user, nice, system, idle, iowait, irq, softirq;
@@ -124,8 +124,8 @@ static double machine_seconds(void)
 	return n == 7 ? (double)(user + nice + system + irq + softirq) / (double)sysconf(_SC_CLK_TCK) : 0;
 }
 
-static void sum_up(struct bench_row *row, struct bench_worker *workers, unsigned int n, uint64_t start_ns, double cpu,
-		   double machine)
+static void fill_row(struct bench_row *row, struct bench_worker *workers, unsigned int n, uint64_t start_ns, double cpu,
+		     double machine)
 {
 	struct hist *all = xcalloc(1, sizeof(*all));
 
@@ -160,7 +160,7 @@ int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned
 
 	*run = (struct bench_run){ .load = load, .fn = fn, .arg = arg, .blocks = load->file->bytes / load->block };
 	pthread_mutex_init(&run->lock, NULL);
-	/* All or none: a barrier that waits for a thread which could not be made would never open. */
+	/* The barrier counts all threads: if one cannot be created, the others would wait forever. */
 	pthread_barrier_init(&run->barrier, NULL, threads + 1);
 	for (n = 0; n < threads; n++) {
 		int err;
@@ -170,8 +170,8 @@ int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned
 		workers[n].random = 0x9e3779b97f4a7c15u * (n + 1);
 		err = pthread_create(&workers[n].thread, NULL, worker_main, &workers[n]);
 		if (err) {
-			fail(CLI_FAILED, "take fewer --threads", "cannot start thread %u: %s", n + 1, strerror(err));
-			exit(CLI_FAILED); /* the others wait at the barrier */
+			fail(CLI_FAILED, "use fewer --threads", "cannot start thread %u: %s", n + 1, strerror(err));
+			exit(CLI_FAILED); /* the threads already started wait at the barrier */
 		}
 	}
 	pthread_barrier_wait(&run->barrier);
@@ -187,7 +187,7 @@ int bench_measure(struct bench_run *run, const struct bench_load *load, unsigned
 	all = machine_seconds() - all;
 
 	*row = (struct bench_row){ .load = *load };
-	sum_up(row, workers, n, start_ns, cpu, all);
+	fill_row(row, workers, n, start_ns, cpu, all);
 	pthread_barrier_destroy(&run->barrier);
 	pthread_mutex_destroy(&run->lock);
 	free(workers);

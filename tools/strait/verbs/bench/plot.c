@@ -20,7 +20,7 @@ static struct plot_series *series_of(struct plot *p, const char *name)
 	return &p->series[p->n++];
 }
 
-/* Points come in the order they were measured in and stand in the order of their block sizes. */
+/* Insert by block size: rows come in the order in which they were measured. */
 static void add_point(struct plot_series *s, uint64_t x, double y)
 {
 	unsigned int at = s->n;

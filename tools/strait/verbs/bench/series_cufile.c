@@ -28,7 +28,7 @@ static off_t slot_of(const struct bench_worker *w, unsigned int slot)
 	return (off_t)((w->index * load->depth + slot) * bench_slot(load->block));
 }
 
-/* @code: 0, or what the library gave. */
+/* @code: the error code of the library, 0 if it returned none. */
 static void failed(struct bench_worker *w, int err, int code, uint64_t off)
 {
 	struct strait_transfer t = { .endpoint_offset = off, .length = w->run->load->block };
@@ -66,7 +66,7 @@ static void work_sync(struct bench_worker *w, void *arg)
 	}
 }
 
-/* All requests of a round: a batch takes the next ones when all of the last are done. */
+/* Submit one batch and wait for all of it: a batch takes new requests when the previous ones are complete. */
 static bool run_batch(struct bench_worker *w, struct cufile *c, void *batch, struct cufile_request *r, unsigned int n)
 {
 	struct cufile_event event[CUFILE_BATCH_MAX];
@@ -144,7 +144,7 @@ static int open_again(const struct bench_load *load, bool direct)
 	return open(self, (bench_writes(load->mode) ? O_RDWR : O_RDONLY) | (direct ? O_DIRECT : 0) | O_CLOEXEC);
 }
 
-/* Older libraries take files that are open for direct I/O alone. */
+/* Older libraries only register files that are open with O_DIRECT. */
 static bool register_file(struct cufile *c, const struct bench_load *load, bool direct, int *fd, void **fh)
 {
 	struct cufile_descr d = { .type = 1 };
@@ -152,7 +152,7 @@ static bool register_file(struct cufile *c, const struct bench_load *load, bool 
 
 	*fd = open_again(load, direct);
 	if (*fd < 0) {
-		snprintf(c->why, sizeof(c->why), "cannot open the file for it%s: %s", direct ? " with O_DIRECT" : "",
+		snprintf(c->why, sizeof(c->why), "cannot open the file again%s: %s", direct ? " with O_DIRECT" : "",
 			 strerror(errno));
 		return false;
 	}
@@ -164,7 +164,7 @@ static bool register_file(struct cufile *c, const struct bench_load *load, bool 
 		close(*fd);
 		return register_file(c, load, true, fd, fh);
 	}
-	cufile_refused(c, "it refuses the file", s.err, s.cu_err, *fd);
+	cufile_refused(c, "cuFileHandleRegister", s.err, s.cu_err, *fd);
 	close(*fd);
 	return false;
 }
@@ -184,7 +184,7 @@ bool bench_cufile(const struct bench_load *load, struct cufile *c, enum bench_ca
 	if (err && run.failed_result.device_status) {
 		cufile_refused(c, "a transfer failed", run.failed_result.device_status, 0, fd);
 	} else if (err) {
-		snprintf(c->why, sizeof(c->why), "a transfer at %" PRIu64 " failed: %s",
+		snprintf(c->why, sizeof(c->why), "a transfer at offset %" PRIu64 " failed: %s",
 			 run.failed_transfer.endpoint_offset, error_text(err));
 	}
 	c->handle_deregister(job.fh);

@@ -13,7 +13,7 @@
 #include "lib/pattern.h"
 #include "verbs/bench/bench.h"
 
-/* As many plain calls at the same time as Strait has transfers in flight, up to here. */
+/* The comparison has as many threads as Strait has transfers in flight, up to this many. */
 enum { MAX_THREADS = 256 };
 
 static void work(struct bench_worker *w, void *arg)
@@ -28,7 +28,7 @@ static void work(struct bench_worker *w, void *arg)
 
 	if (posix_memalign(&buf, 4096, bench_slot(load->block)))
 		buf = NULL;
-	else /* also makes the pages: they are not part of the measurement */
+	else /* also faults the pages in, before the measurement */
 		pattern_fill(&(struct pattern){ PATTERN_RANDOM, w->index }, 0, buf, load->block);
 	bench_start(w);
 	if (!buf)
@@ -69,7 +69,8 @@ static int open_again(const struct bench_load *load, enum bench_cache cache)
 			return fd;
 	}
 	if (cache == BENCH_DIRECT)
-		note("plain I/O for comparison is buffered: no direct I/O with blocks of %" PRIu64 " here",
+		note("the comparison with host uses buffered I/O: direct I/O is not possible here with blocks of %" PRIu64
+		     " bytes",
 		     load->block);
 	return open(self, flags | O_CLOEXEC);
 }
@@ -89,7 +90,7 @@ int bench_host(const struct bench_load *load, enum bench_cache cache, struct ben
 	close(fd);
 	row->series = BENCH_HOST;
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: plain I/O at %" PRIu64 " failed: %s", load->file->path,
+		return fail(CLI_FAILED, NULL, "%s: plain I/O at offset %" PRIu64 " failed: %s", load->file->path,
 			    run.failed_transfer.endpoint_offset, error_text(err));
 	row->route_bytes[STRAIT_ROUTE_HOST] = row->bytes;
 	return CLI_OK;

@@ -32,12 +32,12 @@ static struct strait_transfer request(const struct bench_worker *w, const struct
 	};
 }
 
-/* Takes a result; false if it is a failure. */
-static bool take(struct bench_worker *w, const struct strait_transfer *t, int err, const struct strait_result *result,
-		 uint64_t start_ns)
+/* Count a result; false if the transfer failed. */
+static bool count_result(struct bench_worker *w, const struct strait_transfer *t, int err,
+			 const struct strait_result *result, uint64_t start_ns)
 {
 	if (!err && result->bytes < t->length)
-		err = -ENODATA; /* the file got shorter */
+		err = -ENODATA; /* the file was truncated */
 	if (err) {
 		bench_failed(w, err, t, result);
 		return false;
@@ -60,16 +60,16 @@ static void work_sync(struct bench_worker *w, void *arg)
 		uint64_t start = now_ns();
 		int err = strait_transfer_run(&t, STRAIT_FOREVER, &result);
 
-		if (!take(w, &t, err, &result, start))
+		if (!count_result(w, &t, err, &result, start))
 			return;
 	}
 }
 
-/* Keep @depth transfers in flight: what came back is replaced at once. */
+/* Keep @depth transfers in flight: each completion is replaced at once. */
 static void work_queue(struct bench_worker *w, void *arg)
 {
 	struct job *job = arg;
-	unsigned int depth = w->run->load->depth, flying = 0, n = 0;
+	unsigned int depth = w->run->load->depth, in_flight = 0, n = 0;
 	struct strait_queue_opts opts = { .size = sizeof(opts), .entries = depth };
 	struct strait_transfer *t = xcalloc(depth, sizeof(*t)), *batch = xcalloc(depth, sizeof(*batch));
 	struct strait_result *result = xcalloc(depth, sizeof(*result));
@@ -85,7 +85,7 @@ static void work_queue(struct bench_worker *w, void *arg)
 	}
 	for (n = 0; good && n < depth && bench_next(w, &off); n++)
 		t[n] = batch[n] = request(w, job, n, off);
-	while (good && (n || flying)) {
+	while (good && (n || in_flight)) {
 		now = now_ns();
 		for (unsigned int i = 0; i < n; i++)
 			start[batch[i].user_data] = now;
@@ -94,18 +94,18 @@ static void work_queue(struct bench_worker *w, void *arg)
 			bench_failed(w, err, &batch[0], &result[0]);
 			break;
 		}
-		flying += n;
+		in_flight += n;
 		n = 0;
 		got = strait_queue_wait(queue, 1, depth, STRAIT_FOREVER, result);
 		if (got <= 0) {
 			bench_failed(w, got ? got : -EIO, &t[0], &result[0]);
 			break;
 		}
-		flying -= (unsigned int)got;
+		in_flight -= (unsigned int)got;
 		for (int i = 0; i < got && good; i++) {
 			unsigned int slot = (unsigned int)result[i].user_data;
 
-			good = take(w, &t[slot], result[i].status, &result[i], start[slot]);
+			good = count_result(w, &t[slot], result[i].status, &result[i], start[slot]);
 			if (good && bench_next(w, &off))
 				t[slot] = batch[n++] = request(w, job, slot, off);
 		}

@@ -16,7 +16,7 @@ enum {
 	BOTTOM = HEIGHT - 66,
 };
 
-/* Okabe and Ito's colours: told apart by everyone, in print too. */
+/* The palette of Okabe and Ito, distinguishable with colour blindness and in print. */
 static const char *const colours[PLOT_SERIES] = {
 	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#444444", "#b8a800",
 };
@@ -156,7 +156,7 @@ static void put_x_axis(const struct plot *p, const struct scale *s, FILE *out)
 				 size_short(p->series[0].point[0].x, text));
 		return;
 	}
-	/* Every series has the same block sizes: the longest names them all. */
+	/* All series have the same block sizes. */
 	for (unsigned int k = 0; k < p->series[0].n; k++) {
 		uint64_t v = p->series[0].point[k].x;
 		double x = x_at(s, v);

@@ -178,7 +178,7 @@ int cmd_bind(int argc, char **argv)
 		  "the address again: take the device although it is in use or not empty" },
 		{ "owner", "USER[:GROUP]", OPT_TEXT, &owner, "user and group that may open the device, beside root" },
 		{ "status", NULL, OPT_FLAG, &show, "list the devices bound to strait or vfio-pci" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, err, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 0, 1, pos);
 	uint32_t flags;
@@ -215,7 +215,7 @@ int cmd_unbind(int argc, char **argv)
 	const struct opt opts[] = {
 		{ "force", "BDF", OPT_TEXT, &force,
 		  "the address again: unbind the device although a process has it open" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, err, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, pos);
 	uint32_t flags;

@@ -24,22 +24,23 @@ static void add_can(struct info *in)
 	char names[512];
 
 	if (*devices_with(in, STRAIT_DEVICE_REGISTER_FILE, 0, names, sizeof(names)))
-		info_add(&in->can, "pagecache: copy engines read cached files where they lie: %s", names);
+		info_add(&in->can, "pagecache: copy engines read cached files in place: %s", names);
 	if (*devices_with(in, 0, STRAIT_DEVICE_HOST, names, sizeof(names)))
-		info_add(&in->can, "staged: any file, through a pinned ring: %s", names);
+		info_add(&in->can, "staged: any file, through a ring of pinned memory: %s", names);
 	if (*devices_with(in, STRAIT_DEVICE_HOST, 0, names, sizeof(names)))
-		info_add(&in->can, "host: any file, plain I/O: %s", names);
+		info_add(&in->can, "host: any file, by plain I/O: %s", names);
 	if (*devices_with(in, STRAIT_DEVICE_STREAMS, 0, names, sizeof(names)))
-		info_add(&in->can, "transfers ordered on streams: %s", names);
+		info_add(&in->can, "stream-ordered transfers: %s", names);
 	if (*devices_with(in, STRAIT_DEVICE_DMABUF, 0, names, sizeof(names)))
-		info_add(&in->can, "memory handed out as dma-buf: %s", names);
+		info_add(&in->can, "device memory exported as dma-buf: %s", names);
 	if (!k->io_uring)
-		info_add(&in->can, "direct I/O kept in flight by io_uring");
+		info_add(&in->can, "direct I/O through io_uring");
 	if (!k->strait_module)
-		info_add(&in->can, "p2p: the module strait.ko is loaded; strait explain tells for which files");
+		info_add(&in->can,
+			 "p2p: strait.ko is loaded; strait explain FILE DEVICE shows whether a file can use it");
 }
 
-/* Ports that send traffic between a GPU and a drive up to the root although a switch could do without. */
+/* Ports whose ACS redirect sends traffic between a GPU and a drive below one switch up to the root. */
 static void add_acs(struct info *in)
 {
 	for (unsigned int i = 0; i < in->nodes; i++) {
@@ -55,8 +56,8 @@ static void add_acs(struct info *in)
 			    (gpu->acs_redirect != 1 && peer->acs_redirect != 1))
 				continue;
 			info_add(&in->more,
-				 "shorter way between %s and %s: ACS redirects their traffic to the root; "
-				 "kernel parameter pci=disable_acs_redir=%s",
+				 "a shorter path between %s and %s: ACS redirects their traffic to the root port; "
+				 "boot with pci=disable_acs_redir=%s",
 				 info_label(in, gpu), info_label(in, peer),
 				 gpu->acs_redirect == 1 ? gpu->parent : peer->parent);
 		}
@@ -76,19 +77,20 @@ static void add_p2p(struct info *in)
 	const struct strait_topo_kernel *k = &in->kernel;
 
 	if (k->strait_module == -ENOENT)
-		info_add(&in->more, "p2p, drives writing into device memory themselves: the kernel module strait.ko "
+		info_add(&in->more, "p2p, DMA between drives and device memory: load the kernel module strait.ko "
 				    "(make -C kernel modules_install, or DKMS; modprobe strait)");
 	else if (k->strait_module == -EPROTO)
-		info_add(&in->more, "p2p: the module strait.ko %s is of another version than this library",
+		info_add(&in->more,
+			 "p2p: strait.ko %s does not match the version of this library: install the matching module",
 			 k->module_version);
 	else if (k->strait_module)
 		info_add(&in->more,
-			 "p2p: /dev/strait cannot be opened (%s): as root, usermod -aG strait USER, and log in again",
+			 "p2p: /dev/strait cannot be opened (%s): as root, usermod -aG strait USER; then log in again",
 			 error_text(k->strait_module));
 	if (k->p2pdma == 0)
-		info_add(&in->more, "p2p: a kernel with CONFIG_PCI_P2PDMA=y");
+		info_add(&in->more, "p2p: use a kernel with CONFIG_PCI_P2PDMA=y");
 	if (!has_kind(in, STRAIT_TOPO_NVME))
-		info_add(&in->more, "p2p: an NVMe drive; there is none on the PCI bus");
+		info_add(&in->more, "p2p: needs an NVMe drive; the PCI bus has none");
 }
 
 static void add_kernel(struct info *in)
@@ -96,28 +98,29 @@ static void add_kernel(struct info *in)
 	const struct strait_topo_kernel *k = &in->kernel;
 
 	if (k->io_uring == -EPERM || k->io_uring == -EACCES)
-		info_add(&in->more, "io_uring, now replaced by threads: sysctl kernel.io_uring_disabled=0, or a "
+		info_add(&in->more, "io_uring instead of threads: sysctl kernel.io_uring_disabled=0, or a "
 				    "container that allows io_uring_setup(2)");
 	else if (k->io_uring)
 		info_add(&in->more,
-			 "io_uring, now replaced by threads: %s; a kernel with CONFIG_IO_URING, or a "
-			 "container that allows it",
+			 "io_uring instead of threads (%s): use a kernel with CONFIG_IO_URING, or a "
+			 "container that allows io_uring_setup(2)",
 			 error_text(k->io_uring));
 	if (k->cachestat == -ENOSYS)
-		info_add(&in->more, "quick answers about what is cached: Linux 6.5 or newer, or a container that "
+		info_add(&in->more, "fast queries of the page cache: use Linux 6.5 or newer, or a container that "
 				    "allows cachestat(2)");
 	else if (k->cachestat)
-		info_add(&in->more, "quick answers about what is cached: a container that allows cachestat(2) (%s)",
+		info_add(&in->more, "fast queries of the page cache (%s): use a container that allows cachestat(2)",
 			 error_text(k->cachestat));
 	if (k->userfaultfd)
 		info_add(&in->more,
-			 "faults on mapped files served one by one: userfaultfd(2) (%s); sysctl "
-			 "vm.unprivileged_userfaultfd=1 or a container that allows it",
+			 "page faults of mapped files handled one by one: userfaultfd(2) fails (%s); sysctl "
+			 "vm.unprivileged_userfaultfd=1, or a container that allows it",
 			 error_text(k->userfaultfd));
 	if (k->udmabuf == -ENOENT)
-		info_add(&in->more, "emulated memory as dma-buf: modprobe udmabuf");
+		info_add(&in->more, "memory of emulated devices as dma-buf: modprobe udmabuf");
 	else if (k->udmabuf)
-		info_add(&in->more, "emulated memory as dma-buf: rights on /dev/udmabuf (%s)", error_text(k->udmabuf));
+		info_add(&in->more, "memory of emulated devices as dma-buf: permission to open /dev/udmabuf (%s)",
+			 error_text(k->udmabuf));
 }
 
 void info_make_advice(struct info *in)

@@ -18,7 +18,7 @@
 
 const char *info_cufile_effect(enum setting_effect e)
 {
-	static const char *const names[] = { "in force", "kept, without effect", "ignored", "unknown, ignored" };
+	static const char *const names[] = { "in force", "accepted, no effect", "ignored", "unknown, ignored" };
 
 	return names[e];
 }
@@ -47,7 +47,7 @@ static void on_setting(void *arg, const struct setting_value *k)
 		add_setting(c, k->path, value, setting_effect(k->path), false);
 		return;
 	}
-	/* Elements of an array follow each other. */
+	/* The next element of the array read last. */
 	both = xasprintf("%s, %s", c->setting[c->settings - 1].value, value);
 	free(c->setting[c->settings - 1].value);
 	c->setting[c->settings - 1].value = both;
@@ -63,11 +63,11 @@ static void read_settings(struct info_cufile *c)
 	snprintf(c->file, sizeof(c->file), "%s", named && *named ? named : SETTINGS_FILE);
 	text = settings_file_load(c->file);
 	if (!text) {
-		snprintf(c->file_state, sizeof(c->file_state), "%s: the defaults are taken", strerror(errno));
+		snprintf(c->file_state, sizeof(c->file_state), "%s: defaults apply", strerror(errno));
 	} else {
 		line = settings_file_parse(text, on_setting, c);
 		snprintf(c->file_state, sizeof(c->file_state),
-			 line ? "broken in line %d: what stands before is taken" : "read", line);
+			 line ? "syntax error in line %d: the settings before it apply" : "read", line);
 	}
 	free(text);
 	for (char **e = environ; *e; e++) {
@@ -92,7 +92,7 @@ static struct cufile_param *add_param(struct info_cufile *c, const char *name)
 	return p;
 }
 
-/* What the library itself says, with what file and environment tell it. */
+/* Ask the library for its parameters, after it has read the file and the environment. */
 static void read_library(struct info_cufile *c)
 {
 	__typeof__(cuFileGetVersion) *version;
@@ -107,7 +107,8 @@ static void read_library(struct info_cufile *c)
 	c->library = install_path_find("libcufile.so.0");
 	lib = c->library ? dlopen(c->library, RTLD_NOW | RTLD_LOCAL) : NULL;
 	if (!lib) {
-		snprintf(c->why, sizeof(c->why), "%s", c->library ? dlerror() : "libcufile.so.0 did not come along");
+		snprintf(c->why, sizeof(c->why), "%s",
+			 c->library ? dlerror() : "libcufile.so.0 is not installed with this command");
 		return;
 	}
 	version = (__typeof__(version))dlsym(lib, "cuFileGetVersion");
@@ -115,7 +116,7 @@ static void read_library(struct info_cufile *c)
 	get_bool = (__typeof__(get_bool))dlsym(lib, "cuFileGetParameterBool");
 	get_range = (__typeof__(get_range))dlsym(lib, "cuFileGetParameterMinMaxValue");
 	if (!version || !get_size || !get_bool || !get_range || version(&c->version).err) {
-		snprintf(c->why, sizeof(c->why), "it has not all of cuFile's calls");
+		snprintf(c->why, sizeof(c->why), "it lacks some of the calls of cuFile");
 		return;
 	}
 	for (int i = 0; (s = setting_by_param(SETTING_NUMBER, i)); i++) {
@@ -134,7 +135,7 @@ static void read_library(struct info_cufile *c)
 	}
 }
 
-/* Some file that is there, to ask which routes there are at all. */
+/* A file that always exists, to query the routes with. */
 static struct strait_endpoint *some_file(struct strait_context *ctx)
 {
 	struct strait_endpoint *ep;

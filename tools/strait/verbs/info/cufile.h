@@ -2,7 +2,7 @@
 #ifndef CLI_INFO_CUFILE_H
 #define CLI_INFO_CUFILE_H
 
-/* What programs that use cuFile get on this machine: gathered first and shown afterwards. */
+/* `strait info --cufile`: what cuFile programs get on this machine, collected first and printed afterwards. */
 
 #include <cufile_settings.h>
 #include <strait/route.h>
@@ -10,7 +10,7 @@
 #include "verbs/info/info.h"
 
 struct cufile_setting {
-	char *name; /* a key of cufile.json, or a variable of the environment */
+	char *name; /* a key of cufile.json, or an environment variable */
 	char *value;
 	enum setting_effect effect;
 	bool env;
@@ -19,10 +19,10 @@ struct cufile_setting {
 struct cufile_param {
 	const char *name;
 	char value[64];
-	char range[48]; /* empty if it has none */
+	char range[48]; /* empty if the library reports none */
 };
 
-/* One device and how files get there. */
+/* A device and the routes to it. */
 struct cufile_device {
 	const struct strait_device_info *info;
 	uint64_t bar_bytes; /* 0 if it is not known */
@@ -30,9 +30,9 @@ struct cufile_device {
 };
 
 struct info_cufile {
-	char *library; /* the libcufile.so.0 that came along, NULL if none did */
+	char *library; /* the libcufile.so.0 installed with this command; NULL if none is */
 	char why[256]; /* why it cannot be used; empty if it can */
-	int version;   /* that it claims, 1150 for 1.15 */
+	int version;   /* the version it reports, 1150 for 1.15 */
 	char file[512];
 	char file_state[128]; /* "read", or what is wrong */
 	struct cufile_setting *setting;

@@ -15,7 +15,7 @@ static void print_settings(const struct info_cufile *c)
 	printf("\nSettings\n  %s: %s\n", c->file, c->file_state);
 	if (!c->settings)
 		return;
-	table_begin(&t, "SETTING", "VALUE", "HERE", NULL);
+	table_begin(&t, "SETTING", "VALUE", "EFFECT", NULL);
 	for (unsigned int i = 0; i < c->settings; i++) {
 		table_cell(&t, "%s", c->setting[i].name);
 		table_cell(&t, "%s", c->setting[i].value);
@@ -32,7 +32,7 @@ static void print_params(const struct info_cufile *c)
 	if (!c->params)
 		return;
 	puts("\nParameters");
-	table_begin(&t, "PARAMETER", "VALUE", "RANGE", "", NULL);
+	table_begin(&t, "PARAMETER", "VALUE", "RANGE", "EFFECT", NULL);
 	for (unsigned int i = 0; i < c->params; i++) {
 		table_cell(&t, "%s", c->param[i].name);
 		table_cell(&t, "%s", c->param[i].value);
@@ -83,17 +83,17 @@ static void print_devices(const struct info_cufile *c)
 	}
 }
 
-static const char *way_of(const struct info_fs *fs)
+static const char *how_text(const struct info_fs *fs)
 {
-	return fs->direct > 0 ? "cached: from the page cache; else direct, staged" : "buffered, staged";
+	return fs->direct > 0 ? "pagecache where cached; otherwise staged, direct I/O" : "staged, buffered I/O";
 }
 
 static void print_filesystems(const struct info *in)
 {
-	static const char *const answers[] = { "not known", "no", "yes" };
+	static const char *const answers[] = { "unknown", "no", "yes" };
 	struct table t;
 
-	puts("\nFile systems: files of all of them can be registered");
+	puts("\nFile systems (cuFile handles can be registered for files on all of them)");
 	table_begin(&t, "MOUNTED ON", "TYPE", "DIRECT I/O", "HOW", NULL);
 	for (unsigned int i = 0; i < in->filesystems; i++) {
 		const struct info_fs *fs = &in->fs[i];
@@ -101,7 +101,7 @@ static void print_filesystems(const struct info *in)
 		table_cell(&t, "%s", fs->mount);
 		table_cell(&t, "%s", fs->type);
 		table_cell(&t, "%s", answers[fs->direct + 1]);
-		table_cell(&t, "%s", way_of(fs));
+		table_cell(&t, "%s", how_text(fs));
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
@@ -114,13 +114,13 @@ void info_cufile_print(const struct info *in, const struct info_cufile *c)
 	if (c->why[0])
 		printf("  %-14s %s\n", "NOT USABLE", c->why);
 	else
-		printf("  %-14s %d.%d (STRAIT_CUFILE_VERSION sets another)\n", "claims to be", c->version / 1000,
-		       c->version % 1000 / 10);
+		printf("  %-14s cuFile %d.%d (STRAIT_CUFILE_VERSION sets another version)\n", "reports",
+		       c->version / 1000, c->version % 1000 / 10);
 	printf("  %-14s not needed\n  %-14s not needed\n", "nvidia-fs", "udev");
 	printf("  %-14s %s\n", "strait.ko", in->kernel.strait_module ? error_text(in->kernel.strait_module) : "yes");
-	printf("  %-14s %s\n", "P2PDMA", in->kernel.p2pdma > 0 ? "yes" : in->kernel.p2pdma ? "not known" : "no");
-	printf("  %-14s %s\n", "IOMMU", in->kernel.iommu[0] ? in->kernel.iommu : "none is active");
-	printf("  %-14s none: no user-space file systems, no libcufile_rdma.so\n", "RDMA");
+	printf("  %-14s %s\n", "P2PDMA", in->kernel.p2pdma > 0 ? "yes" : in->kernel.p2pdma ? "unknown" : "no");
+	printf("  %-14s %s\n", "IOMMU", in->kernel.iommu[0] ? in->kernel.iommu : "none active");
+	printf("  %-14s not supported: no user-space file systems, no libcufile_rdma.so\n", "RDMA");
 	print_devices(c);
 	print_filesystems(in);
 	print_settings(c);
@@ -205,7 +205,7 @@ void info_cufile_print_json(const struct info *in, const struct info_cufile *c)
 		json_string(&j, "mount", in->fs[i].mount);
 		json_string(&j, "type", in->fs[i].type);
 		json_int(&j, "direct", in->fs[i].direct);
-		json_string(&j, "how", way_of(&in->fs[i]));
+		json_string(&j, "how", how_text(&in->fs[i]));
 		json_close(&j);
 	}
 	json_close(&j);

@@ -103,7 +103,7 @@ static void read_nodes(struct info *in)
 	}
 }
 
-static int gather(struct info *in)
+static int collect(struct info *in)
 {
 	int err, code = context_open(false, &in->ctx);
 
@@ -114,7 +114,7 @@ static int gather(struct info *in)
 	if (!err)
 		err = strait_topo_kernel(&in->kernel);
 	if (err)
-		return fail(CLI_FAILED, NULL, "cannot look at this machine: %s", error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot read the PCI topology and kernel features: %s", error_text(err));
 	read_devices(in);
 	read_nodes(in);
 	info_read_drives(in);
@@ -152,15 +152,15 @@ int cmd_info(int argc, char **argv)
 	struct info in = { 0 };
 	bool all = false, cufile = false;
 	const struct opt opts[] = {
-		{ "all", NULL, OPT_FLAG, &all, "every PCI device, not only what Strait works with" },
-		{ "cufile", NULL, OPT_FLAG, &cufile, "what programs that use cuFile get here" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "all", NULL, OPT_FLAG, &all, "list every PCI device, not only GPUs, drives and NICs" },
+		{ "cufile", NULL, OPT_FLAG, &cufile, "show what cuFile programs get on this machine" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 0, 0, NULL);
 
 	if (n < 0)
 		return args_exit(n);
-	code = gather(&in);
+	code = collect(&in);
 	if (!code && cufile)
 		code = info_cufile(&in);
 	else if (!code && cli.json)

@@ -2,7 +2,7 @@
 #ifndef CLI_INFO_H
 #define CLI_INFO_H
 
-/* `strait info`: everything that is known about this machine, gathered first and shown afterwards. */
+/* `strait info`: everything known about this machine, collected first and printed afterwards. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,10 +12,10 @@
 #include <strait/types.h>
 
 struct info_drive {
-	char name[32]; /* of the block device; empty when no driver makes one */
+	char name[32]; /* of the block device; empty if the driver creates none */
 	char model[64];
 	char kind[16]; /* "nvme", "virtio", "scsi", ... */
-	char pci[16];  /* empty if it hangs on no PCI device */
+	char pci[16];  /* empty if it is not below a PCI device */
 	char driver[32];
 	uint64_t bytes;
 };
@@ -25,14 +25,14 @@ struct info_fs {
 	char *source;
 	char type[32];
 	uint64_t bytes, free; /* 0 if unknown */
-	bool network;	      /* not asked anything that a dead server would keep us waiting for */
+	bool network;	      /* never queried: a dead server would block the command */
 	int direct;	      /* 1 yes, 0 no, -1 not known */
-	char direct_why[160]; /* why not, or how it is known */
+	char direct_why[160]; /* why not, or on what it depends */
 };
 
 struct info_provider {
 	struct strait_provider_info info;
-	char why[256]; /* why it has no device */
+	char why[256]; /* why it has no devices */
 };
 
 struct info_lines {
@@ -55,7 +55,7 @@ struct info {
 	struct info_fs *fs;
 	unsigned int filesystems;
 	struct info_lines can;	/* what Strait can do here */
-	struct info_lines more; /* what is missing, and what would provide it */
+	struct info_lines more; /* what is missing, and how to get it */
 };
 
 void info_read_drives(struct info *in);
@@ -71,14 +71,14 @@ void info_print_json(const struct info *in);
 /* `strait info --cufile`. Returns an exit code. */
 int info_cufile(const struct info *in);
 
-/* "nvidia 10de:2335": what there is to call a PCI device by. */
+/* The name of a PCI vendor, empty if it is not known. */
 const char *info_vendor(uint16_t vendor);
-/* What a matrix calls it: "cuda:0", "nvme0n1", or its address. */
+/* The name of a PCI device in tables: "cuda:0", "nvme0n1", or its address. */
 const char *info_label(const struct info *in, const struct strait_topo_node *node);
 const char *info_kind(uint32_t kind);
 const char *info_link(int link);
 
-/* The names of what a device can do, for STRAIT_DEVICE_* in bits; NULL past the last. */
+/* The name of capability bit @bit of STRAIT_DEVICE_*; NULL past the last. */
 const char *info_cap(unsigned int bit);
 
 #endif

@@ -29,7 +29,7 @@ static bool is_interesting(const struct strait_topo_node *node)
 	       node->kind == STRAIT_TOPO_STORAGE;
 }
 
-/* What is worth showing, and the bridges that lead there. */
+/* The devices to list, and the bridges above them. */
 static bool *choose(const struct info *in, bool all)
 {
 	bool *show = xcalloc(in->nodes, sizeof(*show));
@@ -57,7 +57,7 @@ static void print_node(const struct info *in, const struct strait_topo_node *nod
 	if (node->driver[0])
 		printf("  %s", node->driver);
 	if (node->link_gts && node->link_width)
-		/* Given in whole GT/s: the first generation has 2.5. */
+		/* The library reports whole GT/s; generation 1 has 2.5. */
 		printf("  x%u at %u%s GT/s", node->link_width, node->link_gts, node->link_gts == 2 ? ".5" : "");
 	if (node->kind != STRAIT_TOPO_BRIDGE) {
 		if (node->numa_node >= 0)
@@ -85,10 +85,10 @@ static void print_matrix(const struct info *in)
 			peer[n++] = node;
 	}
 	if (!gpus) {
-		puts("  no GPU on the PCI bus: no distances to show");
+		puts("  no GPU on the PCI bus, so no distances");
 		return;
 	}
-	puts("\nDistances (links in between)");
+	puts("\nPCIe paths (number of links)");
 	table_begin(&t, "", NULL);
 	for (unsigned int i = 0; i < n; i++)
 		table_column(&t, info_label(in, peer[i]));
@@ -108,8 +108,8 @@ static void print_matrix(const struct info *in)
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
-	puts("  switch: below one switch   root: through one host bridge   node: through several of one NUMA node\n"
-	     "  system: across NUMA nodes");
+	puts("  switch: below one switch   root: through one host bridge   node: through host bridges of one NUMA node\n"
+	     "  system: between NUMA nodes");
 }
 
 void info_print_pci(const struct info *in, bool all)
@@ -118,7 +118,7 @@ void info_print_pci(const struct info *in, bool all)
 
 	puts("\nPCIe");
 	if (!in->nodes) {
-		puts("  no PCI bus to be seen");
+		puts("  no PCI devices found in /sys");
 		return;
 	}
 	show = choose(in, all);

@@ -103,7 +103,7 @@ void info_read_drives(struct info *in)
 	}
 	if (n >= 0)
 		free(names);
-	/* Controllers that another driver has, or none: they make no block device. */
+	/* NVMe controllers without a block device: bound to another driver, or to none. */
 	for (unsigned int i = 0; i < in->nodes; i++) {
 		const struct strait_topo_node *node = &in->node[i];
 		struct info_drive *d;
@@ -117,7 +117,7 @@ void info_read_drives(struct info *in)
 	}
 }
 
-/* What is known about file systems that are not asked. */
+/* Direct I/O by type of file system, where it is not or cannot be probed. */
 static const struct known {
 	const char *type;
 	int direct;
@@ -134,26 +134,26 @@ static const struct known {
 	{ "zfs", -1, "OpenZFS 2.3 and newer", false },
 	{ "vfat", 1, "", false },
 	{ "exfat", 1, "", false },
-	{ "tmpfs", 0, "its files are in the page cache anyway", false },
-	{ "ramfs", 0, "its files are in the page cache anyway", false },
+	{ "tmpfs", 0, "its files are in the page cache", false },
+	{ "ramfs", 0, "its files are in the page cache", false },
 	{ "hugetlbfs", 0, "its files are memory", false },
-	{ "overlay", -1, "as the file system below it", false },
+	{ "overlay", -1, "depends on the file system below", false },
 	{ "squashfs", 0, "its files are compressed", false },
-	{ "erofs", -1, "where its files are not compressed", false },
-	{ "iso9660", 0, "its driver has none", false },
-	{ "9p", -1, "as its server", true },
-	{ "virtiofs", -1, "as its server", true },
+	{ "erofs", -1, "only files that are not compressed", false },
+	{ "iso9660", 0, "not supported by its driver", false },
+	{ "9p", -1, "depends on its server", true },
+	{ "virtiofs", -1, "depends on its server", true },
 	{ "nfs", 1, "", true },
 	{ "nfs4", 1, "", true },
-	{ "cifs", -1, "as its mount options", true },
-	{ "smb3", -1, "as its mount options", true },
+	{ "cifs", -1, "depends on its mount options", true },
+	{ "smb3", -1, "depends on its mount options", true },
 	{ "ceph", 1, "", true },
 	{ "lustre", 1, "", true },
 	{ "gpfs", 1, "", true },
 	{ "beegfs", 1, "", true },
 	{ "wekafs", 1, "", true },
-	{ "fuse.", -1, "as its server", true },
-	{ "fuseblk", -1, "as its server", true },
+	{ "fuse.", -1, "depends on its server", true },
+	{ "fuseblk", -1, "depends on its server", true },
 };
 
 static const struct known *find_known(const char *type)
@@ -167,7 +167,7 @@ static const struct known *find_known(const char *type)
 	return NULL;
 }
 
-/* Ask the library, with a file that has no name and is gone when it is closed. */
+/* Probe with an unnamed file, which disappears when it is closed. */
 static void ask_direct(struct info *in, struct info_fs *fs)
 {
 	struct strait_file_info info = { .size = sizeof(info) };
@@ -186,7 +186,7 @@ static void ask_direct(struct info *in, struct info_fs *fs)
 	close(fd);
 }
 
-/* The mounts of the system itself, which no data lives in. */
+/* Mounts of the system itself, which hold no data. */
 static bool is_system(const char *mount)
 {
 	static const char *const dirs[] = { "/proc", "/sys", "/dev", "/run" };
@@ -210,11 +210,11 @@ static void read_mount(struct info *in, const struct mntent *m, dev_t *seen)
 	if (!k || is_system(m->mnt_dir))
 		return;
 	if (!strcmp(m->mnt_type, "tmpfs") && hasmntopt(m, "ro"))
-		return; /* stands in for something that is not there */
+		return; /* a placeholder of a container */
 	if (!network) {
 		if (stat(m->mnt_dir, &st) < 0 || !S_ISDIR(st.st_mode))
 			return;
-		/* One file system mounted in several places is shown once. */
+		/* A file system mounted several times is listed once. */
 		for (unsigned int i = 0; i < in->filesystems; i++)
 			if (seen[i] == st.st_dev && !in->fs[i].network)
 				return;

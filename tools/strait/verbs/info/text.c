@@ -53,7 +53,7 @@ static void print_drives(const struct info *in)
 
 	puts("\nDrives");
 	if (!in->drives) {
-		puts("  none to be seen");
+		puts("  none found");
 		return;
 	}
 	table_begin(&t, "NAME", "KIND", ">SIZE", "PCI", "DRIVER", "MODEL", NULL);
@@ -73,13 +73,13 @@ static void print_drives(const struct info *in)
 
 static void print_filesystems(const struct info *in)
 {
-	static const char *const answers[] = { "not known", "no", "yes" };
+	static const char *const answers[] = { "unknown", "no", "yes" };
 	char size[SIZE_TEXT], avail[SIZE_TEXT];
 	struct table t;
 
 	puts("\nFile systems");
 	if (!in->filesystems) {
-		puts("  none to be seen");
+		puts("  none found");
 		return;
 	}
 	table_begin(&t, "MOUNTED ON", "TYPE", "FROM", ">SIZE", ">FREE", "DIRECT I/O", NULL);
@@ -107,9 +107,10 @@ static void print_iommu(const struct info *in)
 	}
 	puts("\nIOMMU");
 	if (!in->kernel.iommu[0])
-		puts("  none is active: devices use physical addresses");
+		puts("  none active: devices use physical addresses");
 	else
-		printf("  %s, %u devices translated, %u passed through\n", in->kernel.iommu, translated, identity);
+		printf("  %s: %u devices with translation, %u with identity mapping\n", in->kernel.iommu, translated,
+		       identity);
 }
 
 static void print_feature(const char *name, int err)
@@ -127,7 +128,7 @@ static void print_kernel(const struct info *in)
 	print_feature("cachestat", k->cachestat);
 	print_feature("userfaultfd", k->userfaultfd);
 	print_feature("udmabuf", k->udmabuf);
-	printf("  %-12s %s\n", "P2PDMA", k->p2pdma > 0 ? "yes" : k->p2pdma ? "not known" : "no");
+	printf("  %-12s %s\n", "P2PDMA", k->p2pdma > 0 ? "yes" : k->p2pdma ? "unknown" : "no");
 	if (k->module_version[0] && !k->strait_module)
 		printf("  %-12s %s: %s\n", "strait.ko", k->module_version, k->module_features);
 	else
@@ -155,5 +156,5 @@ void info_print(const struct info *in, bool all)
 	print_iommu(in);
 	print_kernel(in);
 	print_lines("What Strait can do here", &in->can);
-	print_lines("For more", &in->more);
+	print_lines("What is missing, and how to get it", &in->more);
 }

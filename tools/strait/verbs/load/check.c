@@ -27,7 +27,8 @@ int load_check_open(struct load_check *c, const struct load *l)
 	if (!err)
 		err = strait_region_map(c->region, &c->buf);
 	if (err)
-		return fail(CLI_FAILED, NULL, "no host memory to read %s again: %s", l->path, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot allocate host memory to read %s again: %s", l->path,
+			    error_text(err));
 	return CLI_OK;
 }
 
@@ -61,10 +62,12 @@ int load_check_range(struct load_check *c, uint64_t off, uint64_t len, uint32_t 
 			return fail(CLI_FAILED, NULL, "cannot read %s again: %s", c->path, error_text((int)n));
 		err = strait_region_crc32c(c->region, 0, (size_t)n, crc);
 		if (err)
-			return fail(CLI_FAILED, NULL, "host: cannot sum up its memory: %s", error_text(err));
+			return fail(CLI_FAILED, NULL, "host: cannot compute the CRC-32C of its memory: %s",
+				    error_text(err));
 		if ((size_t)n < want)
-			return fail(CLI_FAILED, "was it truncated meanwhile?",
-				    "%s ends at %" PRIu64 " when it is read again", c->path, off + done + (uint64_t)n);
+			return fail(CLI_FAILED, "the file may have been truncated since it was loaded",
+				    "%s ends at byte %" PRIu64 " when it is read again", c->path,
+				    off + done + (uint64_t)n);
 		done += want;
 	}
 	return CLI_OK;
@@ -80,8 +83,8 @@ void load_check_close(struct load_check *c)
 
 int load_mismatch(const struct load *l)
 {
-	cli.json = false; /* it is in the report */
+	cli.json = false; /* the report has it already */
 	return fail(CLI_MISMATCH,
-		    "was the file written meanwhile? If not, try --route and --no-uring to find the cause",
-		    "%s: mismatch: device memory does not hold what the file holds", l->path);
+		    "if no process wrote to the file meanwhile, repeat with --route and --no-uring to find the cause",
+		    "%s: mismatch: the bytes in device memory differ from the file", l->path);
 }

@@ -23,13 +23,14 @@ static int open_file(struct load *l)
 	if (err)
 		return file_failed(l->path, err);
 	if (l->offset > info.length)
-		return fail(CLI_USAGE, "take a smaller --offset", "%s has %" PRIu64 " bytes and none at %" PRIu64,
-			    l->path, info.length, l->offset);
+		return fail(CLI_USAGE, "use a smaller --offset",
+			    "--offset %" PRIu64 " is past the end of %s, %" PRIu64 " bytes", l->offset, l->path,
+			    info.length);
 	l->length = min_u64(l->length, info.length - l->offset);
 	return CLI_OK;
 }
 
-/* All of it, slice by slice where it is larger than the memory. */
+/* The whole range, in slices where it is larger than the free device memory. */
 static int load_all(struct load *l)
 {
 	struct strait_region *region;
@@ -37,7 +38,7 @@ static int load_all(struct load *l)
 	int code;
 
 	if (!l->length)
-		return CLI_OK; /* nothing to hold, nothing to move */
+		return CLI_OK; /* an empty range needs no memory */
 	code = target_alloc(&l->target, l->length, &region, &room);
 	if (code)
 		return code;
@@ -58,8 +59,8 @@ static int load_all(struct load *l)
 			break;
 		err = strait_region_crc32c(region, 0, t.length, &l->crc);
 		if (err)
-			code = fail(CLI_FAILED, NULL, "%s: cannot sum up its memory: %s", l->target.info.name,
-				    error_text(err));
+			code = fail(CLI_FAILED, NULL, "%s: cannot compute the CRC-32C of its memory: %s",
+				    l->target.info.name, error_text(err));
 		done += t.length;
 	}
 	progress_end();
@@ -94,7 +95,7 @@ static void report(const struct load *l)
 	printf("  route    %s\n", routes_text(l->totals.route_bytes, routes));
 	printf("  crc32c   %08" PRIx32 "\n", l->crc);
 	if (l->verify)
-		printf("  file     %08" PRIx32 ", %s\n", l->file_crc, l->crc == l->file_crc ? "the same" : "DIFFERS");
+		printf("  file     %08" PRIx32 ", %s\n", l->file_crc, l->crc == l->file_crc ? "matches" : "DIFFERS");
 }
 
 static int load_plain(struct load *l)
@@ -128,10 +129,10 @@ static bool is_safetensors(const struct load *l)
 static int check_options(const struct load *l, bool part)
 {
 	if (l->format && strcmp(l->format, "raw") && strcmp(l->format, "safetensors"))
-		return fail(CLI_USAGE, "formats are raw and safetensors", "there is no format \"%s\"", l->format);
+		return fail(CLI_USAGE, "formats are raw and safetensors", "unknown format \"%s\"", l->format);
 	if (is_safetensors(l) && part)
-		return fail(CLI_USAGE, "say --format raw to load a part of it as plain bytes",
-			    "the tensors of a safetensors file are loaded whole, without --offset and --length");
+		return fail(CLI_USAGE, "use --format raw to load a part of it as plain bytes",
+			    "--offset and --length do not apply to a safetensors file: its tensors are loaded whole");
 	return CLI_OK;
 }
 
@@ -140,12 +141,12 @@ int cmd_load(int argc, char **argv)
 	struct load l = { .length = UINT64_MAX };
 	const struct opt opts[] = {
 		TARGET_OPTS(&l.opts),
-		{ "offset", "SIZE", OPT_SIZE, &l.offset, "first byte of the file to load" },
-		{ "length", "SIZE", OPT_SIZE, &l.length, "how much; to the end of the file by default" },
-		{ "format", "F", OPT_TEXT, &l.format, "raw or safetensors; by the ending .safetensors by default" },
-		{ "verify", NULL, OPT_FLAG, &l.verify, "read the file again and compare" },
-		{ "all", NULL, OPT_FLAG, &l.all, "show every tensor, not only the first 20" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "offset", "SIZE", OPT_SIZE, &l.offset, "first byte to load; default 0" },
+		{ "length", "SIZE", OPT_SIZE, &l.length, "bytes to load; default: to the end of the file" },
+		{ "format", "F", OPT_TEXT, &l.format, "raw or safetensors; default: by the extension of FILE" },
+		{ "verify", NULL, OPT_FLAG, &l.verify, "read the file again with pread(2) and compare checksums" },
+		{ "all", NULL, OPT_FLAG, &l.all, "list every tensor, not only the first 20" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, &l.path);
 

@@ -16,18 +16,18 @@ struct load {
 	const char *path, *format;
 	struct target_opts opts;
 	uint64_t offset, length;
-	bool verify; /* compare with the file, read again */
-	bool all;    /* show every tensor */
+	bool verify; /* read the file again and compare */
+	bool all;    /* list every tensor */
 	struct target target;
 	struct strait_endpoint *ep;
 	struct transfer_totals totals;
 	uint32_t crc, file_crc;
 };
 
-/* Load the tensors of a safetensors file and show them. Returns an exit code, having said what was wrong. */
+/* Load the tensors of a safetensors file and print them. Returns an exit code, having printed what was wrong. */
 int load_tensors(struct load *l);
 
-/* Plain reads of the file into host memory, and the CRC-32C of what they gave. */
+/* Reads the file again with pread(2) into host memory and computes its CRC-32C. */
 struct load_check {
 	const char *path;
 	int fd;
@@ -35,12 +35,12 @@ struct load_check {
 	void *buf;
 };
 
-/* Return exit codes, having said what was wrong; load_check_close() takes what a failed open left. */
+/* Each returns an exit code, having printed what was wrong. Call load_check_close() after a failed open, too. */
 int load_check_open(struct load_check *c, const struct load *l);
 int load_check_range(struct load_check *c, uint64_t off, uint64_t len, uint32_t *crc);
 void load_check_close(struct load_check *c);
 
-/* What is in device memory is not what the file holds; the report has said so. Returns the exit code. */
+/* Print that device memory differs from the file, after the report. Returns the exit code. */
 int load_mismatch(const struct load *l);
 
 #endif

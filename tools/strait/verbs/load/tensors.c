@@ -51,13 +51,13 @@ static int open_tensors(struct tensors *t)
 	err = strait_region_alloc(l->target.dev, bytes, &t->region);
 	if (err)
 		return fail(CLI_FAILED,
-			    "free device memory, take another --device, or --format raw, which goes in slices",
+			    "free device memory, use another --device, or --format raw, which loads in slices",
 			    "%s: cannot allocate %s for the tensors: %s", l->target.info.name, size_format(bytes, need),
 			    error_text(err));
 	return CLI_OK;
 }
 
-static int move_tensors(struct tensors *t)
+static int transfer_tensors(struct tensors *t)
 {
 	struct load *l = t->load;
 	struct strait_result result = { 0 };
@@ -72,7 +72,8 @@ static int move_tensors(struct tensors *t)
 	progress_end();
 	totals_add(&l->totals, &result);
 	if (err == -ENODATA)
-		return fail(CLI_FAILED, "was it truncated meanwhile?", "%s ends before its last tensor", l->path);
+		return fail(CLI_FAILED, "the file may have been truncated during the transfer",
+			    "%s ends before its last tensor", l->path);
 	if (err) {
 		const struct strait_tensor_info *first = &t->row[0].info, *last = &t->row[t->n ? t->n - 1 : 0].info;
 		struct strait_transfer whole = {
@@ -101,11 +102,11 @@ static int check_tensors(struct tensors *t)
 		struct row *r = &t->row[i];
 
 		if (!r->info.length)
-			continue; /* nothing has the checksum 0 */
+			continue; /* the CRC-32C of no bytes is 0 */
 		err = strait_region_crc32c(t->region, r->info.region_offset, r->info.length, &r->crc);
 		if (err)
-			code = fail(CLI_FAILED, NULL, "%s: cannot sum up its memory: %s", l->target.info.name,
-				    error_text(err));
+			code = fail(CLI_FAILED, NULL, "%s: cannot compute the CRC-32C of its memory: %s",
+				    l->target.info.name, error_text(err));
 		else if (l->verify)
 			code = load_check_range(&check, r->info.file_offset, r->info.length, &r->file_crc);
 		t->wrong += !code && l->verify && r->crc != r->file_crc;
@@ -155,7 +156,7 @@ static void report_json(const struct tensors *t)
 	json_finish(&j);
 }
 
-/* Names come from the file: what would move the cursor is not shown as it is. */
+/* Tensor names come from the file: control characters must not reach the terminal. */
 static void name_cell(struct table *table, const char *name)
 {
 	char *shown = xstrdup(name);
@@ -190,7 +191,7 @@ static void print_tensors(const struct tensors *t)
 		const struct row *r = &t->row[i];
 		bool wrong = t->load->verify && r->crc != r->file_crc;
 
-		/* One that is wrong is shown wherever it stands. */
+		/* A tensor that differs is always listed. */
 		if (!wrong && !left) {
 			more++;
 			continue;
@@ -236,7 +237,7 @@ int load_tensors(struct load *l)
 	int code = open_tensors(&t);
 
 	if (!code)
-		code = move_tensors(&t);
+		code = transfer_tensors(&t);
 	if (!code)
 		code = check_tensors(&t);
 	if (!code && cli.json)

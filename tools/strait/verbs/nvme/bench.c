@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Commands of one queue pair, as many at a time as asked for. */
+/* Measures the commands of one queue pair, with --depth of them in flight. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +22,11 @@ struct run {
 	struct strait_nvme_queue *q;
 	struct strait_nvme_map *map;
 	struct hist hist;
-	uint64_t *started; /* by place in the memory */
-	uint32_t *free;	   /* places */
+	uint64_t *started; /* by slot of the memory */
+	uint32_t *free;	   /* slots */
 	uint32_t n_free;
 	uint64_t state, next, ops, ns, cpu_ns;
-	uint32_t per; /* blocks of a command */
+	uint32_t per; /* blocks per command */
 };
 
 static uint64_t cpu_now(void)
@@ -39,12 +39,12 @@ static uint64_t cpu_now(void)
 
 static uint64_t pick(struct run *r)
 {
-	uint64_t places = r->c->ns.blocks / r->per;
+	uint64_t slots = r->c->ns.blocks / r->per;
 
 	if (r->c->sequential)
-		return r->next++ % places * r->per;
+		return r->next++ % slots * r->per;
 	r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-	return (r->state >> 20) % places * r->per;
+	return (r->state >> 20) % slots * r->per;
 }
 
 static int submit(struct run *r, uint64_t now)
@@ -54,7 +54,7 @@ static int submit(struct run *r, uint64_t now)
 	int done;
 
 	for (; n < r->n_free && n < BATCH; n++) {
-		uint32_t place = r->free[r->n_free - 1 - n];
+		uint32_t slot = r->free[r->n_free - 1 - n];
 		uint64_t lba = pick(r);
 
 		cmd[n] = (struct strait_nvme_command){
@@ -62,20 +62,20 @@ static int submit(struct run *r, uint64_t now)
 			.nsid = r->c->nsid,
 			.cdw10 = { (uint32_t)lba, (uint32_t)(lba >> 32), r->per - 1 },
 			.map = r->map,
-			.offset = (uint64_t)place * r->c->block,
+			.offset = (uint64_t)slot * r->c->block,
 			.length = r->c->block,
-			.user_data = place,
+			.user_data = slot,
 		};
-		r->started[place] = now;
+		r->started[slot] = now;
 	}
 	done = n ? strait_nvme_queue_submit(r->q, cmd, n) : 0;
 	if (done < 0)
-		return fail(CLI_FAILED, NULL, "%s takes no command: %s", r->c->name, error_text(done));
+		return fail(CLI_FAILED, NULL, "%s: cannot submit commands: %s", r->c->name, error_text(done));
 	r->n_free -= (uint32_t)done;
 	return CLI_OK;
 }
 
-static int collect(struct run *r)
+static int reap(struct run *r)
 {
 	struct strait_nvme_result res[BATCH];
 	int n = strait_nvme_queue_wait(r->q, 1, BATCH, STRAIT_FOREVER, res);
@@ -100,13 +100,13 @@ static int measure(struct run *r)
 	while (!code && now < end) {
 		code = submit(r, now);
 		if (!code)
-			code = collect(r);
+			code = reap(r);
 		now = now_ns();
 	}
 	r->ns = now - start;
 	r->cpu_ns = cpu_now() - cpu;
 	while (!code && r->n_free < r->c->depth)
-		code = collect(r);
+		code = reap(r);
 	return code;
 }
 
@@ -134,26 +134,27 @@ static void report(const struct run *r)
 		json_finish(&j);
 		return;
 	}
-	printf("%s of %s, depth %u, %s, memory of %s, %s\n", r->c->write ? "writes" : "reads",
+	printf("%s of %s, depth %u, %s, memory on %s, %s\n", r->c->write ? "writes" : "reads",
 	       size_short(r->c->block, size), r->c->depth, r->c->sequential ? "sequential" : "random",
 	       r->c->target.info.name, r->c->interrupts ? "interrupts" : "polled");
-	printf("  %.0f per second, %s\n", iops, rate_format(r->ops * r->c->block, r->ns, rate));
-	printf("  50 %% in %.1f us, 99 %% in %.1f us, all in %.1f us\n", (double)hist_percentile(&r->hist, 50) / 1e3,
+	printf("  %.0f commands/s, %s\n", iops, rate_format(r->ops * r->c->block, r->ns, rate));
+	printf("  latency p50 %.1f us, p99 %.1f us, max %.1f us\n", (double)hist_percentile(&r->hist, 50) / 1e3,
 	       (double)hist_percentile(&r->hist, 99) / 1e3, (double)r->hist.max / 1e3);
-	printf("  %.0f ns of CPU for each\n", cpu);
+	printf("  %.0f ns of CPU time per command\n", cpu);
 }
 
 static int check(const struct nvme_cmd *c)
 {
 	if (c->write && !c->force)
-		return fail(CLI_USAGE, "--force if what is on it is not needed", "%s would be overwritten", c->name);
+		return fail(CLI_USAGE, "give --force to overwrite it", "%s would be overwritten", c->name);
 	if (!c->block || c->block % c->ns.lba_bytes || c->block > c->info.max_transfer)
-		return fail(CLI_USAGE, "see: strait nvme identify", "a command moves 1 to %u blocks of %u bytes",
+		return fail(CLI_USAGE, "see: strait nvme identify", "--block must be 1 to %u blocks of %u bytes",
 			    c->info.max_transfer / c->ns.lba_bytes, c->ns.lba_bytes);
 	if (c->block / c->ns.lba_bytes > c->ns.blocks)
-		return fail(CLI_USAGE, "a smaller --block", "namespace %u is smaller than that", c->nsid);
+		return fail(CLI_USAGE, "use a smaller --block", "namespace %u is smaller than --block", c->nsid);
 	if (c->depth >= c->info.max_entries)
-		return fail(CLI_USAGE, "a smaller --depth", "its queues have %u entries", c->info.max_entries);
+		return fail(CLI_USAGE, "use a smaller --depth", "the queues of the drive have %u entries",
+			    c->info.max_entries);
 	return CLI_OK;
 }
 
@@ -170,11 +171,11 @@ static int prepare(struct run *r, struct strait_region **mem)
 	if (!err)
 		err = strait_nvme_map(c->nvme, *mem, 0, c->depth * c->block, &r->map);
 	if (err)
-		return fail(CLI_NO_ROUTE, "see: strait info", "memory of %s is not to be had for the drive: %s",
+		return fail(CLI_NO_ROUTE, "see: strait info", "cannot map memory of %s for the drive: %s",
 			    c->target.info.name, error_text(err));
 	err = strait_nvme_queue_open(c->nvme, &qo, &r->q);
 	if (err)
-		return fail(CLI_FAILED, NULL, "no queue is to be had: %s", error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot create a queue pair: %s", error_text(err));
 	r->per = (uint32_t)(c->block / c->ns.lba_bytes);
 	r->started = xcalloc(c->depth, sizeof(*r->started));
 	r->free = xcalloc(c->depth, sizeof(*r->free));

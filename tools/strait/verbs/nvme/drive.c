@@ -11,14 +11,14 @@
 
 static int open_failed(const struct nvme_cmd *c, int err)
 {
-	char hint[80];
+	char hint[96];
 
-	snprintf(hint, sizeof(hint), "strait bind %s; see: strait nvme list", c->name);
+	snprintf(hint, sizeof(hint), "bind it first: strait bind %s; see: strait nvme list", c->name);
 	return fail(err == -EOPNOTSUPP || err == -ENODEV ? CLI_NO_ROUTE : CLI_FAILED, hint, "cannot open %s: %s",
 		    c->name, error_text(err));
 }
 
-/* Memory of a device that the queues are to be in. */
+/* Allocate the device memory for the queues, if --queues asks for it. */
 static int alloc_queues(struct nvme_cmd *c)
 {
 	struct strait_device *dev;
@@ -29,8 +29,8 @@ static int alloc_queues(struct nvme_cmd *c)
 	err = strait_device_find(c->target.ctx, c->queues, &dev);
 	if (!err)
 		err = strait_region_alloc(dev, 4 * MIB, &c->queue_region);
-	return err ? fail(CLI_NO_ROUTE, "see: strait info", "no memory for queues on %s: %s", c->queues,
-			  error_text(err)) :
+	return err ? fail(CLI_NO_ROUTE, "see: strait info", "cannot allocate memory for the queues on %s: %s",
+			  c->queues, error_text(err)) :
 		     CLI_OK;
 }
 

@@ -20,7 +20,7 @@ static const struct {
 	{ STRAIT_NVME_HAS_ZEROES, "write zeroes" },
 	{ STRAIT_NVME_HAS_DEALLOCATE, "deallocate" },
 	{ STRAIT_NVME_HAS_INTERRUPTS, "interrupts" },
-	{ STRAIT_NVME_REVOKES, "memory can be taken away from it" },
+	{ STRAIT_NVME_REVOKES, "DMA mappings can be revoked" },
 };
 
 static void identify_json(struct nvme_cmd *c)
@@ -75,21 +75,21 @@ int nvme_cmd_identify(struct nvme_cmd *c)
 		identify_json(c);
 		return CLI_OK;
 	}
-	printf("%s (%04x:%04x) by %s\n", i->name, i->vendor, i->device, i->backend);
+	printf("%s (%04x:%04x) through %s\n", i->name, i->vendor, i->device, i->backend);
 	printf("  model         %s\n  serial        %s\n  firmware      %s\n", i->model, i->serial, i->firmware);
 	printf("  NVMe          %u.%u.%u, controller %u\n", i->version >> 16, i->version >> 8 & 0xff, i->version & 0xff,
 	       i->controller_id);
 	printf("  page          %s\n", size_format(i->page_size, text));
-	printf("  one command   %s at most\n", size_format(i->max_transfer, text));
+	printf("  max transfer  %s per command\n", size_format(i->max_transfer, text));
 	printf("  queue pairs   %u of %u entries\n", i->max_queues, i->max_entries);
-	printf("  has           ");
+	printf("  features      ");
 	for (unsigned int k = 0; k < ARRAY_SIZE(has_names); k++) {
 		if (!(i->has & has_names[k].bit))
 			continue;
 		printf("%s%s", comma, has_names[k].name);
 		comma = ", ";
 	}
-	printf("%s\n", *comma ? "" : "nothing of note");
+	printf("%s\n", *comma ? "" : "none of these features");
 	c->ns.size = sizeof(c->ns);
 	for (unsigned int k = 0; !strait_nvme_namespace(c->nvme, k, &c->ns); k++)
 		printf("  namespace %-3u %" PRIu64 " blocks of %u bytes, %s%s%s\n", c->ns.nsid, c->ns.blocks,

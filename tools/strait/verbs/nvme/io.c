@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks of a drive into device memory and out of it. */
+/* Blocks of a drive to and from device memory: read, write, verify. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,13 +20,14 @@
 
 #define SLICE (16 * MIB)
 
-/* Does what is asked for lie in the namespace? */
+/* Check that the blocks are in the namespace. */
 static int check_range(const struct nvme_cmd *c)
 {
 	if (c->offset > c->ns.blocks || c->blocks > c->ns.blocks - c->offset || !c->blocks)
 		return fail(CLI_USAGE, "see: strait nvme identify",
-			    "namespace %u has %" PRIu64 " blocks: not %" PRIu64 " from %" PRIu64 " on", c->nsid,
-			    c->ns.blocks, c->blocks, c->offset);
+			    "namespace %u has %" PRIu64 " blocks, which do not include %" PRIu64 " blocks from %" PRIu64
+			    " on",
+			    c->nsid, c->ns.blocks, c->blocks, c->offset);
 	return CLI_OK;
 }
 
@@ -44,14 +45,14 @@ static void dump_line(uint64_t at, const uint8_t *p, size_t n, bool ascii)
 		putchar('\n');
 }
 
-/* Out of device memory to the file, or to the terminal. */
-static int deliver(struct nvme_cmd *c, int fd, struct strait_region *r, uint64_t at, uint64_t len)
+/* Copy the blocks out of device memory, to the file or as a dump to stdout. */
+static int write_out(struct nvme_cmd *c, int fd, struct strait_region *r, uint64_t at, uint64_t len)
 {
 	uint8_t *buf = xcalloc(1, len);
 	int code = CLI_OK, err = strait_region_copy_out(r, 0, buf, len);
 
 	if (err)
-		code = fail(CLI_FAILED, NULL, "%s: cannot copy out of its memory: %s", c->target.info.name,
+		code = fail(CLI_FAILED, NULL, "cannot copy out of the memory of %s: %s", c->target.info.name,
 			    error_text(err));
 	for (uint64_t done = 0; !code && fd >= 0 && done < len;) {
 		ssize_t n = write(fd, buf + done, len - done);
@@ -83,8 +84,8 @@ static void report(const struct nvme_cmd *c, const struct transfer_totals *f, co
 		json_finish(&j);
 		return;
 	}
-	/* After a dump, so that it can be told from it. */
-	fprintf(stderr, "%s %" PRIu64 " blocks (%s) of %s namespace %u, memory of %s, route %s, %s\n", what, c->blocks,
+	/* On stderr: stdout has the dump. */
+	fprintf(stderr, "%s %" PRIu64 " blocks (%s) of %s namespace %u, memory on %s, route %s, %s\n", what, c->blocks,
 		size_format(f->bytes, size), c->info.name, c->nsid, c->target.info.name,
 		routes_text(f->route_bytes, routes), rate_format(f->bytes, f->ns, rate));
 }
@@ -105,11 +106,12 @@ int nvme_cmd_read(struct nvme_cmd *c)
 	if (c->output) {
 		fd = open(c->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 		if (fd < 0)
-			return fail(CLI_FAILED, NULL, "cannot make %s: %s", c->output, error_text(errno));
+			return fail(CLI_FAILED, NULL, "cannot create %s: %s", c->output, error_text(errno));
 	}
 	err = strait_region_alloc(c->target.dev, min_u64(total, SLICE), &r);
 	if (err)
-		code = fail(CLI_FAILED, NULL, "%s has no memory for it: %s", c->target.info.name, error_text(err));
+		code = fail(CLI_FAILED, NULL, "%s: cannot allocate memory for the transfer: %s", c->target.info.name,
+			    error_text(err));
 	for (uint64_t done = 0; !code && done < total; done += SLICE) {
 		struct strait_transfer t = { .op = STRAIT_READ,
 					     .routes = c->target.routes,
@@ -120,7 +122,7 @@ int nvme_cmd_read(struct nvme_cmd *c)
 
 		code = totals_run(&f, &t, c->name, TOTALS_NO_PROGRESS);
 		if (!code)
-			code = deliver(c, fd, r, start + done, t.length);
+			code = write_out(c, fd, r, start + done, t.length);
 	}
 	if (fd >= 0 && close(fd) && !code)
 		code = fail(CLI_FAILED, NULL, "cannot write %s: %s", c->output, error_text(errno));
@@ -132,8 +134,8 @@ int nvme_cmd_read(struct nvme_cmd *c)
 	return code;
 }
 
-/* The next slice of the file, with zeros after its end. */
-static int fetch(const char *path, int fd, uint8_t *buf, uint64_t len)
+/* Read the next slice of the file, padded with zeros at its end. */
+static int read_slice(const char *path, int fd, uint8_t *buf, uint64_t len)
 {
 	uint64_t done = 0;
 
@@ -164,12 +166,12 @@ static int write_slices(struct nvme_cmd *c, int fd, struct strait_region *r, uin
 					     .length = min_u64(SLICE, total - done) };
 		int err;
 
-		code = fetch(c->from, fd, buf, t.length);
+		code = read_slice(c->from, fd, buf, t.length);
 		if (code)
 			break;
 		err = strait_region_copy_in(r, 0, buf, t.length);
 		if (err)
-			code = fail(CLI_FAILED, NULL, "%s: cannot copy into its memory: %s", c->target.info.name,
+			code = fail(CLI_FAILED, NULL, "cannot copy into the memory of %s: %s", c->target.info.name,
 				    error_text(err));
 		if (!code)
 			code = totals_run(f, &t, c->name, TOTALS_NO_PROGRESS);
@@ -186,7 +188,7 @@ int nvme_cmd_write(struct nvme_cmd *c)
 	int fd, err, code;
 
 	if (!c->from)
-		return fail(CLI_USAGE, "--from FILE", "there is nothing to write");
+		return fail(CLI_USAGE, "give --from FILE", "no file to write is given");
 	code = nvme_open_endpoint(c, 0);
 	if (code)
 		return code;
@@ -197,20 +199,21 @@ int nvme_cmd_write(struct nvme_cmd *c)
 	code = c->blocks ? check_range(c) : fail(CLI_USAGE, NULL, "%s is empty", c->from);
 	err = code ? 0 : strait_region_alloc(c->target.dev, SLICE, &r);
 	if (err)
-		code = fail(CLI_FAILED, NULL, "%s has no memory for it: %s", c->target.info.name, error_text(err));
+		code = fail(CLI_FAILED, NULL, "%s: cannot allocate memory for the transfer: %s", c->target.info.name,
+			    error_text(err));
 	if (!code)
 		code = write_slices(c, fd, r, c->blocks * c->ns.lba_bytes, &f);
 	close(fd);
 	err = code ? 0 : strait_endpoint_sync(c->ep);
 	if (err)
-		code = fail(CLI_FAILED, NULL, "%s: cannot flush its cache: %s", c->name, error_text(err));
+		code = fail(CLI_FAILED, NULL, "%s: cannot flush the write cache: %s", c->name, error_text(err));
 	if (!code)
 		report(c, &f, "wrote");
 	strait_region_close(r);
 	return code;
 }
 
-/* One slice: a pattern out of device memory, back into other memory, compared there. */
+/* Write one slice of the pattern from device memory, read it into other device memory, and compare there. */
 static int verify_slice(struct nvme_cmd *c, struct strait_region *a, struct strait_region *b, uint64_t done,
 			uint64_t len, struct transfer_totals *f)
 {
@@ -228,7 +231,7 @@ static int verify_slice(struct nvme_cmd *c, struct strait_region *a, struct stra
 	if (!err)
 		err = strait_region_fill(b, 0, 0xa5, len);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", c->target.info.name, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot fill the memory of %s: %s", c->target.info.name, error_text(err));
 	code = totals_run(f, &t, c->name, TOTALS_NO_PROGRESS);
 	t.op = STRAIT_READ;
 	t.region = b;
@@ -238,11 +241,13 @@ static int verify_slice(struct nvme_cmd *c, struct strait_region *a, struct stra
 		return code;
 	err = strait_region_compare(a, 0, b, 0, len, &where);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot compare its memory: %s", c->target.info.name,
+		return fail(CLI_FAILED, NULL, "cannot compare the memory of %s: %s", c->target.info.name,
 			    error_text(err));
 	if (where < len)
-		return fail(CLI_MISMATCH, "look at the IOMMU's mode and at the switches between the two",
-			    "byte %" PRIu64 " came back as another", t.endpoint_offset + where);
+		return fail(CLI_MISMATCH,
+			    "check the IOMMU mode and ACS of the PCIe switches between drive and device: strait info",
+			    "%s: mismatch: byte %" PRIu64 " read back differs from the byte written", c->name,
+			    t.endpoint_offset + where);
 	return CLI_OK;
 }
 
@@ -254,8 +259,9 @@ int nvme_cmd_verify(struct nvme_cmd *c)
 	int err, code;
 
 	if (!c->force)
-		return fail(CLI_USAGE, "--force if they are not needed",
-			    "%" PRIu64 " blocks from %" PRIu64 " on would be overwritten", c->blocks, c->offset);
+		return fail(CLI_USAGE, "give --force to overwrite them",
+			    "%s: %" PRIu64 " blocks from %" PRIu64 " on would be overwritten", c->name, c->blocks,
+			    c->offset);
 	code = nvme_open_endpoint(c, 0);
 	if (!code)
 		code = check_range(c);
@@ -266,7 +272,8 @@ int nvme_cmd_verify(struct nvme_cmd *c)
 	if (!err)
 		err = strait_region_alloc(c->target.dev, min_u64(total, SLICE), &b);
 	if (err)
-		code = fail(CLI_FAILED, NULL, "%s has no memory for it: %s", c->target.info.name, error_text(err));
+		code = fail(CLI_FAILED, NULL, "%s: cannot allocate memory for the transfer: %s", c->target.info.name,
+			    error_text(err));
 	progress_start("verifying", total);
 	for (uint64_t done = 0; !code && done < total; done += SLICE) {
 		code = verify_slice(c, a, b, done, min_u64(SLICE, total - done), &f);

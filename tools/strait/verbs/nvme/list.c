@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which NVMe drives the machine has, and which of them can be driven from here. */
+/* The NVMe drives of the machine, and which of them are bound for user space. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "lib/table.h"
 #include "verbs/nvme/nvme.h"
 
-static bool is_ours(const struct strait_topo_node *node)
+static bool is_bound(const struct strait_topo_node *node)
 {
 	return !strcmp(node->driver, "strait") || !strcmp(node->driver, "vfio-pci");
 }
@@ -23,7 +23,7 @@ static int each_drive(bool (*fn)(const struct strait_topo_node *node, void *arg)
 	int err = strait_topo_open(&topo);
 
 	if (err)
-		return fail(CLI_FAILED, "is /sys mounted?", "cannot look for PCI devices: %s", error_text(err));
+		return fail(CLI_FAILED, "check that /sys is mounted", "cannot list PCI devices: %s", error_text(err));
 	for (unsigned int i = 0; !strait_topo_node(topo, i, &node); i++)
 		if (node.kind == STRAIT_TOPO_NVME && fn(&node, arg))
 			break;
@@ -32,22 +32,21 @@ static int each_drive(bool (*fn)(const struct strait_topo_node *node, void *arg)
 }
 
 struct found {
-	char ours[16], any[16];
-	unsigned int n_ours, n_any;
+	char bound[16], any[16];
+	unsigned int n_bound, n_any;
 };
 
 static bool note_drive(const struct strait_topo_node *node, void *arg)
 {
 	struct found *f = arg;
 
-	if (is_ours(node) && !f->n_ours++)
-		snprintf(f->ours, sizeof(f->ours), "%s", node->pci);
+	if (is_bound(node) && !f->n_bound++)
+		snprintf(f->bound, sizeof(f->bound), "%s", node->pci);
 	if (!f->n_any++)
 		snprintf(f->any, sizeof(f->any), "%s", node->pci);
 	return false;
 }
 
-/* The drive that was named, or the only one that can be meant. */
 int nvme_find_drive(struct nvme_cmd *c, const char *name)
 {
 	struct found f = { 0 };
@@ -61,15 +60,16 @@ int nvme_find_drive(struct nvme_cmd *c, const char *name)
 	code = each_drive(note_drive, &f);
 	if (code)
 		return code;
-	if (f.n_ours > 1)
-		return fail(CLI_USAGE, "see: strait nvme list", "%u drives are bound: name one", f.n_ours);
-	if (!f.n_ours && f.n_any) {
+	if (f.n_bound > 1)
+		return fail(CLI_USAGE, "see: strait nvme list", "%u drives are bound for user space: name one",
+			    f.n_bound);
+	if (!f.n_bound && f.n_any) {
 		snprintf(hint, sizeof(hint), "strait bind %s", f.any);
-		return fail(CLI_NO_ROUTE, hint, "no drive is bound to be driven from user space");
+		return fail(CLI_NO_ROUTE, hint, "no NVMe drive is bound for user space");
 	}
-	if (!f.n_ours)
+	if (!f.n_bound)
 		return fail(CLI_NO_ROUTE, "see: strait info --all", "this machine has no NVMe drive");
-	memcpy(c->name, f.ours, sizeof(c->name));
+	memcpy(c->name, f.bound, sizeof(c->name));
 	return CLI_OK;
 }
 
@@ -92,7 +92,7 @@ static bool list_drive(const struct strait_topo_node *node, void *arg)
 		json_int(&l->json, "iommu_group", node->iommu_group);
 		json_string(&l->json, "iommu_type", node->iommu_type);
 		json_int(&l->json, "numa_node", node->numa_node);
-		json_bool(&l->json, "user_space", is_ours(node));
+		json_bool(&l->json, "user_space", is_bound(node));
 		json_close(&l->json);
 		return false;
 	}
@@ -101,7 +101,7 @@ static bool list_drive(const struct strait_topo_node *node, void *arg)
 	table_cell(&l->table, "%s", *node->driver ? node->driver : "-");
 	table_cell(&l->table, "%s", *node->block ? node->block : "-");
 	table_cell(&l->table, "%s", *node->iommu_type ? node->iommu_type : "-");
-	table_cell(&l->table, "%s", is_ours(node) ? "yes" : "no: strait bind");
+	table_cell(&l->table, "%s", is_bound(node) ? "yes" : "no (strait bind)");
 	return false;
 }
 
@@ -123,7 +123,7 @@ int nvme_cmd_list(void)
 		return code;
 	}
 	if (!code && !l.n)
-		puts("no NVMe drive");
+		puts("this machine has no NVMe drive");
 	else if (!code)
 		table_print(&l.table, stdout, 0);
 	table_free(&l.table);

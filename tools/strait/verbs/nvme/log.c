@@ -10,7 +10,7 @@
 #include "lib/json.h"
 #include "verbs/nvme/nvme.h"
 
-static uint64_t little(const uint8_t *p, unsigned int bytes)
+static uint64_t le_value(const uint8_t *p, unsigned int bytes)
 {
 	uint64_t v = 0;
 
@@ -24,15 +24,15 @@ static const struct health {
 	unsigned int at, bytes;
 } health[] = {
 	{ "critical warning", "critical_warning", 0, 1 },
-	{ "temperature, kelvin", "temperature_k", 1, 2 },
-	{ "spare, percent", "spare", 3, 1 },
-	{ "used, percent", "used", 5, 1 },
-	{ "data read, 512000 B", "data_read", 32, 16 },
-	{ "data written, 512000 B", "data_written", 48, 16 },
-	{ "reads", "reads", 64, 16 },
-	{ "writes", "writes", 80, 16 },
+	{ "temperature (K)", "temperature_k", 1, 2 },
+	{ "available spare (%)", "spare", 3, 1 },
+	{ "percentage used (%)", "used", 5, 1 },
+	{ "data read (512000 B)", "data_read", 32, 16 },
+	{ "data written (512000 B)", "data_written", 48, 16 },
+	{ "read commands", "reads", 64, 16 },
+	{ "write commands", "writes", 80, 16 },
 	{ "power cycles", "power_cycles", 112, 16 },
-	{ "hours on", "hours", 128, 16 },
+	{ "power-on hours", "hours", 128, 16 },
 	{ "unsafe shutdowns", "unsafe_shutdowns", 144, 16 },
 	{ "media errors", "media_errors", 160, 16 },
 	{ "error log entries", "error_entries", 176, 16 },
@@ -48,7 +48,6 @@ static void dump(const uint8_t *p, size_t len)
 	}
 }
 
-/* "health", or the number of a page. */
 int nvme_cmd_log(struct nvme_cmd *c, const char *which)
 {
 	uint8_t page[512];
@@ -58,10 +57,11 @@ int nvme_cmd_log(struct nvme_cmd *c, const char *which)
 	int err;
 
 	if ((end && (*end || end == which)) || number > 0xff)
-		return fail(CLI_USAGE, "health, error, or a number up to 255", "there is no log page \"%s\"", which);
+		return fail(CLI_USAGE, "give health, error, or a number from 0 to 255", "unknown log page \"%s\"",
+			    which);
 	err = strait_nvme_log(c->nvme, 0xffffffff, (uint32_t)number, 0, page, sizeof(page));
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s does not give log page %s: %s", c->name, which, error_text(err));
+		return fail(CLI_FAILED, NULL, "%s: cannot read log page %s: %s", c->name, which, error_text(err));
 	if (cli.json)
 		json_begin(&j, stdout);
 	if (cli.json && number != 2) {
@@ -74,7 +74,7 @@ int nvme_cmd_log(struct nvme_cmd *c, const char *which)
 		dump(page, sizeof(page));
 	}
 	for (unsigned int i = 0; number == 2 && i < ARRAY_SIZE(health); i++) {
-		uint64_t v = little(page + health[i].at, health[i].bytes);
+		uint64_t v = le_value(page + health[i].at, health[i].bytes);
 
 		if (cli.json)
 			json_uint(&j, health[i].json, v);

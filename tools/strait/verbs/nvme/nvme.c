@@ -21,7 +21,7 @@ static int run(struct nvme_cmd *c, const char *what, const char *more)
 	return nvme_cmd_bench(c);
 }
 
-/* A PCI address has a colon, a log page none. */
+/* A PCI address has a colon, the name of a log page has none. */
 static void sort_arguments(const char **pos, int n, const char **drive, const char **more)
 {
 	for (int i = 1; i < n; i++) {
@@ -37,29 +37,29 @@ int cmd_nvme(int argc, char **argv)
 	static const char *const known[] = { "list", "identify", "read", "write", "verify", "bench", "log" };
 	struct nvme_cmd c = { .blocks = 8, .depth = 32, .seconds = 3, .block = 4096, .seed = 1 };
 	const struct opt opts[] = {
-		{ "blocks", "N", OPT_NUMBER, &c.blocks, "read, write, verify: how many blocks; 8 by default" },
-		{ "offset", "K", OPT_NUMBER, &c.offset, "the first block; 0 by default" },
-		{ "namespace", "N", OPT_COUNT, &c.nsid, "of the drive; the first by default" },
-		{ "device", "D", OPT_TEXT, &c.opts.device, "whose memory the drive reaches; the best one by default" },
-		{ "route", "R", OPT_TEXT, &c.opts.route, "require a route: p2p, staged, host" },
-		{ "ascii", NULL, OPT_FLAG, &c.ascii, "read: show the bytes as text" },
-		{ "output", "F", OPT_TEXT, &c.output, "read: put the bytes into a file" },
-		{ "from", "F", OPT_TEXT, &c.from, "write: the file to write; zeros are added to the last block" },
-		{ "force", NULL, OPT_FLAG, &c.force, "verify, bench --write: overwrite what is on the drive" },
-		{ "seed", "N", OPT_NUMBER, &c.seed, "verify: makes another pattern" },
-		{ "block", "SIZE", OPT_SIZE, &c.block, "bench: bytes of one command; 4K by default" },
-		{ "depth", "N", OPT_COUNT, &c.depth, "bench: commands under way; 32 by default" },
-		{ "seconds", "S", OPT_SECONDS, &c.seconds, "bench: how long; 3 by default" },
+		{ "blocks", "N", OPT_NUMBER, &c.blocks, "read, verify: number of blocks; default 8" },
+		{ "offset", "K", OPT_NUMBER, &c.offset, "first block; default 0" },
+		{ "namespace", "N", OPT_COUNT, &c.nsid, "namespace of the drive; default: the first" },
+		{ "device", "D", OPT_TEXT, &c.opts.device, "device whose memory is used; default: the best one" },
+		{ "route", "R", OPT_TEXT, &c.opts.route, "routes allowed, comma-separated: p2p, staged, host" },
+		{ "ascii", NULL, OPT_FLAG, &c.ascii, "read: print the bytes as text" },
+		{ "output", "F", OPT_TEXT, &c.output, "read: write the bytes to a file" },
+		{ "from", "F", OPT_TEXT, &c.from, "write: the file to write; the last block is padded with zeros" },
+		{ "force", NULL, OPT_FLAG, &c.force, "verify, bench --write: allow overwriting the drive" },
+		{ "seed", "N", OPT_NUMBER, &c.seed, "verify: seed of the pattern; default 1" },
+		{ "block", "SIZE", OPT_SIZE, &c.block, "bench: bytes per command; default 4K" },
+		{ "depth", "N", OPT_COUNT, &c.depth, "bench: commands in flight; default 32" },
+		{ "seconds", "S", OPT_SECONDS, &c.seconds, "bench: duration; default 3" },
 		{ "write", NULL, OPT_FLAG, &c.write, "bench: write instead of read" },
-		{ "sequential", NULL, OPT_FLAG, &c.sequential, "bench: one after the other instead of anywhere" },
-		{ "interrupts", NULL, OPT_FLAG, &c.interrupts, "sleep until the drive interrupts instead of polling" },
-		{ "queues", "D", OPT_TEXT, &c.queues, "put the queues into memory of a device" },
-		{ "backend", "B", OPT_TEXT, &c.backend, "strait or vfio; the one it is bound to by default" },
+		{ "sequential", NULL, OPT_FLAG, &c.sequential, "bench: sequential offsets instead of random ones" },
+		{ "interrupts", NULL, OPT_FLAG, &c.interrupts, "wait for interrupts instead of polling" },
+		{ "queues", "D", OPT_TEXT, &c.queues, "put the queues into the memory of this device" },
+		{ "backend", "B", OPT_TEXT, &c.backend, "strait or vfio; default: the driver it is bound to" },
 		{ "unrevocable", NULL, OPT_FLAG, &c.unrevocable,
-		  "with vfio: device memory, though it cannot be taken away from the drive" },
-		{ "no-sgl", NULL, OPT_FLAG, &c.no_sgl, "PRP lists only" },
-		{ "no-shadow", NULL, OPT_FLAG, &c.no_shadow, "no shadow doorbells" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		  "with vfio: allow device memory although it cannot be revoked" },
+		{ "no-sgl", NULL, OPT_FLAG, &c.no_sgl, "use PRP lists only" },
+		{ "no-shadow", NULL, OPT_FLAG, &c.no_shadow, "do not use shadow doorbells" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	const char *pos[3], *drive = NULL, *more = NULL;
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 3, pos);
@@ -70,13 +70,15 @@ int cmd_nvme(int argc, char **argv)
 	for (unsigned int i = 0; i < ARRAY_SIZE(known); i++)
 		is_known |= !strcmp(pos[0], known[i]);
 	if (!is_known)
-		return fail(CLI_USAGE, "list, identify, read, write, verify, bench or log", "\"%s\" is nothing to do",
-			    pos[0]);
+		return fail(CLI_USAGE, "give list, identify, read, write, verify, bench or log",
+			    "unknown subcommand \"%s\"", pos[0]);
 	if (!strcmp(pos[0], "list"))
-		return n > 1 ? fail(CLI_USAGE, "strait nvme list", "\"%s\" is too much", pos[1]) : nvme_cmd_list();
+		return n > 1 ? fail(CLI_USAGE, "see: strait help nvme", "unexpected argument \"%s\"", pos[1]) :
+			       nvme_cmd_list();
 	sort_arguments(pos, n, &drive, &more);
 	if (more && strcmp(pos[0], "log"))
-		return fail(CLI_USAGE, "as in 0000:01:00.0; see: strait nvme list", "\"%s\" is no PCI address", more);
+		return fail(CLI_USAGE, "see: strait nvme list", "\"%s\" is not a PCI address such as 0000:01:00.0",
+			    more);
 	code = nvme_find_drive(&c, drive);
 	if (!code)
 		code = nvme_open_drive(&c);

@@ -2,7 +2,7 @@
 #ifndef CLI_NVME_H
 #define CLI_NVME_H
 
-/* What the verbs of "strait nvme" share. */
+/* What the subcommands of "strait nvme" share. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,14 +13,14 @@
 #include "lib/target.h"
 
 struct nvme_cmd {
-	/* as asked for */
+	/* options */
 	struct target_opts opts;
 	const char *backend, *queues, *output, *from;
 	uint32_t nsid, depth;
 	uint64_t blocks, offset, seed, block;
 	double seconds;
 	bool ascii, interrupts, unrevocable, no_sgl, no_shadow, force, write, sequential;
-	/* as it is */
+	/* the open drive */
 	char name[16];
 	struct target target;
 	struct strait_nvme *nvme;

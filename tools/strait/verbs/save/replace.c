@@ -31,7 +31,7 @@ static int open_block(struct replace *r, uint64_t bytes, bool force)
 	uint64_t room;
 
 	if (!force)
-		return fail(CLI_USAGE, "its contents will be lost: say --force if that is meant",
+		return fail(CLI_USAGE, "its contents will be lost: give --force to overwrite it",
 			    "%s is a block device", r->path);
 	/* O_EXCL refuses one that is mounted or otherwise in use. */
 	r->fd = open(r->path, O_RDWR | O_EXCL | O_CLOEXEC);
@@ -41,12 +41,12 @@ static int open_block(struct replace *r, uint64_t bytes, bool force)
 	r->in_place = true;
 	r->block = true;
 	if (!ioctl(r->fd, BLKGETSIZE64, &room) && room < bytes)
-		return fail(CLI_FAILED, "take a smaller --size", "%s has %s, not %s", r->path, size_format(room, have),
-			    size_format(bytes, need));
+		return fail(CLI_FAILED, "use a smaller --size", "%s has %s, less than the %s to be written", r->path,
+			    size_format(room, have), size_format(bytes, need));
 	return CLI_OK;
 }
 
-/* The file system has no files without a name. */
+/* For file systems without O_TMPFILE. */
 static int open_in_place(struct replace *r)
 {
 	r->fd = open(r->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -56,7 +56,7 @@ static int open_in_place(struct replace *r)
 	if (r->fd < 0)
 		return fail(CLI_FAILED, NULL, "cannot open %s: %s", r->path, strerror(errno));
 	r->in_place = true;
-	note("%s is written in place: its file system has no unnamed files; a run that is killed leaves it unfinished",
+	note("%s is written in place, because its file system has no O_TMPFILE: an interrupted run leaves it incomplete",
 	     r->path);
 	return CLI_OK;
 }
@@ -70,8 +70,8 @@ static int open_unnamed(struct replace *r, const struct stat *old)
 	if (r->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOSYS))
 		code = open_in_place(r);
 	else if (r->fd < 0)
-		code = fail(CLI_FAILED, errno == ENOENT ? "make the directory first" : NULL,
-			    "cannot make a file in %s: %s", dir, strerror(errno));
+		code = fail(CLI_FAILED, errno == ENOENT ? "create the directory first" : NULL,
+			    "cannot create a file in %s: %s", dir, strerror(errno));
 	else if (old && fchown(r->fd, old->st_uid, old->st_gid) < 0 && errno != EPERM)
 		code = fail(CLI_FAILED, NULL, "cannot set the owner of %s: %s", r->path, strerror(errno));
 	if (!code && old && !r->in_place && fchmod(r->fd, old->st_mode & 0777) < 0)
@@ -84,10 +84,10 @@ static int reserve(struct replace *r, uint64_t bytes)
 {
 	char size[SIZE_TEXT];
 
-	/* Not every file system can reserve; writing tells then. */
+	/* Where the file system cannot reserve space, writing reports that it is full. */
 	if (!bytes || r->block || !fallocate(r->fd, 0, 0, (off_t)bytes) || (errno != ENOSPC && errno != EFBIG))
 		return CLI_OK;
-	return fail(CLI_FAILED, "make room, or take a smaller --size", "%s: cannot reserve %s: %s", r->path,
+	return fail(CLI_FAILED, "free space, or use a smaller --size", "%s: cannot reserve %s: %s", r->path,
 		    size_format(bytes, size), strerror(errno));
 }
 
@@ -100,16 +100,16 @@ int replace_open(struct replace *r, const char *path, uint64_t bytes, bool force
 	*r = (struct replace){ .fd = -1 };
 	exists = !stat(path, &st);
 	if (!exists && errno != ENOENT)
-		return fail(CLI_FAILED, NULL, "cannot look at %s: %s", path, strerror(errno));
+		return fail(CLI_FAILED, NULL, "cannot stat %s: %s", path, strerror(errno));
 	r->path = exists ? realpath(path, NULL) : NULL;
 	if (!r->path)
 		r->path = xstrdup(path);
 	if (exists && S_ISBLK(st.st_mode))
 		return open_block(r, bytes, force);
 	if (exists && !S_ISREG(st.st_mode))
-		return fail(CLI_FAILED, "name a regular file or a block device", "%s is neither a file nor a disk",
-			    path);
-	/* The directory's permission would be enough to replace it, but the file's says what is meant. */
+		return fail(CLI_FAILED, "name a regular file or a block device",
+			    "%s is neither a regular file nor a block device", path);
+	/* Write permission on the directory would suffice to replace a file; that of the file itself is respected. */
 	if (exists && access(path, W_OK) < 0)
 		return fail(CLI_FAILED, NULL, "cannot write %s: %s", path, strerror(errno));
 	code = open_unnamed(r, exists ? &st : NULL);
@@ -120,8 +120,8 @@ int replace_open(struct replace *r, const char *path, uint64_t bytes, bool force
 	return code;
 }
 
-/* linkat() replaces nothing: where the name is taken, a name of our own is exchanged for it at once. */
-static int give_name(struct replace *r)
+/* linkat() does not replace a file: where the name exists, link to a temporary name and rename() that over it. */
+static int link_name(struct replace *r)
 {
 	char self[64], *temp;
 	int err = 0;
@@ -150,13 +150,14 @@ int replace_commit(struct replace *r)
 	int fd, err = 0;
 
 	if (fsync(r->fd) < 0)
-		return fail(CLI_FAILED, NULL, "%s: cannot make it durable: %s", r->path, strerror(errno));
+		return fail(CLI_FAILED, NULL, "cannot sync %s to storage: %s", r->path, strerror(errno));
 	if (!r->in_place)
-		err = give_name(r);
+		err = link_name(r);
 	if (err)
-		return fail(CLI_FAILED, "is /proc mounted?", "cannot name the file %s: %s", r->path, error_text(err));
+		return fail(CLI_FAILED, "check that /proc is mounted", "cannot link the new file to %s: %s", r->path,
+			    error_text(err));
 	r->created = false;
-	/* The name is durable when its directory is. A file system that cannot do that has its own way. */
+	/* The name is durable once its directory is synced. Not every file system can sync a directory. */
 	dir = dir_of(r->path);
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0) {

@@ -16,7 +16,7 @@
 
 struct save {
 	const char *path;
-	const char *from; /* a file whose bytes are saved, or NULL: the pattern */
+	const char *from; /* the file to copy; NULL: save the pattern */
 	const char *kind;
 	bool force;
 	uint64_t size;
@@ -55,7 +55,7 @@ static int open_target(struct save *s)
 	return CLI_OK;
 }
 
-/* Bring the next @len bytes into device memory. */
+/* Fill device memory with the next @len bytes. */
 static int fill(struct save *s, struct strait_region *region, uint64_t done, uint64_t len)
 {
 	int err;
@@ -70,7 +70,7 @@ static int fill(struct save *s, struct strait_region *region, uint64_t done, uin
 			.length = len,
 		};
 
-		return totals_run(&s->read, &t, s->from, TOTALS_NO_PROGRESS); /* the bar shows what was saved */
+		return totals_run(&s->read, &t, s->from, TOTALS_NO_PROGRESS); /* the bar counts bytes saved */
 	}
 	err = pattern_to_region(&s->pattern, done, region, 0, len);
 	if (err)
@@ -95,8 +95,8 @@ static int save_slices(struct save *s, struct strait_region *region, uint64_t ro
 			return code;
 		err = strait_region_crc32c(region, 0, t.length, &s->crc);
 		if (err)
-			return fail(CLI_FAILED, NULL, "%s: cannot sum up its memory: %s", s->target.info.name,
-				    error_text(err));
+			return fail(CLI_FAILED, NULL, "%s: cannot compute the CRC-32C of its memory: %s",
+				    s->target.info.name, error_text(err));
 		code = totals_run(&s->write, &t, s->path, done);
 		if (code)
 			return code;
@@ -125,7 +125,7 @@ static int save_all(struct save *s)
 	start = now_ns();
 	err = strait_endpoint_sync(s->out);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot make it durable: %s", s->path, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot sync %s to storage: %s", s->path, error_text(err));
 	code = replace_commit(&s->file);
 	s->sync_ns = now_ns() - start;
 	return code;
@@ -162,7 +162,7 @@ static void report(const struct save *s)
 		printf("  read     %s in %.6f s, %s, %s\n", s->from, (double)s->read.ns / 1e9,
 		       rate_format(s->read.bytes, s->read.ns, rate), routes_text(s->read.route_bytes, routes));
 	printf("  bytes    %" PRIu64 " (%s)\n", s->write.bytes, size_format(s->write.bytes, size));
-	printf("  time     %.6f s, %s, and %.6f s to make it durable\n", (double)s->write.ns / 1e9,
+	printf("  time     %.6f s, %s, then %.6f s to sync to storage\n", (double)s->write.ns / 1e9,
 	       rate_format(s->write.bytes, s->write.ns, rate), (double)s->sync_ns / 1e9);
 	printf("  route    %s\n", routes_text(s->write.route_bytes, routes));
 	printf("  crc32c   %08" PRIx32 "\n", s->crc);
@@ -173,21 +173,22 @@ int cmd_save(int argc, char **argv)
 	struct save s = { .size = UINT64_MAX, .pattern.seed = 1, .file.fd = -1 };
 	const struct opt opts[] = {
 		TARGET_OPTS(&s.opts),
-		{ "size", "SIZE", OPT_SIZE, &s.size, "how much to save; with --from, at most" },
-		{ "from", "FILE", OPT_TEXT, &s.from, "save what this file holds, by way of device memory" },
-		{ "pattern", "NAME", OPT_TEXT, &s.kind, "otherwise save this: random, zero or index" },
-		{ "seed", "N", OPT_NUMBER, &s.pattern.seed, "makes another pattern; 1 by default" },
-		{ "force", NULL, OPT_FLAG, &s.force, "overwrite a block device" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "size", "SIZE", OPT_SIZE, &s.size, "bytes to save; with --from, at most this many" },
+		{ "from", "FILE", OPT_TEXT, &s.from, "copy this file through device memory" },
+		{ "pattern", "NAME", OPT_TEXT, &s.kind,
+		  "data to save without --from: random (default), zero or index" },
+		{ "seed", "N", OPT_NUMBER, &s.pattern.seed, "seed of the pattern; default 1" },
+		{ "force", NULL, OPT_FLAG, &s.force, "allow overwriting a block device" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, &s.path);
 
 	if (n < 0)
 		return args_exit(n);
 	if (!s.from && s.size == UINT64_MAX)
-		return fail(CLI_USAGE, "give --size, or --from FILE", "how much to save is not known");
+		return fail(CLI_USAGE, "give --size, or --from FILE", "neither --size nor --from is given");
 	if (s.kind && pattern_parse(s.kind, &s.pattern.kind))
-		return fail(CLI_USAGE, "patterns are random, zero and index", "there is no pattern \"%s\"", s.kind);
+		return fail(CLI_USAGE, "patterns are random, zero and index", "unknown pattern \"%s\"", s.kind);
 	code = target_open(&s.opts, &s.target);
 	if (code)
 		return code;

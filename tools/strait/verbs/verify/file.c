@@ -27,7 +27,7 @@ static int open_in_directory(struct verify_file *f, const char *dir)
 	}
 	f->ours = true;
 	if (f->fd < 0)
-		return fail(CLI_FAILED, "name a directory that you may write to", "cannot make a file in %s: %s", dir,
+		return fail(CLI_FAILED, "name a directory that you may write to", "cannot create a file in %s: %s", dir,
 			    strerror(errno));
 	return CLI_OK;
 }
@@ -36,18 +36,18 @@ static int open_existing(struct verify_file *f, const char *path, const struct s
 {
 	f->block = S_ISBLK(st->st_mode);
 	if (!S_ISREG(st->st_mode) && !f->block)
-		return fail(CLI_FAILED, "name a directory, a file or a block device", "%s is none of those", path);
-	if (!force)
-		return fail(CLI_USAGE, "its contents will be lost: say --force if that is meant", "%s is there already",
+		return fail(CLI_FAILED, "name a directory, a regular file or a block device", "%s is none of these",
 			    path);
-	/* On a block device O_EXCL refuses one that is mounted. */
+	if (!force)
+		return fail(CLI_USAGE, "its contents will be lost: give --force to overwrite it", "%s exists", path);
+	/* O_EXCL refuses a block device that is mounted or otherwise in use. */
 	f->fd = open(path, O_RDWR | O_CLOEXEC | (f->block ? O_EXCL : 0));
 	if (f->fd < 0)
 		return fail(CLI_FAILED, errno == EBUSY ? "it is mounted or in use: unmount it first" : NULL,
 			    "cannot open %s: %s", path, strerror(errno));
 	f->length = (uint64_t)st->st_size;
 	if (f->block && ioctl(f->fd, BLKGETSIZE64, &f->length) < 0)
-		return fail(CLI_FAILED, NULL, "cannot tell the size of %s: %s", path, strerror(errno));
+		return fail(CLI_FAILED, NULL, "cannot get the size of %s: %s", path, strerror(errno));
 	return CLI_OK;
 }
 
@@ -60,8 +60,8 @@ int verify_file_open(struct verify_file *f, const char *path, bool force)
 		return S_ISDIR(st.st_mode) ? open_in_directory(f, path) : open_existing(f, path, &st, force);
 	f->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (f->fd < 0)
-		return fail(CLI_FAILED, NULL, "cannot make %s: %s", path, strerror(errno));
-	/* It lives as long as it is open, and no run that is killed leaves it behind. */
+		return fail(CLI_FAILED, NULL, "cannot create %s: %s", path, strerror(errno));
+	/* Without a name it exists while it is open: a killed run leaves nothing behind. */
 	unlink(path);
 	f->ours = true;
 	return CLI_OK;
@@ -94,7 +94,7 @@ int verify_file_check(const struct verify_file *f, const char *path, const struc
 			break;
 		}
 		if (!got) {
-			*where = at; /* it ends too early */
+			*where = at; /* the file ends too early */
 			break;
 		}
 		pattern_fill(p, at, want, (size_t)got);

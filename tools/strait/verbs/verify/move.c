@@ -37,7 +37,7 @@ static struct strait_transfer request(const struct verify_move *m, unsigned int 
 	return t;
 }
 
-/* A transfer came back: did it do what it should? */
+/* Check the result of one transfer. */
 static int check(const struct verify_move *m, unsigned int i, int err, const struct strait_result *result)
 {
 	struct strait_transfer t = request(m, i);
@@ -46,9 +46,10 @@ static int check(const struct verify_move *m, unsigned int i, int err, const str
 		return transfer_failed(&t, result, err, m->path);
 	if (result->bytes != m->piece[i].len)
 		return fail(CLI_MISMATCH, NULL,
-			    "%s: %s of %" PRIu64 " bytes at %" PRIu64 " moved %" PRIu64 ", not %" PRIu64, m->path,
-			    m->op == STRAIT_READ ? "a read" : "a write", t.length, t.endpoint_offset, result->bytes,
-			    m->piece[i].len);
+			    "%s: %s of %" PRIu64 " bytes at offset %" PRIu64 " transferred %" PRIu64
+			    " bytes instead of %" PRIu64,
+			    m->path, m->op == STRAIT_READ ? "a read" : "a write", t.length, t.endpoint_offset,
+			    result->bytes, m->piece[i].len);
 	return CLI_OK;
 }
 
@@ -69,34 +70,34 @@ static int move_sync(const struct verify_move *m)
 static int move_queue(const struct verify_move *m)
 {
 	struct strait_queue_opts opts = { .size = sizeof(opts), .entries = IN_FLIGHT };
-	unsigned int next = 0, flying = 0;
+	unsigned int next = 0, in_flight = 0;
 	struct strait_queue *queue;
 	int err, code = CLI_OK;
 
 	err = strait_queue_open(m->target->ctx, &opts, &queue);
 	if (err)
 		return fail(CLI_FAILED, NULL, "cannot open a queue: %s", error_text(err));
-	while (!code && (next < m->n || flying)) {
+	while (!code && (next < m->n || in_flight)) {
 		struct strait_result result[IN_FLIGHT];
 		struct strait_transfer t[IN_FLIGHT];
 		unsigned int n;
 		int got;
 
-		for (n = 0; next + n < m->n && flying + n < IN_FLIGHT; n++)
+		for (n = 0; next + n < m->n && in_flight + n < IN_FLIGHT; n++)
 			t[n] = request(m, next + n);
 		err = n ? strait_queue_submit(queue, t, n) : 0;
 		if (err) {
-			code = fail(CLI_FAILED, NULL, "cannot queue %u transfers: %s", n, error_text(err));
+			code = fail(CLI_FAILED, NULL, "cannot submit %u transfers to a queue: %s", n, error_text(err));
 			break;
 		}
 		next += n;
-		flying += n;
+		in_flight += n;
 		got = strait_queue_wait(queue, 1, IN_FLIGHT, STRAIT_FOREVER, result);
 		if (got <= 0) {
-			code = fail(CLI_FAILED, NULL, "the queue gave no result: %s", error_text(got));
+			code = fail(CLI_FAILED, NULL, "waiting for completions of a queue failed: %s", error_text(got));
 			break;
 		}
-		flying -= (unsigned int)got;
+		in_flight -= (unsigned int)got;
 		for (int i = 0; i < got && !code; i++)
 			code = check(m, (unsigned int)result[i].user_data, result[i].status, &result[i]);
 	}
@@ -104,13 +105,13 @@ static int move_queue(const struct verify_move *m)
 	return code;
 }
 
-/* Where a stream finds what to do, and leaves what it did. */
+/* What a stream reads when it runs a transfer, and the result it writes. */
 struct params {
 	uint64_t endpoint_offset, region_offset, length;
 	int64_t result;
 };
 
-static int put_on_stream(struct strait_stream *stream, const struct verify_move *m, unsigned int i, struct params *p)
+static int enqueue(struct strait_stream *stream, const struct verify_move *m, unsigned int i, struct params *p)
 {
 	struct strait_transfer t = request(m, i);
 	struct strait_stream_transfer st = {
@@ -144,12 +145,12 @@ static int move_stream(const struct verify_move *m)
 		struct strait_result result = { 0 };
 
 		for (put = 0, err = 0; put < n && !err; put++)
-			err = put_on_stream(stream, m, base + put, &params[put]);
+			err = enqueue(stream, m, base + put, &params[put]);
 		if (err)
-			code = fail(CLI_FAILED, NULL, "cannot put a transfer on a stream: %s", error_text(err));
+			code = fail(CLI_FAILED, NULL, "cannot enqueue a transfer on a stream: %s", error_text(err));
 		err = strait_stream_wait(stream, STRAIT_FOREVER);
 		if (err && !code)
-			code = fail(CLI_FAILED, NULL, "the stream failed: %s", error_text(err));
+			code = fail(CLI_FAILED, NULL, "waiting for a stream failed: %s", error_text(err));
 		for (unsigned int i = 0; i < n && !code; i++) {
 			result.bytes = params[i].result < 0 ? 0 : (uint64_t)params[i].result;
 			code = check(m, base + i, params[i].result < 0 ? (int)params[i].result : 0, &result);

@@ -4,7 +4,7 @@
 #include "lib/cli.h"
 #include "verbs/verify/verify.h"
 
-/* Around the borders that matter: bytes, sectors, pages, staging chunks. */
+/* Lengths around the boundaries that matter: bytes, sectors, pages, staging buffers. */
 static const uint64_t lengths[] = {
 	1, 511, 4095, 4096, 65537, MIB + 3, 7, 512, 4097, 131071, 2 * MIB, 3, 65536, 513, 8 * MIB - 1, 8192, 1000,
 };

@@ -81,7 +81,7 @@ static void report_text(const struct verify *v, const uint64_t *written, const u
 	if (v->file_where == v->size)
 		table_cell(&t, "good");
 	else
-		table_cell(&t, "DIFFERS from %" PRIu64 " on", v->file_where);
+		table_cell(&t, "DIFFERS from byte %" PRIu64 " on", v->file_where);
 	for (unsigned int i = 0; i < ARRAY_SIZE(v->pass); i++) {
 		const struct verify_pass *p = &v->pass[i];
 
@@ -90,9 +90,9 @@ static void report_text(const struct verify *v, const uint64_t *written, const u
 		if (!p->done)
 			table_cell(&t, "skipped: the device has no streams");
 		else if (p->where != UINT64_MAX)
-			table_cell(&t, "DIFFERS from %" PRIu64 " on", p->where);
+			table_cell(&t, "DIFFERS from byte %" PRIu64 " on", p->where);
 		else
-			table_cell(&t, p->guard ? "WROTE OUTSIDE its range" : "good");
+			table_cell(&t, p->guard ? "WROTE OUTSIDE the data" : "good");
 	}
 	table_print(&t, stdout, 2);
 	table_free(&t);
@@ -118,10 +118,10 @@ int verify_report(const struct verify *v)
 	else
 		report_text(v, written, read, bytes);
 	if (v->target.routes && !v->write_routes)
-		note("no required route writes: the file was written by the best there is");
+		note("none of the routes in --route can write: the file was written by the best route");
 	if (is_good(v))
 		return CLI_OK;
-	cli.json = false; /* it is in the report */
-	return fail(CLI_MISMATCH, "run it again with the same --seed; with --route to find the route", "%s: mismatch",
-		    v->path);
+	cli.json = false; /* the report has it already */
+	return fail(CLI_MISMATCH, "repeat with the same --seed and with --route to find the route",
+		    "%s: mismatch: data read back differs from the data written", v->path);
 }

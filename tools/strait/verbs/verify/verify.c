@@ -19,7 +19,7 @@ static int prepare(struct verify *v)
 	if (code)
 		return code;
 	if (v->file.block && v->size > v->file.length)
-		return fail(CLI_USAGE, "take a smaller --size", "%s has only %" PRIu64 " bytes", v->path,
+		return fail(CLI_USAGE, "use a smaller --size", "%s has only %" PRIu64 " bytes", v->path,
 			    v->file.length);
 	err = strait_file_import(v->target.ctx, v->file.fd, v->target.file_flags, &v->ep);
 	if (!err)
@@ -36,7 +36,7 @@ static int prepare(struct verify *v)
 		return code;
 	v->window -= spare;
 
-	/* A route that only reads is required of the reads. */
+	/* A required route that cannot write, such as pagecache, is required of the reads only. */
 	v->write_routes = v->target.routes;
 	err = strait_route_query_device(v->ep, v->target.dev, STRAIT_WRITE, &report);
 	if (!err && v->target.routes) {
@@ -48,7 +48,7 @@ static int prepare(struct verify *v)
 	return CLI_OK;
 }
 
-/* The pattern of one window of the file into the source. */
+/* Fill the source with the pattern of one window of the file. */
 static int fill_source(struct verify *v, uint64_t start, uint64_t len)
 {
 	int err;
@@ -67,7 +67,7 @@ static bool has_method(const struct verify *v, enum verify_method method)
 	return method != VERIFY_STREAM || v->target.info.caps & STRAIT_DEVICE_STREAMS;
 }
 
-/* A third of the pieces by each method, all over the window. */
+/* Write a third of the pieces, spread over the window, by each method. */
 static int write_window(struct verify *v, uint64_t start, uint64_t len)
 {
 	struct verify_plan plan;
@@ -99,7 +99,7 @@ static int write_window(struct verify *v, uint64_t start, uint64_t len)
 	return code;
 }
 
-/* Is the memory on both sides of the data still what it was filled with? */
+/* Check that the memory on both sides of the data is unchanged. */
 static int check_guards(struct verify *v, struct verify_pass *p, uint64_t len, uint8_t value)
 {
 	uint64_t at[2] = { 0, p->base + len }, n[2] = { p->base, VERIFY_GUARD - (p->base - VERIFY_GUARD) };
@@ -191,8 +191,8 @@ static int run(struct verify *v)
 			continue;
 		err = p->cold ? strait_endpoint_sync(v->ep) : 0;
 		if (err)
-			code = fail(CLI_FAILED, NULL, "%s: cannot make it durable: %s", v->path, error_text(err));
-		/* The page cache is what the pagecache route reads: it is not dropped where that is required. */
+			code = fail(CLI_FAILED, NULL, "cannot sync %s to storage: %s", v->path, error_text(err));
+		/* The pagecache route reads the page cache: do not drop it where that route alone is required. */
 		if (p->cold && v->target.routes != STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE))
 			posix_fadvise(v->file.fd, 0, 0, POSIX_FADV_DONTNEED);
 		if (!code)
@@ -217,19 +217,19 @@ int cmd_verify(int argc, char **argv)
 		},
 	};
 	const struct opt opts[] = {
-		{ "size", "SIZE", OPT_SIZE, &v.size, "how much to write and read back; 64M by default" },
-		{ "seed", "N", OPT_NUMBER, &v.pattern.seed, "makes another pattern and other pieces; 1 by default" },
+		{ "size", "SIZE", OPT_SIZE, &v.size, "bytes to write and read back; default 64M" },
+		{ "seed", "N", OPT_NUMBER, &v.pattern.seed, "seed of the pattern and of the pieces; default 1" },
 		TARGET_OPTS(&v.opts),
-		{ "force", NULL, OPT_FLAG, &v.force, "overwrite a file or block device that is there" },
-		{ "json", NULL, OPT_FLAG, &cli.json, "report as JSON" },
+		{ "force", NULL, OPT_FLAG, &v.force, "allow overwriting an existing file or block device" },
+		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, &v.path);
 
 	if (n < 0)
 		return args_exit(n);
 	if (!v.size)
-		return fail(CLI_USAGE, "take a larger --size", "there is nothing to verify");
-	/* Where the data lies in device memory matters too: aligned for even seeds, odd for odd ones. */
+		return fail(CLI_USAGE, "use a larger --size", "--size is 0: there is nothing to verify");
+	/* Even seeds place the data at an aligned address in device memory, odd seeds at an odd one. */
 	v.source_base = VERIFY_GUARD + (v.pattern.seed & 1 ? 7 : 0);
 	code = target_open(&v.opts, &v.target);
 	if (code)
