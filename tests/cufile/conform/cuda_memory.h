@@ -234,6 +234,72 @@ TEST_VARIANTS(mapped_with_a_hole, struct access, accesses)
 	free(want);
 }
 
+struct piece_reader {
+	const struct access *v;
+	struct handle *h;
+	const struct mapping *m;
+	const unsigned char *want;
+	unsigned int piece;
+	atomic_bool *stop;
+	unsigned int reads;
+};
+
+static void *read_piece(void *arg)
+{
+	struct piece_reader *r = arg;
+
+	memory_begin(&cuda_memory);
+	for (; !atomic_load(r->stop); r->reads++)
+		expect_read(r->v, r->h, mapping_at(r->m, 0), r->piece * STEP + 4096 * r->piece, 100000, r->want);
+	return NULL;
+}
+
+static bool where_not_by_stream(const void *v)
+{
+	return ((const struct access *)v)->how != BY_STREAM;
+}
+
+/* Threads read into the other allocations of a range while one of them is replaced, again and again. */
+TEST_WHERE(mapped_piece_replaced_under_readers, where_not_by_stream)
+TEST_VARIANTS(mapped_piece_replaced_under_readers, struct access, accesses)
+{
+	static const unsigned int pieces[] = { 0, 2, 3 };
+	unsigned char *want = pattern_new(0, 4 * STEP, 38);
+	struct piece_reader r[ARRAY_SIZE(pieces)];
+	pthread_t t[ARRAY_SIZE(pieces)];
+	atomic_bool stop = false;
+	struct mapping m;
+	struct handle h;
+
+	memory_begin(&cuda_memory);
+	h = handle_open(make_file("file", 4 * STEP, 38), O_RDONLY);
+	m = mapping_new(4);
+	if (v->registered)
+		OK(cuFileBufRegister(mapping_at(&m, 0), 4 * STEP, 0));
+	for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+		r[i] = (struct piece_reader){ v, &h, &m, want, pieces[i], &stop, 0 };
+		thread_start(&t[i], read_piece, &r[i]);
+	}
+	for (int i = 0; i < 30; i++) {
+		mapping_remove(&m, 1);
+		sleep_ms(3);
+		mapping_add(&m, 1);
+		sleep_ms(3);
+	}
+	atomic_store(&stop, true);
+	for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+		thread_join(t[i]);
+		ASSERT_GT(r[i].reads, 0);
+	}
+	expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
+	if (v->registered)
+		OK(cuFileBufDeregister(mapping_at(&m, 0)));
+	mapping_free(&m);
+	handle_close(&h);
+	memory_end(&cuda_memory);
+	free(want);
+}
+
 /* Memory of a pool comes and goes at the same addresses, in other sizes. */
 TEST_VARIANTS(pooled_memory, struct access, accesses)
 {
