@@ -51,15 +51,6 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 	return 0;
 }
 
-static void free_stream(struct strait_device *dev, struct lane_stream *ls)
-{
-	for (unsigned int i = 0; i < ls->n_events; i++)
-		dev->ops->event_close(ls->events[i]);
-	if (ls->stream)
-		dev->ops->stream_close(ls->stream);
-	free(ls);
-}
-
 static void close_device(struct strait_device *dev)
 {
 	struct device_engine *de = dev->engine;
@@ -67,7 +58,7 @@ static void close_device(struct strait_device *dev)
 	if (!de)
 		return;
 	list_for_each_safe(it, tmp, &de->streams)
-		free_stream(dev, list_entry(it, struct lane_stream, node));
+		engine_stream_free(dev, list_entry(it, struct lane_stream, node));
 	readahead_free_slots(dev, &de->slots);
 	readahead_free_slots(dev, &de->broken_slots);
 	words_fini(&de->words);
@@ -165,131 +156,6 @@ void engine_unref(struct strait_context *ctx)
 		return;
 	if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) == 1)
 		destroy(ctx);
-}
-
-struct os_ring *engine_ring_get(struct strait_context *ctx)
-{
-	struct os_ring *ring = NULL;
-	int rc = 0;
-
-	pthread_mutex_lock(&ctx->ring_lock);
-	if (ctx->n_rings)
-		ring = ctx->rings[--ctx->n_rings];
-	else
-		rc = ctx->ring_error;
-	pthread_mutex_unlock(&ctx->ring_lock);
-	if (ring || rc)
-		return ring;
-	rc = os_ring_open(ctx->queue_depth, &ring);
-	if (!rc)
-		return ring;
-	/* Forbidden once is forbidden always; want of memory or descriptors may pass. */
-	if (rc == -ENOSYS || rc == -EPERM || rc == -EACCES) {
-		pthread_mutex_lock(&ctx->ring_lock);
-		if (!ctx->ring_error)
-			log_info(&ctx->log, "no io_uring (%s): threads do the direct I/O", strerror(-rc));
-		ctx->ring_error = rc;
-		pthread_mutex_unlock(&ctx->ring_lock);
-	}
-	return NULL;
-}
-
-void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool broken)
-{
-	if (!broken) {
-		pthread_mutex_lock(&ctx->ring_lock);
-		if (ctx->n_rings < ENGINE_RINGS) {
-			ctx->rings[ctx->n_rings++] = ring;
-			ring = NULL;
-		}
-		pthread_mutex_unlock(&ctx->ring_lock);
-	}
-	os_ring_close(ring);
-}
-
-/*
- * Contexts of the application's go without notice, and idle streams of theirs would stay. Those are looked through when
- * another is about to be opened, which is when a context is new.
- */
-static void close_lost_streams(struct strait_device *dev)
-{
-	struct device_engine *de = device_engine(dev);
-	struct list all = LIST_INIT(all);
-
-	pthread_mutex_lock(&de->lock);
-	if (!list_empty(&de->streams))
-		list_move_front(&all, &de->streams, de->streams.prev);
-	pthread_mutex_unlock(&de->lock);
-	list_for_each_safe(it, tmp, &all) {
-		struct lane_stream *ls = list_entry(it, struct lane_stream, node);
-
-		list_del(&ls->node);
-		engine_stream_put(dev, ls, dev->ops->stream_lost(ls->stream));
-	}
-}
-
-int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret)
-{
-	struct device_engine *de = device_engine(dev);
-	struct lane_stream *ls;
-	int rc;
-
-	pthread_mutex_lock(&de->lock);
-	list_for_each(it, &de->streams) {
-		ls = list_entry(it, struct lane_stream, node);
-		if (ls->space == m->space && ls->isolated == isolated) {
-			list_del(&ls->node);
-			pthread_mutex_unlock(&de->lock);
-			*ret = ls;
-			return 0;
-		}
-	}
-	pthread_mutex_unlock(&de->lock);
-	close_lost_streams(dev);
-	ls = calloc(1, sizeof(*ls));
-	if (!ls)
-		return -ENOMEM;
-	list_init(&ls->node);
-	ls->space = m->space;
-	ls->isolated = isolated;
-	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :
-			dev->ops->stream_open(dev, m, &ls->stream);
-	if (rc) {
-		free(ls);
-		return rc;
-	}
-	*ret = ls;
-	return 0;
-}
-
-void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken)
-{
-	struct device_engine *de = device_engine(dev);
-
-	if (broken) {
-		free_stream(dev, ls);
-		return;
-	}
-	pthread_mutex_lock(&de->lock);
-	list_add(&de->streams, &ls->node);
-	pthread_mutex_unlock(&de->lock);
-}
-
-int engine_event_get(struct lane_stream *ls, struct dev_event **ret)
-{
-	if (ls->n_events) {
-		*ret = ls->events[--ls->n_events];
-		return 0;
-	}
-	return ls->stream->dev->ops->event_open(ls->stream, ret);
-}
-
-void engine_event_put(struct lane_stream *ls, struct dev_event *e)
-{
-	if (ls->n_events < ARRAY_SIZE(ls->events))
-		ls->events[ls->n_events++] = e;
-	else
-		e->dev->ops->event_close(e);
 }
 
 void endpoint_ref(struct strait_endpoint *ep, unsigned int n)

@@ -22,7 +22,7 @@
 
 #define ENGINE_RINGS 32
 
-/* What the engine keeps for one device. */
+/* The engine's state of one device. */
 struct device_engine {
 	struct staging_pool pool;
 	pthread_mutex_t lock;
@@ -31,9 +31,9 @@ struct device_engine {
 	struct words words;
 	struct list broken_slots; /* whose stream failed: freed with the device */
 	unsigned int n_slots;
-	/* Lanes of mixing jobs that register now: drivers do that one at a time, so more of them only wait. */
+	/* Lanes of mixed jobs that register windows now. Drivers register one at a time: more lanes would only wait. */
 	atomic_uint registering;
-	atomic_uint lanes; /* of all jobs: threads of callers and the context's own that move bytes */
+	atomic_uint lanes; /* of all jobs, on callers' threads and on workers */
 };
 
 struct strait_context {
@@ -41,8 +41,8 @@ struct strait_context {
 	unsigned int fork_generation;
 	struct log_sink log;
 	uint32_t threads;
-	uint64_t pool_bytes;  /* 0: what suits the device */
-	uint64_t chunk_bytes; /* likewise */
+	uint64_t pool_bytes;  /* 0: the device's default */
+	uint64_t chunk_bytes; /* 0: the device's default */
 	uint32_t queue_depth;
 	struct device_set set;
 	struct workers workers;
@@ -60,14 +60,14 @@ struct lane_stream {
 	struct list node;
 	uintptr_t space;
 	bool isolated;
-	bool broken; /* a copy on it failed: not to be used again */
+	bool broken; /* a copy on it failed: close it instead of using it again */
 	struct dev_stream *stream;
 	struct dev_event *events[64]; /* idle ones */
 	unsigned int n_events;
 };
 
 int engine_open(const struct strait_context_opts *opts, struct strait_context **ret);
-/* Gathered transfers are to be expected, see expect_lists. */
+/* Coalesced transfers are to be expected: see expect_lists. */
 void engine_expect_lists(struct strait_context *ctx);
 void engine_ref(struct strait_context *ctx);
 void engine_unref(struct strait_context *ctx);
@@ -88,14 +88,15 @@ static inline struct device_engine *device_engine(const struct strait_device *de
 	return dev->engine;
 }
 
-/* A ring nobody else uses until it is given back; NULL where io_uring is not to be had. */
+/* Takes an idle ring, or opens one. NULL: io_uring is not available. */
 struct os_ring *engine_ring_get(struct strait_context *ctx);
-/* A broken ring is closed instead of kept. */
+/* Makes the ring idle; closes a broken one. */
 void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool broken);
 
-/* @apart: for what a stream of the application's waits for, see stream_open_isolated. */
+/* Takes an idle stream, or opens one. @isolated: a stream of the application waits for its copies. */
 int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret);
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
+void engine_stream_free(struct strait_device *dev, struct lane_stream *ls);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "engine/queue/coalesce.h"
-
 #include "base/util.h"
-#include "engine/regcache/read.h"
+#include "engine/queue/coalesce_internal.h"
 
 bool coalesce_takes(const struct strait_transfer *t)
 {
@@ -10,16 +8,6 @@ bool coalesce_takes(const struct strait_transfer *t)
 
 	transfer_decide(t, &decision);
 	return decision.plan.coalesced;
-}
-
-/* The length of the file if the item may be read out of cached registrations, 0 otherwise. */
-static uint64_t registered_length(const struct strait_transfer *t)
-{
-	struct route_decision decision;
-	uint64_t len;
-
-	transfer_decide(t, &decision);
-	return decision.plan.regcache && regcache_file_length(t->endpoint, &len) ? len : 0;
 }
 
 bool coalesce_fits(const struct strait_transfer *t)
@@ -39,7 +27,7 @@ uint64_t coalesce_sure(const struct strait_transfer *t)
 }
 
 /* One stream serves one address space. */
-static bool go_together(const struct strait_transfer *a, const struct strait_transfer *b)
+static bool same_stream(const struct strait_transfer *a, const struct strait_transfer *b)
 {
 	return a->op == b->op && (a->region == b->region ||
 				  (a->region->dev == b->region->dev && a->region->mem.space == b->region->mem.space));
@@ -49,154 +37,12 @@ bool coalesce_joins(struct coalesce *g, const struct strait_transfer *t)
 {
 	const struct endpoint_facts *facts = &t->endpoint->facts;
 
-	if (g->n && !go_together(g->item[0].t, t))
+	if (g->n && !same_stream(g->item[0].t, t))
 		return false;
 	g->room = device_engine(t->region->dev)->pool.chunk_bytes;
-	/* Direct I/O wants its memory aligned as well. */
+	/* Direct I/O needs aligned memory as well as aligned offsets. */
 	g->align = facts->can_direct ? max_u64(facts->dio_mem_align, 64) : 64;
 	return true;
-}
-
-/* Finds the registered windows of those items that can be read in place. @make: or makes them, which takes long. */
-static void find_places(struct strait_context *ctx, struct coalesce *g, bool make)
-{
-	const struct strait_transfer *last = NULL;
-	uint64_t len = 0;
-	bool any = false;
-
-	for (unsigned int i = 0; i < g->n; i++) {
-		const struct strait_transfer *t = g->item[i].t;
-		struct reg_ref *p = &g->place[i];
-
-		/* The answer, which costs system calls, is mostly the one for the item before. */
-		if (!last || last->endpoint != t->endpoint || last->region != t->region || last->routes != t->routes) {
-			len = registered_length(t);
-			any |= len != 0;
-		}
-		last = t;
-		*p = (struct reg_ref){ .dev = t->region->dev, .off = t->endpoint_offset, .ep_len = len };
-		if (t->endpoint_offset < len) {
-			p->ep = t->endpoint;
-			p->len = min_u64(t->length, len - p->off);
-		}
-		if (make) {
-			/* It may be the second time. */
-			g->item[i].skip = 0;
-			g->item[i].n = 0;
-			g->item[i].miss = false;
-		}
-	}
-	if (!any)
-		return;
-	regcache_find_many(&ctx->reg_cache, g->place, g->n);
-	for (unsigned int i = 0; i < g->n; i++) {
-		struct reg_ref *p = &g->place[i];
-
-		/* One that was found holds it all. */
-		if (p->reg_window || (p->ep && make && reg_ref_find(&ctx->reg_cache, p))) {
-			g->item[i].skip = p->off - p->reg_window->off;
-			g->item[i].n = (ssize_t)p->len;
-		}
-	}
-}
-
-/* Read what is in memory: -EAGAIN if nothing is, or that does not count. */
-static ssize_t read_in_memory(const struct coalesce_item *it, char *chunk)
-{
-	const struct strait_transfer *t = it->t;
-	struct strait_endpoint *ep = t->endpoint;
-
-	if (route_read_io(&ep->facts) == ROUTE_IO_DIRECT)
-		return -EAGAIN;
-	return ep->ops->read_cached(ep, chunk + it->slot, t->length, t->endpoint_offset);
-}
-
-/* The same; the rest is left for the ring. */
-static void read_cached(struct strait_context *ctx, struct coalesce_item *it, char *chunk)
-{
-	const struct strait_transfer *t = it->t;
-
-	it->n = read_in_memory(it, chunk);
-	if (it->n == -EAGAIN)
-		it->miss = true;
-	else if (it->n != (ssize_t)t->length)
-		it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
-}
-
-/* Start one request on the ring: the place of @it in the array travels with it. */
-static int queue_miss(struct os_ring *ring, struct coalesce_item *it, char *chunk)
-{
-	const struct strait_transfer *t = it->t;
-	struct strait_endpoint *ep = t->endpoint;
-
-	if (!ep->facts.can_direct)
-		return os_ring_read(ring, ep->ops->fd(ep, IO_BUFFERED), chunk + it->slot, t->length, t->endpoint_offset,
-				    it);
-	it->skip = t->endpoint_offset - align_down(t->endpoint_offset, ep->facts.dio_align);
-	return os_ring_read(ring, ep->ops->fd(ep, IO_DIRECT), chunk + it->slot,
-			    small_span(ep, t->endpoint_offset, t->length), t->endpoint_offset - it->skip, it);
-}
-
-static void finish_miss(struct strait_context *ctx, struct coalesce_item *it, char *chunk, ssize_t res)
-{
-	const struct strait_transfer *t = it->t;
-
-	it->miss = false;
-	it->n = res < 0 ? res : res > (ssize_t)it->skip ? res - (ssize_t)it->skip : 0;
-	if (it->n >= (ssize_t)t->length) {
-		it->n = (ssize_t)t->length;
-		if (t->endpoint->facts.can_direct)
-			stat_add(&ctx->stats.direct_bytes, t->length);
-		return;
-	}
-	/* Short, refused or failed: one request at a time tells what it is. */
-	it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
-}
-
-static void read_misses(struct strait_context *ctx, struct coalesce *g, char *chunk)
-{
-	struct os_ring *ring = engine_ring_get(ctx);
-	unsigned int next = 0, in_flight = 0, queued;
-	bool broken = !ring;
-	ssize_t res;
-	void *tag;
-
-	while (!broken) {
-		queued = 0;
-		for (; next < g->n; next++) {
-			if (!g->item[next].miss)
-				continue;
-			if (in_flight + queued >= ctx->queue_depth || queue_miss(ring, &g->item[next], chunk))
-				break;
-			queued++;
-		}
-		if (queued) {
-			int rc = os_ring_submit(ring);
-
-			in_flight += rc > 0 ? (unsigned int)rc : 0;
-			broken = rc != (int)queued;
-		}
-		if (!in_flight)
-			break;
-		if (os_ring_take(ring, STRAIT_FOREVER, &tag, &res)) {
-			in_flight--;
-			finish_miss(ctx, tag, chunk, res);
-		}
-	}
-	while (in_flight)
-		if (os_ring_take(ring, STRAIT_FOREVER, &tag, &res)) {
-			in_flight--;
-			finish_miss(ctx, tag, chunk, res);
-		}
-	if (ring)
-		engine_ring_put(ctx, ring, broken);
-	for (unsigned int i = 0; i < g->n; i++) {
-		struct coalesce_item *it = &g->item[i];
-
-		if (it->miss)
-			it->n = small_read(ctx, it->t->endpoint, chunk + it->slot, it->t->endpoint_offset,
-					   it->t->length, &it->skip);
-	}
 }
 
 static uint64_t item_addr(const struct coalesce_item *it)
@@ -226,8 +72,8 @@ static int copy_and_wait(struct lane_stream *ls, const struct copy_seg *segs, un
 }
 
 /*
- * A file was cut under its registered pages, which fails the list as a whole: each item again by
- * itself, those of that file by reading them.
+ * A file was truncated while its pages were registered, which fails the whole list. Copies each item again by itself, and
+ * reads those of that file.
  */
 static void copy_singly(struct strait_context *ctx, struct coalesce *g, struct chunk *c, struct lane_stream *ls)
 {
@@ -254,7 +100,7 @@ static void copy_singly(struct strait_context *ctx, struct coalesce *g, struct c
 	}
 }
 
-/* Fills the results; @rc is how the copies went. */
+/* Fills the results. @rc is the status of the copies. */
 static void fill_results(struct coalesce *g, const struct lane_stream *ls, int rc)
 {
 	for (unsigned int i = 0; i < g->n; i++) {
@@ -276,18 +122,11 @@ static void fill_results(struct coalesce *g, const struct lane_stream *ls, int r
 
 static void read_all(struct strait_context *ctx, struct coalesce *g, struct chunk *c, struct lane_stream *ls)
 {
-	unsigned int segs = 0, misses = 0;
+	unsigned int segs = 0;
 	int rc;
 
-	find_places(ctx, g, true);
-	for (unsigned int i = 0; i < g->n; i++) {
-		if (g->place[i].reg_window)
-			continue;
-		read_cached(ctx, &g->item[i], c->ptr);
-		misses += g->item[i].miss;
-	}
-	if (misses)
-		read_misses(ctx, g, c->ptr);
+	coalesce_find_windows(ctx, g, true);
+	coalesce_read_items(ctx, g, c->ptr);
 	for (unsigned int i = 0; i < g->n; i++)
 		if (g->item[i].n > 0)
 			g->seg[segs++] = item_seg(g, i, c);
@@ -331,7 +170,7 @@ static void sum_up(struct coalesce *g)
 		stats_collect(&g->sum, g->item[i].result);
 }
 
-/* The counters are shared by all threads: touch them once for all. */
+/* All threads share the counters: add the whole batch at once. */
 static void count(struct strait_context *ctx, const struct coalesce *g)
 {
 	stats_transfers(&ctx->stats, g->item[0].t->op, &g->sum);
@@ -345,7 +184,7 @@ static void results_clear(struct coalesce *g)
 	}
 }
 
-/* A chunk, if one can be had at once. The batch may be left to a worker. */
+/* Takes a chunk without waiting, unless it is the last one: the batch may be left to a worker. */
 static bool take_chunk(struct coalesce *g, struct staging_pool *pool)
 {
 	if (staging_enter(pool, &g->user))
@@ -365,12 +204,12 @@ static void drop_chunk(struct coalesce *g, struct staging_pool *pool)
 	g->chunk = NULL;
 }
 
-/* An item that is in no window, all of it, if that is in memory. */
+/* Reads an item that no window holds, if the page cache holds all of it. */
 static bool read_now(struct coalesce *g, struct coalesce_item *it, struct staging_pool *pool)
 {
 	if (!g->chunk && !take_chunk(g, pool))
 		return false;
-	it->n = read_in_memory(it, g->chunk->ptr);
+	it->n = coalesce_read_cached(it, g->chunk->ptr);
 	return it->n == (ssize_t)it->t->length;
 }
 
@@ -385,7 +224,7 @@ bool coalesce_start(struct coalesce *g, bool read)
 	g->chunk = NULL;
 	if (first->op != STRAIT_READ)
 		return false;
-	find_places(ctx, g, false);
+	coalesce_find_windows(ctx, g, false);
 	for (unsigned int i = 0; i < g->n && all; i++) {
 		all = g->place[i].reg_window || (read && read_now(g, &g->item[i], pool));
 		if (all)
@@ -400,7 +239,7 @@ bool coalesce_start(struct coalesce *g, bool read)
 	return true;
 }
 
-/* While the device works: it will be as hoped for. */
+/* Fills in success while the device copies; coalesce_finish() corrects it on error. */
 void coalesce_started(struct coalesce *g)
 {
 	results_clear(g);
@@ -421,7 +260,7 @@ bool coalesce_finish(struct coalesce *g, int64_t timeout_ns)
 		return false;
 	drop_chunk(g, &device_engine(dev)->pool);
 	if (rc == -EFAULT) {
-		/* A promise that was not kept. */
+		/* The file changed although it was promised or leased not to: read it. */
 		engine_stream_put(dev, g->started, true);
 		regcache_put_many(&ctx->reg_cache, g->place, g->n);
 		coalesce_run(g);

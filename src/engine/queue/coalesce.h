@@ -2,7 +2,7 @@
 #ifndef ENGINE_QUEUE_COALESCE_H
 #define ENGINE_QUEUE_COALESCE_H
 
-/* Many small transfers of one device and direction at once: one host buffer, one copy, one scatter. */
+/* Small transfers of one device and direction, coalesced: one staging chunk, one copy list, one wait. */
 
 #include "engine/transfer/transfer.h"
 
@@ -11,36 +11,36 @@
 struct coalesce_item {
 	const struct strait_transfer *t;
 	struct strait_result *result;
-	uint64_t slot; /* where in the chunk its space begins */
-	uint64_t skip; /* where in that space the bytes begin */
-	ssize_t n;     /* bytes, or the error */
-	bool miss;     /* not in memory: goes to the ring */
+	uint64_t slot; /* offset of its space in the chunk */
+	uint64_t skip; /* offset of its bytes in that space, or in the window */
+	ssize_t n;     /* bytes read, or a negative errno */
+	bool miss;     /* not in the page cache: read by the ring */
 };
 
 struct coalesce {
 	unsigned int n;
-	uint64_t used;	      /* bytes of the chunk spoken for */
+	uint64_t used;	      /* bytes of the chunk taken by items */
 	uint64_t room, align; /* of the chunk, and for the item added last */
 	struct coalesce_item item[COALESCE_MAX];
 	struct copy_seg seg[COALESCE_MAX];
-	struct reg_ref place[COALESCE_MAX]; /* of items whose bytes are read in place */
-	/* Of those that were started: */
+	struct reg_ref place[COALESCE_MAX]; /* of items that a registered window holds */
+	/* After coalesce_start(): */
 	struct lane_stream *started;
-	struct chunk *chunk; /* NULL: all are read in place */
+	struct chunk *chunk; /* NULL: registered windows hold all items */
 	struct staging_user user;
-	int rc; /* of starting */
+	int rc; /* of putting the copy list on the stream */
 	struct stats_batch sum;
 };
 
-/* May requests of its kind, if they are small, travel with others? */
+/* May small requests of its kind be coalesced? */
 bool coalesce_takes(const struct strait_transfer *t);
-/* Is it short enough for that? If it is no longer than coalesce_sure(), which is the same for all of its kind, it is. */
+/* Is it short enough? One of up to coalesce_sure() bytes, the same for all of its kind, always is. */
 bool coalesce_fits(const struct strait_transfer *t);
 uint64_t coalesce_sure(const struct strait_transfer *t);
-/* Does a request of another kind than the last go with those already there? */
+/* Can a request of another kind than the last one join the batch? */
 bool coalesce_joins(struct coalesce *g, const struct strait_transfer *t);
 
-/* Adds a request that may, if it goes with those already there. */
+/* Adds a request that coalesce_takes() and fits. False: it needs a batch of its own. */
 static inline bool coalesce_add(struct coalesce *g, const struct strait_transfer *t, struct strait_result *result)
 {
 	const struct strait_transfer *last = g->n ? g->item[g->n - 1].t : NULL;
@@ -58,13 +58,13 @@ static inline bool coalesce_add(struct coalesce *g, const struct strait_transfer
 	return true;
 }
 
-/* Runs them all, counts them and fills their results. */
+/* Runs the batch to its end, counts it and fills the results. */
 void coalesce_run(struct coalesce *g);
 
 /*
- * Starts them, if all are read in place, which takes no time, or with @read if what is not can be read without waiting.
- * Then coalesce_started() is to be called, when the requests are where they stay, and coalesce_finish() until it says that
- * it is done: the results are there as after coalesce_run().
+ * Starts a batch without blocking. Every item must be in a registered window or, with @read, in the page cache. Call
+ * coalesce_started() when the requests are where they stay, then coalesce_finish() until it returns true: the results are
+ * filled as by coalesce_run().
  */
 bool coalesce_start(struct coalesce *g, bool read);
 void coalesce_started(struct coalesce *g);

@@ -57,7 +57,7 @@ bool job_starts_cached(const struct job *job)
 	return !job->ep->ops->cached(job->ep, job->start, len, &bytes) && bytes >= len / 2;
 }
 
-void job_claim_register(struct lane *l)
+void job_claim_register_locked(struct lane *l)
 {
 	struct job *job = l->job;
 	atomic_uint *all = &device_engine(job->dev)->registering;
@@ -126,7 +126,7 @@ static void lane_run(struct job *job, bool helper)
 
 	list_init(&l.copies);
 	pthread_mutex_lock(&job->lock);
-	job_claim_register(&l);
+	job_claim_register_locked(&l);
 	pthread_mutex_unlock(&job->lock);
 	if (!helper && l.registers && job->plan.mixed && job_starts_cached(job))
 		job_want_helper(job);

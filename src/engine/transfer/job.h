@@ -3,15 +3,19 @@
 #define ENGINE_TRANSFER_JOB_H
 
 /*
- * A job is one transfer under way. Its range is cut into windows that one or more lanes (threads)
- * take from a common cursor, so windows travel at the same time and not all by the same route.
+ * A job is one transfer in flight. Its range is divided into windows. One lane or more, each a thread, take windows at
+ * a common cursor, so several windows are in flight, not all by the same route.
  *
- * Reads pass a gate: the bytes of a window go to the device only when those of all windows before
- * it have been read. So a failing file leaves device memory untouched past the good bytes, however
- * far ahead other lanes have read.
+ * Reads pass a gate: a window is copied to the device only after all windows before it have been read. So a failing
+ * file leaves device memory untouched past the valid bytes, however far ahead other lanes have read.
  *
- * Why this cannot deadlock on the staging pool: a lane takes its window only after it has a chunk for
- * it, so the first window of the gate's line always has what it needs and moves on by itself.
+ * A window is taken (on job.gate; its lane reads or registers it) -> ready -> past the gate -> copying (on lane.copies)
+ * -> freed, or on job.used until a lane that registers unregisters it. The lane that took it owns it until it is ready;
+ * the lane that lets it through the gate owns it from then on.
+ *
+ * Waiting: a lane waits for its own I/O and copies and, in read_in_turn(), for windows before its own at the gate. It
+ * takes a window only after it has a chunk for it, so the first window at the gate needs nothing of another lane. The
+ * caller of job_run() waits for all lanes.
  */
 
 #include <pthread.h>
@@ -22,19 +26,19 @@
 #define JOB_LANES 32
 
 struct window {
-	struct list node; /* job.gate, then lane.copies, then job.used if another lane is to unregister it */
+	struct list node; /* job.gate, then lane.copies, then perhaps job.used */
 	uint64_t off;	  /* in the endpoint */
 	uint64_t len;
 	uint64_t got; /* bytes read */
 	int err;
-	int32_t device_status; /* of a copy that was made again */
-	bool ready;	       /* read; waits for those before it */
+	int32_t device_status; /* of a copy that was repeated */
+	bool ready;	       /* read: waits for the windows before it */
 	bool direct;
-	bool cached; /* all of it was in the page cache when asked */
+	bool cached; /* the page cache held all of it when asked */
 	int route;
 	struct chunk *chunk;
 	uint64_t skip;		 /* where in the chunk, or mapping, the window starts */
-	uint64_t io_off, io_len; /* what direct I/O asks for: the window rounded outwards */
+	uint64_t io_off, io_len; /* range of the direct read: the window rounded outwards */
 	void *map;		 /* a page-cache window registered for this transfer */
 	uint64_t map_len;
 	struct host_reg reg;
@@ -64,21 +68,21 @@ struct job {
 	uint64_t ep_len;	   /* length of the endpoint when the job began */
 	uint64_t block;		   /* windows end at multiples of this */
 	uint32_t walign;	   /* alignment of direct windows of a write */
-	bool isolated;		   /* a stream of the application's waits for it */
+	bool isolated;		   /* a stream of the application waits for it */
 	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */
-	const atomic_bool *cancel; /* NULL if nobody can */
-	atomic_bool no_direct;	   /* direct I/O was refused on the way */
+	const atomic_bool *cancel; /* NULL: it cannot be canceled */
+	atomic_bool no_direct;	   /* the file refused direct I/O */
 	struct staging_user user;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* the gate moved, or a lane ended */
-	struct list gate;	/* windows not yet on their way to the device, in order */
-	struct list used;	/* windows copied by others than the lane that registers, which unregisters them */
+	struct list gate;	/* windows whose copy has not started, in order */
+	struct list used;	/* registered windows whose copy is done, left to a lane that registers */
 	uint64_t cursor;
-	uint64_t limit; /* bytes are good up to here */
+	uint64_t limit; /* bytes up to here are valid */
 	int err;	/* why not further, 0 for the end of the file */
 	int32_t device_status;
-	bool fresh; /* windows were registered for this transfer alone */
+	bool fresh; /* windows were registered for this job alone */
 	unsigned int lanes;
 	unsigned int helpers;
 	unsigned int max_lanes;
@@ -94,38 +98,51 @@ struct lane {
 	struct os_ring *ring;
 	bool ring_broken;
 	bool stream_broken;
-	bool registers;		      /* takes cached windows by registering them */
-	bool no_register;	      /* has tried, and it does not work */
+	bool registers;		      /* registers cached windows */
+	bool no_register;	      /* registering has failed: this lane does not try again */
 	unsigned int register_faults; /* in a row */
 	unsigned int n_io;	      /* on the ring */
 	struct list copies;	      /* windows the copy engine works on, oldest first */
 	unsigned int n_copies;
 };
 
-/* Runs the transfer to its end, on this thread and such others as are free. */
+/* Runs the transfer to its end, on this thread and on idle workers. */
 void job_run(struct job *job, struct strait_result *result);
 
-/* The bytes past @off are not good: @err says why, 0 means that the file ends there. */
+/* Bytes past @off are not valid. @err: why, 0 for the end of the file. */
 void job_fail(struct job *job, uint64_t off, int err, int32_t device_status);
-/* Ends the job early if it was canceled or its time is up. */
+/* Ends the job early if it was canceled or its deadline has passed. */
 void job_poll(struct job *job);
 void job_add_bytes(struct job *job, int route, uint64_t bytes);
 void job_want_helper(struct job *job);
-/* Is the beginning of what it reads in the page cache? */
+/* Does the page cache hold the first block of the range? */
 bool job_starts_cached(const struct job *job);
-/* Makes the lane one that registers, if this is the job for it and none too many do. Under the job's lock. */
-void job_claim_register(struct lane *l);
+/* Lets the lane register windows, if the plan says so and not too many lanes do. */
+void job_claim_register_locked(struct lane *l);
 void job_release_register(struct lane *l);
-/* For a lane that does not register: leaves a window to one that does. */
+/* Leaves a registered window to a lane that registers, which unregisters it. */
 void job_leave_registered(struct job *job, struct window *w);
-/* Unregisters what was left so. */
+/* Unregisters the windows that were left by job_leave_registered(). */
 void job_unregister_used(struct job *job);
 
-/* Do all bytes of a write go through the page cache? */
+/* Does a write go through the page cache as a whole? */
 bool job_write_buffered(const struct job *job);
 
 void lane_read(struct lane *l);
 void lane_write(struct lane *l);
+
+/* window_read.c */
+
+/*
+ * Reads a window from byte @done on through the page cache; it is short where the file ends. For cached windows, and for
+ * what direct I/O has left.
+ */
+void window_read_buffered(struct lane *l, struct window *w, uint64_t done);
+/* Takes the result @n of a direct read of the rounded window. */
+void window_finish_direct(struct lane *l, struct window *w, ssize_t n);
+/* Registers the window's pages, by the registration cache if the file allows it. 0: its copy can start. */
+int window_register_pages(struct lane *l, struct window *w);
+int window_read_pieces(struct lane *l, struct window *w);
 
 /* lane.c: what both directions need */
 struct window *lane_take_window(struct lane *l);

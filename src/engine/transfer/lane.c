@@ -158,7 +158,7 @@ struct window *lane_take_window(struct lane *l)
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
 	cut(job, w);
-	job_claim_register(l);
+	job_claim_register_locked(l);
 	if (l->registers)
 		widen(job, w);
 	if (job->op == STRAIT_READ)

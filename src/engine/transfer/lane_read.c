@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/transfer/job.h"
 
-#include <stdlib.h>
-
 #include "base/util.h"
 #include "engine/transfer/host_direct.h"
 #include "os/os.h"
 
-#define MAX_COPIES 64	      /* per lane; chunks are fewer, but registered windows need none */
-#define MAX_FAULTS 64	      /* how often a file may be cut under one window */
-#define MAX_REGISTER_FAULTS 4 /* how often in a row pages of a file may not be had before a lane gives up */
-#define BOUNCE_BYTES KIB(256)
+#define MAX_COPIES 64	      /* in flight per lane: there are fewer chunks, but registered windows need none */
+#define MAX_REGISTER_FAULTS 4 /* failures in a row after which a lane stops registering */
 
 static uint64_t good_limit(struct job *job)
 {
@@ -22,202 +18,11 @@ static uint64_t good_limit(struct job *job)
 	return limit;
 }
 
-/*
- * Read a window's bytes from @done on, buffered; the end of the file makes it short. Used for cached
- * windows, and to finish what direct I/O left short.
- */
-static void read_buffered(struct lane *l, struct window *w, uint64_t done)
-{
-	struct strait_endpoint *ep = l->job->ep;
-	char *buf = (char *)lane_buffer(l, w) + w->skip;
-
-	while (done < w->len) {
-		ssize_t n = ep->ops->read(ep, IO_BUFFERED, buf + done, w->len - done, w->off + done);
-
-		if (n < 0)
-			w->err = (int)n;
-		if (n <= 0)
-			break;
-		done += (uint64_t)n;
-	}
-	w->got = done;
-}
-
-/* On the host route: what lies behind the part of a window that was read into the caller's memory directly. */
-static uint64_t read_host_rest(struct lane *l, struct window *w, uint64_t done)
-{
-	struct strait_endpoint *ep = l->job->ep;
-	ssize_t n = host_direct_rest(ep, (char *)lane_buffer(l, w) + done, w->off + done, w->len - done);
-
-	if (n < 0 && !ep->facts.can_buffered)
-		w->err = (int)n;
-	return n > 0 ? (uint64_t)n : 0;
-}
-
-/* What a direct read of the rounded window gave, in terms of the window. */
-static void finish_direct(struct lane *l, struct window *w, ssize_t n)
-{
-	struct job *job = l->job;
-	uint64_t done;
-
-	if (n < 0) {
-		if (!job->ep->facts.can_buffered || (n != -EINVAL && n != -EOPNOTSUPP)) {
-			w->err = (int)n;
-			return;
-		}
-		/* Refused: not a second time. */
-		atomic_store_explicit(&job->no_direct, true, memory_order_relaxed);
-		read_buffered(l, w, 0);
-		return;
-	}
-	done = (uint64_t)n > w->skip ? min_u64((uint64_t)n - w->skip, w->len) : 0;
-	if (job->host && done < w->len && (!job->ep->facts.can_buffered || job->ep->facts.force_direct))
-		done += read_host_rest(l, w, done);
-	stat_add(&job->ctx->stats.direct_bytes, done);
-	w->got = done;
-	if (done < w->len && job->ep->facts.can_buffered)
-		read_buffered(l, w, done);
-}
-
-/* Register the window, kept or for this transfer; 0 when its copy can start. */
-static int register_window(struct lane *l, struct window *w)
-{
-	struct job *job = l->job;
-	uint64_t len, start = align_down(w->off, os_page_size()), unit = job->dev->tuning.window_bytes;
-	int rc;
-
-	rc = job->ep->ops->length(job->ep, &len);
-	if (rc)
-		return rc;
-	if (w->off >= len)
-		return -ENODATA; /* nothing to map: the file ends before */
-	if (w->off + w->len <= align_down(w->off, unit) + unit)
-		w->reg_window = regcache_get(&job->ctx->reg_cache, job->ep, job->dev, w->off, len);
-	w->got = min_u64(w->len, len - w->off);
-	if (w->reg_window) {
-		w->skip = w->off - w->reg_window->off;
-		if (w->skip + w->got <= w->reg_window->len)
-			return 0;
-		regcache_put(&job->ctx->reg_cache, w->reg_window); /* the file has grown since, promise or not */
-		w->reg_window = NULL;
-	}
-	w->map_len = align_up(w->off + w->got - start, os_page_size());
-	rc = window_register(job->ep, job->dev, start, w->map_len, &w->map, &w->reg);
-	if (rc) {
-		w->map = NULL;
-		return rc;
-	}
-	w->skip = w->off - start;
-	stat_add(&job->ctx->stats.registrations, 1);
-	pthread_mutex_lock(&job->lock);
-	job->fresh = true;
-	pthread_mutex_unlock(&job->lock);
-	return 0;
-}
-
-/* A copy was put on the stream, or not: wait for it. */
-static int copied(struct job *job, struct window *w, struct dev_stream *s, int rc)
-{
-	if (!rc)
-		rc = job->dev->ops->stream_wait(s, STRAIT_FOREVER);
-	w->device_status = rc ? s->status : 0;
-	return rc;
-}
-
-/* Piece by piece through host memory: a chunk if the window has one. */
-static int read_through(struct lane *l, struct window *w, struct dev_stream *s)
-{
-	struct job *job = l->job;
-	struct strait_endpoint *ep = job->ep;
-	uint64_t size = w->chunk ? job->pool->chunk_bytes : BOUNCE_BYTES;
-	void *own = w->chunk ? NULL : malloc(size), *buf = w->chunk ? w->chunk->ptr : own;
-	int rc = buf ? 0 : -ENOMEM;
-
-	while (!rc && w->got < w->len) {
-		uint64_t at = w->off + w->got;
-		ssize_t n = ep->ops->read(ep, IO_BUFFERED, buf, min_u64(w->len - w->got, size), at);
-
-		if (n <= 0) {
-			w->err = (int)n;
-			break;
-		}
-		rc = copied(job, w, s, job->dev->ops->copy_in(s, job_dev_addr(job, at), buf, (uint64_t)n));
-		if (!rc)
-			w->got += (uint64_t)n;
-	}
-	free(own);
-	return rc;
-}
-
-/* Piece by piece out of the page cache, smaller ones each time the file is cut under us again. */
-static int read_pages(struct lane *l, struct window *w, struct dev_stream *s)
-{
-	struct job *job = l->job;
-	uint64_t piece = align_up(w->len, os_page_size());
-	int faults = 0, rc = 0;
-
-	pthread_mutex_lock(&job->lock);
-	job->fresh = true;
-	pthread_mutex_unlock(&job->lock);
-	while (w->got < w->len) {
-		uint64_t at = w->off + w->got, start = align_down(at, os_page_size()), n, map_len, len;
-		struct host_reg reg;
-		void *map;
-
-		rc = job->ep->ops->length(job->ep, &len);
-		if (rc || at >= len)
-			return rc;
-		n = min_u64(min_u64(start + piece, w->off + w->len), len) - at;
-		map_len = align_up(at + n - start, os_page_size());
-		rc = window_register(job->ep, job->dev, start, map_len, &map, &reg);
-		if (!rc) {
-			rc = job->dev->ops->copy_pages(s, job_dev_addr(job, at), &reg, at - start, n);
-			rc = copied(job, w, s, rc);
-			window_unregister(job->dev, map, map_len, &reg);
-		}
-		if (!rc)
-			w->got += n;
-		else if (rc != -EFAULT)
-			return rc;
-		else if (++faults == MAX_FAULTS)
-			break;
-		else
-			piece = max_u64(align_down(piece / 2, os_page_size()), os_page_size());
-	}
-	/* In the file, and yet it cannot be brought to memory: the file's failure. */
-	if (rc)
-		w->err = -EIO;
-	return 0;
-}
-
-/*
- * A window longer than a chunk that could not be registered, or one whose pages went away. It waits for
- * no chunk: those there are may belong to windows this very lane must see to. And it has a stream of its
- * own, whose errors are not those of other windows.
- */
-static int read_pieces(struct lane *l, struct window *w)
-{
-	struct job *job = l->job;
-	bool pages = job->plan.registers == ROUTE_REGISTER_ALL;
-	struct lane_stream *ls;
-	int rc;
-
-	w->got = 0;
-	w->err = w->device_status = 0;
-	rc = engine_stream_get(job->dev, &job->region->mem, job->isolated, &ls);
-	if (rc)
-		return rc;
-	w->route = pages ? STRAIT_ROUTE_PAGECACHE : STRAIT_ROUTE_STAGED;
-	rc = pages ? read_pages(l, w, ls->stream) : read_through(l, w, ls->stream);
-	engine_stream_put(job->dev, ls, rc != 0);
-	return rc;
-}
-
-/* The same, counted. */
+/* Reads a window by pieces and counts it. */
 static void read_again(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
-	int rc = read_pieces(l, w);
+	int rc = window_read_pieces(l, w);
 
 	job_add_bytes(job, w->route, w->got);
 	if (rc)
@@ -226,7 +31,7 @@ static void read_again(struct lane *l, struct window *w)
 		job_fail(job, w->off + w->got, w->err, 0);
 }
 
-/* Take the result of the oldest copy. False if there was none to take. */
+/* Takes the result of the oldest copy in flight. False: there is none, or it is not done. */
 static bool reap_copy(struct lane *l, bool wait)
 {
 	struct job *job = l->job;
@@ -238,8 +43,8 @@ static bool reap_copy(struct lane *l, bool wait)
 		return false;
 	if (err == -EFAULT) {
 		/*
-		 * The file was cut while pages of it were being copied, and work behind that on the stream
-		 * counts as failed too: what is left can be read.
+		 * The file was truncated while its pages were copied. Work behind that on the stream has failed as
+		 * well. What is left of the file can be read.
 		 */
 		w->len = w->got;
 		l->stream_broken = true;
@@ -254,8 +59,8 @@ static bool reap_copy(struct lane *l, bool wait)
 	return true;
 }
 
-/* Send a window that passed the gate to the device, or drop it if it lies past the good bytes. */
-static void pass(struct lane *l, struct window *w)
+/* Starts the copy of a window that passed the gate. One that lies past the valid bytes is dropped. */
+static void window_start_copy(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
 	int rc = 0;
@@ -268,7 +73,7 @@ static void pass(struct lane *l, struct window *w)
 			return;
 		}
 		if (rc == -EFAULT && (w->reg_window || w->map)) {
-			w->len = w->got; /* the file was cut, as in reap_copy(), and was found to be right away */
+			w->len = w->got; /* truncated, as in reap_copy() */
 			read_again(l, w);
 		} else {
 			l->stream_broken = true;
@@ -280,7 +85,7 @@ static void pass(struct lane *l, struct window *w)
 	lane_free_window(l, w);
 }
 
-/* The window has been read: send it and all behind it that only waited for it. */
+/* Marks a window as read and starts the copies of it and of those behind it that the gate lets through now. */
 static void window_ready(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
@@ -309,7 +114,7 @@ static void window_ready(struct lane *l, struct window *w)
 		struct window *first = list_entry(it, struct window, node);
 
 		list_del(&first->node);
-		pass(l, first);
+		window_start_copy(l, first);
 	}
 }
 
@@ -320,7 +125,8 @@ static ssize_t read_direct(struct lane *l, struct window *w)
 	return ep->ops->read(ep, IO_DIRECT, lane_buffer(l, w), w->io_len, w->io_off);
 }
 
-static void take_io(struct lane *l, int64_t timeout_ns)
+/* Waits for a direct read and passes its window on. */
+static void reap_read(struct lane *l, int64_t timeout_ns)
 {
 	void *tag;
 	ssize_t res;
@@ -328,25 +134,25 @@ static void take_io(struct lane *l, int64_t timeout_ns)
 	if (!os_ring_take(l->ring, timeout_ns, &tag, &res))
 		return;
 	l->n_io--;
-	finish_direct(l, tag, res == -EAGAIN ? read_direct(l, tag) : res);
+	window_finish_direct(l, tag, res == -EAGAIN ? read_direct(l, tag) : res);
 	window_ready(l, tag);
 }
 
-/* Registration failed after the window was cut: wait for its turn at the gate, then read it piece by piece. */
+/* Registration of a long window failed: waits for its turn at the gate, then reads it piece by piece. */
 static void read_in_turn(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
 
-	/* What this lane itself holds before the window must not wait for us. */
+	/* Windows of this lane that are before this one at the gate must not wait for it. */
 	while (l->n_io)
-		take_io(l, STRAIT_FOREVER);
+		reap_read(l, STRAIT_FOREVER);
 	pthread_mutex_lock(&job->lock);
 	while (list_first(&job->gate, struct window, node) != w)
 		pthread_cond_wait(&job->changed, &job->lock);
 	pthread_mutex_unlock(&job->lock);
 	if (w->off < good_limit(job))
 		read_again(l, w);
-	/* The bytes are there already: the gate only lets the next ones through. */
+	/* Its bytes have arrived: the gate only has to let the next windows through. */
 	w->len = w->got = 0;
 	window_ready(l, w);
 }
@@ -380,7 +186,7 @@ static bool prepare_direct(struct lane *l, struct window *w)
 	uint32_t align = job->ep->facts.dio_align;
 
 	if (job->host) {
-		/* Straight into the caller's memory: no room to round outwards. */
+		/* Into the caller's memory: there is no room to round the range outwards. */
 		bool aligned = host_direct_aligned(job->ep, lane_buffer(l, w), w->off);
 
 		w->io_off = w->off;
@@ -405,13 +211,13 @@ static void start_direct(struct lane *l, struct window *w)
 		}
 		l->ring_broken = true;
 	}
-	/* No io_uring: threads keep the drive busy. */
+	/* Without io_uring, more threads keep the drive busy. */
 	job_want_helper(l->job);
-	finish_direct(l, w, w->io_len ? read_direct(l, w) : 0);
+	window_finish_direct(l, w, w->io_len ? read_direct(l, w) : 0);
 	window_ready(l, w);
 }
 
-/* True if the window went, or will go, by registration. */
+/* Registers a window if the plan says so. False: it must be read. */
 static bool try_register(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
@@ -420,7 +226,7 @@ static bool try_register(struct lane *l, struct window *w)
 
 	if (!l->registers || !(w->cached || only))
 		return false;
-	rc = register_window(l, w);
+	rc = window_register_pages(l, w);
 	if (!rc) {
 		l->register_faults = 0;
 		w->route = STRAIT_ROUTE_PAGECACHE;
@@ -439,7 +245,7 @@ static bool try_register(struct lane *l, struct window *w)
 		window_ready(l, w);
 		return true;
 	}
-	/* The file ended, or shrank just now; anything else would fail again, and so would a file that always shrinks. */
+	/* Past the end of the file, or truncated right now: try again. Other errors, and repeated ones, would recur. */
 	if (rc != -ENODATA && (rc != -EFAULT || ++l->register_faults == MAX_REGISTER_FAULTS)) {
 		l->no_register = true;
 		job_release_register(l);
@@ -450,7 +256,7 @@ static bool try_register(struct lane *l, struct window *w)
 	return true;
 }
 
-static void start(struct lane *l, struct window *w)
+static void window_start(struct lane *l, struct window *w)
 {
 	enum io_mode mode = window_io_mode(l, w);
 
@@ -461,7 +267,7 @@ static void start(struct lane *l, struct window *w)
 		return;
 	}
 	job_want_helper(l->job);
-	read_buffered(l, w, 0);
+	window_read_buffered(l, w, 0);
 	window_ready(l, w);
 }
 
@@ -478,12 +284,12 @@ void lane_read(struct lane *l)
 		if (l->n_io < l->job->ctx->queue_depth) {
 			w = lane_take_window(l);
 			if (w) {
-				start(l, w);
+				window_start(l, w);
 				continue;
 			}
 		}
 		if (l->n_io)
-			take_io(l, STRAIT_FOREVER);
+			reap_read(l, STRAIT_FOREVER);
 		else if (l->n_copies)
 			reap_copy(l, true);
 		else
