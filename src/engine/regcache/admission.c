@@ -13,7 +13,8 @@ bool regcache_should_admit(struct reg_cache *k, const struct reg_ref *p, uint64_
 	bool admit;
 
 	pthread_mutex_lock(&k->lock);
-	if (hint->window != window || p->off + need / SEQUENTIAL_PART < hint->off || p->off > hint->off + need / SEQUENTIAL_PART)
+	if (hint->window != window || p->off + need / SEQUENTIAL_PART < hint->off ||
+	    p->off > hint->off + need / SEQUENTIAL_PART)
 		*hint = (struct admission_hint){ .window = window };
 	hint->off = p->off;
 	hint->bytes += p->len;

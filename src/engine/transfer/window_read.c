@@ -80,7 +80,8 @@ int window_register_pages(struct lane *l, struct window *w)
 		w->skip = w->off - w->reg_window->off;
 		if (w->skip + w->got <= w->reg_window->len)
 			return 0;
-		regcache_put(&job->ctx->reg_cache, w->reg_window); /* the file has grown since the window was registered */
+		regcache_put(&job->ctx->reg_cache,
+			     w->reg_window); /* the file has grown since the window was registered */
 		w->reg_window = NULL;
 	}
 	w->map_len = align_up(w->off + w->got - start, os_page_size());
