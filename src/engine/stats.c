@@ -8,14 +8,14 @@
 #include "os/os.h"
 
 /*
- * Totals of the process: the counters of contexts that are gone, plus those of the ones that live, so
- * that a transfer touches the counters of its own context alone.
+ * Totals of the process: the counters of closed contexts plus those of open ones, so that a transfer touches only the
+ * counters of its own context.
  */
 static struct stats gone;
 static struct list live = LIST_INIT(live);
 OS_FORK_LOCK(lock, NULL)
 
-/* Both structs are arrays of 64-bit counters but for what frames them. */
+/* Apart from their first and last members both structs are arrays of 64-bit counters. */
 #define N_COUNTERS (offsetof(struct stats, node) / sizeof(uint64_t))
 #define COUNTER_BYTES (offsetof(struct strait_stats, route[STRAIT_ROUTES_MAX]) - sizeof(size_t))
 _Static_assert(COUNTER_BYTES == offsetof(struct stats, node), "counters must match");

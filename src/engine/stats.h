@@ -17,7 +17,7 @@ struct stats {
 	struct {
 		_Atomic uint64_t read_bytes, write_bytes, transfers, reserved;
 	} route[STRAIT_ROUTES_MAX];
-	struct list node; /* in the list of contexts that live */
+	struct list node; /* in the list of open contexts */
 };
 
 static inline void stat_add(_Atomic uint64_t *counter, uint64_t n)
@@ -30,17 +30,17 @@ static inline void stat_sub(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_sub_explicit(counter, n, memory_order_relaxed);
 }
 
-/* What finished transfers add up to. */
+/* The sum of several finished transfers. */
 struct stats_batch {
 	uint64_t transfers, errors, canceled;
 	uint64_t bytes[STRAIT_ROUTE_COUNT], used[STRAIT_ROUTE_COUNT];
 };
 
 void stats_collect(struct stats_batch *b, const struct strait_result *r);
-/* Count transfers of one direction; or just one. */
+/* Count several transfers of one direction, or one. */
 void stats_transfers(struct stats *s, uint32_t op, const struct stats_batch *b);
 void stats_transfer(struct stats *s, uint32_t op, const struct strait_result *r);
-/* A context registers its counters for as long as it lives; strait_stats_get(NULL) adds them up. */
+/* An open context attaches its counters; strait_stats_get(NULL) adds up all that are attached. */
 void stats_attach(struct stats *s);
 void stats_detach(struct stats *s);
 void stats_read(struct stats *s, struct strait_stats *out);

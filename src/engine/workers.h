@@ -7,7 +7,7 @@
 
 #include "base/list.h"
 
-/* Something to run on a worker. It lives in whatever it belongs to and may free that when run. */
+/* Work for a worker, embedded in the object it belongs to, which it may free. */
 struct task {
 	struct list node;
 	void (*run)(struct task *task);
@@ -15,7 +15,7 @@ struct task {
 
 #define WORKERS_MAX 64
 
-/* Threads started when first needed, up to a limit, that run tasks in the order they came. */
+/* A pool of threads, started on demand up to a limit, that run tasks in the order of their arrival. */
 struct workers {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -33,13 +33,13 @@ int workers_init(struct workers *w, unsigned int max);
 void workers_fini(struct workers *w);
 
 /*
- * Run a task on a thread. Fails only when there is no thread at all and none can be started; the
- * caller then runs it itself or gives up. After workers_ensure() it does not fail.
+ * Posts a task. Fails only if there is no thread and none can be created: the caller then runs the task itself or gives
+ * up. It cannot fail after workers_ensure().
  */
 int workers_post(struct workers *w, struct task *task);
-/* The same, but only if a thread would take the task at once: -EAGAIN otherwise. */
+/* Posts a task if a thread is idle. -EAGAIN otherwise. */
 int workers_offer(struct workers *w, struct task *task);
-/* Takes back a task, whose node was initialised, that no thread has begun to run: false if there is none such. */
+/* Withdraws a task, whose node was initialised, that no thread has begun to run. False: there is no such task. */
 bool workers_withdraw(struct workers *w, struct task *task);
 int workers_ensure(struct workers *w);
 

@@ -3,7 +3,7 @@
 
 #include "base/util.h"
 
-/* Where the region is host memory the route is called that. */
+/* The route of a transfer that the drive moves: named host where the region is host memory. */
 static int route_of(const struct strait_transfer *t)
 {
 	return t->region->dev->caps & STRAIT_DEVICE_HOST ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_P2P;
@@ -47,7 +47,7 @@ bool p2p_batch_add(struct p2p_batch *b, struct p2p_item *item)
 	const struct strait_transfer *t = item->t;
 	int rc = -EAGAIN;
 
-	/* What is left is done by itself, when nothing else is under way. */
+	/* Leftovers are run one by one when nothing else is in flight. */
 	if (!list_empty(&b->leftovers))
 		return false;
 	if (atomic_load_explicit(item->cancel, memory_order_relaxed)) {
@@ -87,8 +87,8 @@ static void arrived(struct p2p_item *item)
 }
 
 /*
- * Those left come when nothing is under way any more: another way may wait for a part of the endpoint that one of the
- * others still has.
+ * Leftovers are returned only when nothing is in flight: the route that runs them may wait for a range of the endpoint
+ * that a transfer in flight has locked.
  */
 static unsigned int take_left(struct p2p_batch *b, struct p2p_item *completed[P2P_RING_MAX])
 {

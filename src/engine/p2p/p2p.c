@@ -11,10 +11,10 @@
 #include "os/os.h"
 #include "uapi/strait.h"
 
-#define BRIDGE_PAGE KIB(64) /* what a GPU's driver gives away */
-#define PIECE MIB(16)	    /* between two looks at the clock; many commands of a drive */
+#define BRIDGE_PAGE KIB(64) /* granularity of a GPU driver's mappings */
+#define PIECE MIB(16)	    /* moved between two checks of deadline and cancellation; many commands of a drive */
 
-/* An endpoint's verdict for a device: route_reason + 1 and the module's reason. 0: not known. */
+/* The verdict for an endpoint and a device: route_reason + 1 and the module's reason. 0: not asked yet. */
 #define VERDICT(why, reason) ((uint16_t)((((unsigned int)(why) + 1) & 0xff) | (unsigned int)(reason) << 8))
 #define VERDICT_WHY(v) ((enum route_reason)(((v)&0xff) - 1))
 #define VERDICT_REASON(v) ((uint32_t)(v) >> 8)
@@ -64,7 +64,7 @@ static int module_open(struct strait_context *ctx)
 	return 0;
 }
 
-/* Is its memory known to its own driver alone? */
+/* Is the memory reachable only by a bridge to the device's driver? */
 static bool is_bridged(const struct strait_device *dev)
 {
 	return dev->import_kind == STRAIT_IMPORT_NVP2P;
@@ -90,13 +90,13 @@ static uint64_t import_page(const struct strait_device *dev)
 	return is_bridged(dev) ? BRIDGE_PAGE : os_page_size();
 }
 
-/* Where in what import() takes the memory begins. */
+/* Offset of the memory in the pages that import() imports. */
 static uint64_t import_start(const struct strait_device *dev, const struct provider_mem *m)
 {
 	return m->addr % import_page(dev);
 }
 
-/* Whole pages, with the bytes in them: by where the CPU sees them, or by the address that the GPU's driver knows. */
+/* Imports the whole pages that hold the memory: by CPU address, or by the address that the GPU's driver knows. */
 static int import(const struct p2p *p, struct strait_device *dev, const struct provider_mem *m,
 		  struct strait_ioc_import *out)
 {
@@ -136,7 +136,7 @@ static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint 
 	int rc;
 
 	check.op = ep->facts.can_read ? STRAIT_OP_READ : STRAIT_OP_WRITE;
-	/* Memory there is none of now may be there later. */
+	/* Device memory may be short now and free later. */
 	if (device_scratch_get(dev, &r))
 		return VERDICT(ROUTE_UNVERIFIED, 0);
 	s.mem = r->mem;
@@ -172,8 +172,7 @@ static uint16_t ask_verdict(struct strait_context *ctx, struct strait_endpoint *
 }
 
 /*
- * A file with nothing on the drive yet cannot be used to try a pair, and may have something later: it is asked
- * again, but less and less often.
+ * A file without blocks on the drive cannot verify a pair, but may get some: ask again, with exponential back-off.
  */
 static bool ask_again(struct strait_endpoint *ep, uint16_t v)
 {
@@ -208,10 +207,10 @@ static int region_handle(struct strait_context *ctx, struct strait_region *r)
 	if (!handle) {
 		rc = import(&ctx->p2p, r->dev, &r->mem, &imp);
 		handle = rc ? rc : (int)imp.handle;
-		/* The application's own copies are over when they say so, as everybody who gives GPU memory to peers wants. */
+		/* Set SYNC_MEMOPS: the application's copies must be complete when its calls return, or peers race with them. */
 		if (!rc && is_bridged(r->dev))
 			r->dev->ops->mem_sync_memops(r->dev, &r->mem, true);
-		/* Want of something may pass; memory of another kind stays that. */
+		/* A lack of resources may pass; the kind of the memory does not change. */
 		if (!rc || rc == -EOPNOTSUPP || rc == -EFAULT)
 			atomic_store_explicit(&r->p2p, handle, memory_order_release);
 	}
@@ -241,7 +240,7 @@ bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 
 	*start = align_up(t->endpoint_offset, align);
 	*end = t->endpoint_offset + t->length;
-	/* A drive reads whole blocks, and past the end of the file memory stays as it is. */
+	/* A drive reads whole blocks, and memory past the end of the file must stay untouched. */
 	if (t->op == STRAIT_READ) {
 		int rc = ep->ops->length(ep, &len);
 
@@ -253,14 +252,14 @@ bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end)
 	*end = align_down(*end, align);
 	if (*start >= *end)
 		return false;
-	/* For little, one other way is less work than two. */
+	/* For a few aligned bytes one route is less work than two. */
 	if (t->length <= t->region->dev->tuning.small_bytes && *end - *start < t->length)
 		return false;
 	at = region_start(t->region) + t->region_offset + (*start - t->endpoint_offset);
 	return !(at % max_u64(ep->facts.dio_mem_align, 1));
 }
 
-/* Is most of it in the page cache, where the device's copy engine can read it? */
+/* Does the page cache, which the device's copy engine can read, hold most of the range? */
 static bool nearer(const struct strait_transfer *t, const struct route_facts *f, uint64_t start, uint64_t end)
 {
 	struct strait_endpoint *ep = t->endpoint;
@@ -271,11 +270,12 @@ static bool nearer(const struct strait_transfer *t, const struct route_facts *f,
 	return !ep->ops->cached(ep, start, end - start, &bytes) && bytes >= (end - start) / 2;
 }
 
-/* An endpoint that moves the bytes itself knows whether it can. */
+/* An endpoint with self-DMA says itself whether it can map the memory. */
 static void self_dma_facts(const struct strait_transfer *t, struct route_facts *f)
 {
 	struct strait_endpoint *ep = t->endpoint;
-	bool there = t->region->mem.len; /* or a question about memory that is not there yet */
+	bool there =
+		t->region->mem.len; /* false: strait_route_query_device() asks about memory that does not exist yet */
 	uint64_t start, end;
 
 	f->dma_map_error = ep->ops->dma_map(ep, t->region->dev, there ? t->region : NULL, &f->dma_map_reason);
@@ -309,7 +309,7 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 	f->p2p_reason = VERDICT_REASON(v);
 	if (f->p2p_why)
 		return;
-	/* A question about memory that is not there yet. */
+	/* strait_route_query_device() asks about memory that does not exist yet. */
 	if (!t->region->mem.len) {
 		f->p2p_usable = true;
 		return;
@@ -331,13 +331,13 @@ static int stop_now(uint64_t deadline, const atomic_bool *cancel)
 	return deadline != UINT64_MAX && os_now_ns() >= deadline ? -ETIMEDOUT : 0;
 }
 
-/* The module does not want it any more: so be it, for this file and device. */
+/* The module refuses now what it accepted: store that as the verdict for this endpoint and device. */
 static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 {
 	struct strait_context *ctx = device_context(t->region->dev);
 
 	if (rc == -ENODEV || rc == -ENOENT) {
-		/* The memory is another's by now, or mapped anew: imported again when it is used again. */
+		/* The memory was freed or mapped again: the next use imports it again. */
 		p2p_forget(t->region);
 		return -EOPNOTSUPP;
 	}
@@ -349,7 +349,7 @@ static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 	return -EOPNOTSUPP;
 }
 
-/* What a device wrote is there for work on this one. */
+/* Makes what a peer has written visible to work on the device. */
 static int flush_writes(const struct strait_transfer *t)
 {
 	int rc = t->region->dev->ops->flush_peer_writes(t->region->dev);
@@ -420,7 +420,7 @@ bool p2p_commands(const struct strait_transfer *t)
 {
 	struct strait_context *ctx = device_context(t->region->dev);
 
-	/* What the module can do is known when it has been asked about the file. */
+	/* Asking for the verdict opens the module, whose features are known from then on. */
 	return !t->endpoint->facts.self_dma && t->region->dev->import_kind &&
 	       !VERDICT_WHY(verdict(ctx, t->endpoint, t->region->dev)) && (ctx->p2p.features & STRAIT_FEATURE_URING);
 }

@@ -3,13 +3,13 @@
 #define ENGINE_P2P_P2P_H
 
 /*
- * Route p2p: the drive moves the bytes itself, by /dev/strait, or because the endpoint drives it.
+ * Route p2p: the drive moves the bytes itself, commanded by the kernel (/dev/strait) or by the endpoint's own driver.
  *
- * Software cannot tell a fabric that drops what one device writes to another from one that works. So a
- * pair of drive and device is trusted after a block of the drive was read into device memory and found
- * there. What came out is kept as long as the context.
+ * Software cannot tell a fabric that drops peer writes from one that delivers them. So a pair of drive and device is
+ * used only after a block of the drive was read into device memory and found there. The verdict is kept as long as the
+ * context.
  *
- * Locks: p2p.lock, with providers called under it. What is known already is found without it.
+ * p2p.lock is held over calls of providers. A verdict that is known is read without it.
  */
 
 #include <pthread.h>
@@ -24,9 +24,9 @@ struct strait_context;
 
 struct p2p {
 	pthread_mutex_t lock;
-	bool tried; /* to open the module */
-	int fd;	    /* -1 without it */
-	int status; /* why not */
+	bool tried; /* the module was opened, or could not be */
+	int fd;	    /* -1: it could not be opened */
+	int status; /* the error of that */
 	uint64_t features;
 	struct list pairs; /* struct p2p_pair */
 };
@@ -34,16 +34,16 @@ struct p2p {
 void p2p_init(struct p2p *p);
 void p2p_fini(struct p2p *p);
 
-/* Fills what a route needs to know. The first time for an endpoint and a device it finds out, by I/O. */
+/* Fills the facts of the p2p route. The first call for an endpoint and a device verifies the pair by I/O. */
 void p2p_facts(const struct strait_transfer *t, struct route_facts *f);
 
-/* The part of a request that is aligned, in offsets of the endpoint; false if there is none. */
+/* The aligned part of a request, in offsets of the endpoint. False: no part is aligned. */
 bool p2p_part(const struct strait_transfer *t, uint64_t *start, uint64_t *end);
 
 /*
- * Moves [start, end) of the endpoint. Returns how far it came; @err is why not further, and @device_status what
- * the drive said. -EOPNOTSUPP: another route must take the rest. -EAGAIN: the drive moved less than it was told
- * to, as it does where a file that has shrunk meanwhile ends now.
+ * Moves [start, end) of the endpoint. Returns the offset it reached; @err says why not @end, @device_status is the drive's
+ * own. -EOPNOTSUPP: another route must move the rest. -EAGAIN: the drive moved less than asked, as at the new end of a file
+ * that was truncated meanwhile.
  */
 struct p2p_piece {
 	uint64_t start, end;
@@ -55,12 +55,12 @@ struct p2p_piece {
 
 uint64_t p2p_run(const struct strait_transfer *t, struct p2p_piece *p);
 
-/* Does the module move bytes of such a request by commands on a ring, too? */
+/* Does the module take such a request as an io_uring command? */
 bool p2p_commands(const struct strait_transfer *t);
-/* Queue one for what follows the first @done bytes of a request; @len: how much of it. */
+/* Queues a command for what follows the first @done bytes of a request. @len: how many bytes it covers. */
 int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len);
 
-/* The region is about to go. */
+/* Releases what was imported of a region that is about to be freed. */
 void p2p_forget(struct strait_region *r);
 
 #endif

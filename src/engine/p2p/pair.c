@@ -7,7 +7,7 @@
 #include "os/os.h"
 #include "uapi/strait.h"
 
-#define TRIES 3 /* when the file changes meanwhile */
+#define TRIES 3 /* if the file changes meanwhile */
 
 /* Three blocks of host memory, aligned for direct I/O. */
 struct blocks {
@@ -35,7 +35,7 @@ static bool read_block(struct strait_endpoint *ep, void *buf, uint64_t len, uint
 	return ep->ops->read(ep, IO_DIRECT, buf, len, off) == (ssize_t)len;
 }
 
-/* Each byte of the memory is first made what the block's is not. */
+/* Fills the memory with the complement of the block, so that every byte must change. */
 static int poison(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b)
 {
 	for (uint64_t i = 0; i < b->len; i++)
@@ -43,7 +43,7 @@ static int poison(const struct p2p_scratch *s, struct dev_stream *stream, struct
 	return s->dev->ops->copy_now(stream, s->mem.addr, b->back, b->len, false);
 }
 
-/* One block by the drive. 1: it is there; 0: it is not; -EAGAIN: the file changed; or why nothing is known. */
+/* Reads one block by the drive. 1: it arrived; 0: it did not; -EAGAIN: the file changed; else why nothing is known. */
 static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b, uint64_t off)
 {
 	struct strait_ioc_io io = { .size = sizeof(io),
@@ -86,7 +86,7 @@ static int try_pair(const struct p2p_scratch *s)
 	rc = blocks_get(&b, s->ep);
 	if (rc)
 		return rc;
-	/* Of a hole the drive knows nothing: the kernel itself would write the zeros. */
+	/* For a hole the kernel writes zeros itself, which proves nothing about the drive. */
 	rc = s->ep->facts.is_block ? 0 : os_data_on_drive(s->ep->ops->fd(s->ep, IO_DIRECT), b.len, &off);
 	if (rc)
 		goto unmap;

@@ -2,7 +2,7 @@
 #ifndef ENGINE_P2P_PAIR_H
 #define ENGINE_P2P_PAIR_H
 
-/* A drive and a device: do bytes of the one arrive in the memory of the other? */
+/* Verifies a pair: do bytes that the drive writes arrive in the memory of the device? */
 
 #include "engine/engine.h"
 #include "engine/p2p/p2p.h"
@@ -13,14 +13,14 @@ struct p2p_pair {
 	bool good;
 };
 
-/* Memory of the device to try it with, and a file on the drive. */
+/* What a pair is verified with: memory of the device and a file on the drive. */
 struct p2p_scratch {
 	struct strait_context *ctx;
 	struct strait_endpoint *ep;
 	struct strait_device *dev;
 	struct provider_mem mem;
 	uint32_t handle;
-	uint64_t start; /* of @mem in what has that handle */
+	uint64_t start; /* offset of @mem in what was imported */
 };
 
 /*

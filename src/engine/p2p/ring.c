@@ -19,13 +19,13 @@ int p2p_ring_open(struct p2p_ring *r, struct strait_context *ctx, int wake)
 {
 	*r = (struct p2p_ring){ .ctx = ctx, .wake = wake };
 	list_init(&r->fresh);
-	/* One place is for the read that waits to be woken. */
+	/* One entry is for the read of the wake-up event. */
 	r->room = (unsigned int)min_u64(ctx->queue_depth - (wake >= 0), P2P_RING_MAX);
 	r->ring = r->room ? engine_ring_get(ctx) : NULL;
 	return r->ring ? 0 : -EOPNOTSUPP;
 }
 
-/* One result; false if there is none within the time. */
+/* Takes one completion. False: none came within the timeout. */
 static bool take(struct p2p_ring *r, int64_t timeout_ns, struct p2p_item **item, ssize_t *res)
 {
 	void *tag;
@@ -45,7 +45,7 @@ void p2p_ring_close(struct p2p_ring *r)
 	struct p2p_item *item;
 	ssize_t res;
 
-	/* Closing a ring ends a read that waits; one that is kept for others has to be rid of it. */
+	/* Closing a ring ends the read of the wake-up event; before a ring is reused, the read must have completed. */
 	if (r->waiting && !r->broken)
 		os_event_signal(r->wake);
 	while (r->waiting && !r->broken)
@@ -58,7 +58,7 @@ bool p2p_ring_room(const struct p2p_ring *r)
 	return !r->broken && r->in_flight + r->n_fresh < r->room;
 }
 
-/* The next command of an item. */
+/* Queues the next command of an item. */
 static void ask(struct p2p_ring *r, struct p2p_item *item)
 {
 	if (p2p_command(item->t, r->ring, item->done, item, &item->asked)) {
@@ -79,8 +79,8 @@ void p2p_ring_add(struct p2p_ring *r, struct p2p_item *item)
 }
 
 /*
- * Give the kernel what is new; what it does not take comes back in @over. A ring that has not taken something is not
- * given anything any more: closed, it forgets it.
+ * Submits queued commands; those that the kernel does not take are returned in @completed. Such a ring is not used
+ * again: closing it drops what it still has queued.
  */
 static unsigned int hand_over(struct p2p_ring *r, struct p2p_item **completed)
 {
@@ -108,7 +108,7 @@ static unsigned int hand_over(struct p2p_ring *r, struct p2p_item **completed)
 	return n;
 }
 
-/* True if it is over. */
+/* Takes the result of a command. True: the item is complete. */
 static bool arrived(struct p2p_item *item, ssize_t res)
 {
 	item->done += res > 0 ? (uint64_t)res : 0;
@@ -128,7 +128,7 @@ void p2p_items_flush(struct p2p_item **completed, unsigned int n)
 		if (completed[i]->t->op != STRAIT_READ || dev == last)
 			continue;
 		rc = dev->ops->flush_peer_writes(dev);
-		/* Nobody knows whether they are: once more, by who can tell. */
+		/* It is not known whether the bytes have arrived: run these items again by another route. */
 		if (rc && rc != -EOPNOTSUPP) {
 			completed[i]->done = 0;
 			completed[i]->fallback = true;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers of which one thread has many in flight: as commands on a ring, or as moves of an endpoint. */
+/* Transfers of which one thread has many in flight: io_uring commands, or asynchronous I/O of an endpoint. */
 #include "base/util.h"
 #include "engine/queue/internal.h"
 #include "os/os.h"
 
-/* The next transfer, if it is one for a ring. */
+/* The next pending transfer, if it is one for a ring. */
 struct entry *queue_next_ring_locked(const struct strait_queue *q)
 {
 	struct entry *e = list_empty(&q->pending) ? NULL : list_first(&q->pending, struct entry, node);
@@ -44,7 +44,7 @@ static unsigned int ring_fill_locked(struct strait_queue *q, struct p2p_ring *ri
 	return n;
 }
 
-/* Until nothing is on the ring and the next transfer, if there is one, is none for it. */
+/* Runs until nothing is on the ring and the next pending transfer is not for it. */
 static void ring_drive(struct strait_queue *q, struct queue_worker *w)
 {
 	unsigned int in_flight = 0, n;
@@ -107,7 +107,7 @@ struct entry *queue_next_async_locked(const struct strait_queue *q)
 	return e && !async_worker_of_locked(q, e->t.endpoint) ? e : NULL;
 }
 
-/* What there is room for, onto @out. None where other transfers are pending and all workers are busy. */
+/* Takes as many as there is room for, onto @out. None while other transfers are pending and all workers are busy. */
 static void async_take_locked(struct strait_queue *q, struct queue_worker *w, struct list *out)
 {
 	unsigned int n = w->async.in_flight;
@@ -127,7 +127,7 @@ static void async_take_locked(struct strait_queue *q, struct queue_worker *w, st
 	}
 }
 
-/* Back to where they came from, in their order. */
+/* Puts those that were not started back, in their order. */
 static void async_untake_locked(struct strait_queue *q, struct list *out)
 {
 	while (!list_empty(out)) {
@@ -140,7 +140,7 @@ static void async_untake_locked(struct strait_queue *q, struct list *out)
 	}
 }
 
-/* Those that could be started; the others stay on @out. */
+/* Starts transfers of @out; those that cannot be started stay there. Returns how many were started. */
 static unsigned int async_start(struct queue_worker *w, struct list *out)
 {
 	unsigned int n = 0;
@@ -157,7 +157,7 @@ static unsigned int async_start(struct queue_worker *w, struct list *out)
 	return n;
 }
 
-/* Until nothing of the endpoint is in flight or pending. */
+/* Runs until nothing of the endpoint is in flight or pending. */
 static void async_drive(struct strait_queue *q, struct queue_worker *w)
 {
 	struct list out = LIST_INIT(out);
@@ -184,7 +184,7 @@ static void async_drive(struct strait_queue *q, struct queue_worker *w)
 	}
 }
 
-/* All transfers of the next one's endpoint. */
+/* Runs the transfers of the endpoint that is next. */
 void queue_run_async(struct strait_queue *q, struct queue_worker *w)
 {
 	struct entry *e = queue_next_async_locked(q);

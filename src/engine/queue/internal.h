@@ -3,8 +3,8 @@
 #define ENGINE_QUEUE_INTERNAL_H
 
 /*
- * A queue as its sources see it: queue.c has the calls, kind.c says how a request is run, run.c decides which
- * thread runs what and runs it, async.c runs transfers of which one thread has many in flight.
+ * The inside of a queue: queue.c has the calls, kind.c says how a request is run, run.c decides which thread runs what and
+ * runs it, async.c runs transfers of which one thread has many in flight.
  *
  * One lock, strait_queue.lock, protects all of it. It is never held over I/O, a copy, or a wait for either.
  *
@@ -12,7 +12,7 @@
  *
  *	FREE		on .free
  *	RESERVED	a submitter has taken it off .free and has not queued its request yet; on no list
- *	PENDING		on .pending, or on .moves if its endpoint moves many at once; owned by the queue
+ *	PENDING		on .pending, or on .async if its endpoint has asynchronous I/O; owned by the queue
  *	RUNNING		owned by one thread, or part of a batch
  *	DONE		on .done until its result is fetched
  *
@@ -68,8 +68,8 @@
 enum entry_state { ENTRY_FREE, ENTRY_RESERVED, ENTRY_PENDING, ENTRY_RUNNING, ENTRY_DONE };
 
 /*
- * How a transfer is run: by itself, which may take long; gathered with others; as a command on a ring; or by an endpoint
- * that has many in flight.
+ * How a transfer is run: by itself, which may take long; coalesced with others; as a command on a ring; or as asynchronous
+ * I/O of its endpoint.
  */
 enum entry_kind { ENTRY_LARGE, ENTRY_SMALL, ENTRY_RING, ENTRY_ASYNC, ENTRY_KINDS };
 
@@ -83,7 +83,7 @@ struct entry {
 	struct p2p_item item;
 };
 
-/* Small transfers that travel together. */
+/* Small transfers that are coalesced. */
 struct queue_batch {
 	struct list node; /* strait_queue.idle or .started */
 	unsigned int n;
@@ -98,7 +98,7 @@ struct queue_worker {
 	bool taken; /* counted in .workers */
 	struct queue_batch batch;
 	struct p2p_ring ring;
-	struct list node; /* strait_queue.movers, while it has transfers of one endpoint in flight */
+	struct list node; /* strait_queue.async_workers, while it has transfers of one endpoint in flight */
 	struct p2p_batch async;
 	struct p2p_item *completed[P2P_RING_MAX];
 };
@@ -115,15 +115,16 @@ struct strait_queue {
 	struct list idle, started;   /* struct queue_batch */
 	unsigned int n_batches;	     /* allocated */
 	unsigned int workers;	     /* posted or running */
-	unsigned int busy;	     /* of those, with something that may take long */
+	unsigned int busy;	     /* workers that run something that may take long */
 	unsigned int helpers;	     /* waiters that run or start small transfers */
-	unsigned int waiters;	     /* threads to be told of results */
+	unsigned int waiters;	     /* threads that wait for results */
 	unsigned int obliged;	     /* threads that have not run queue_serve() to its end */
 	int fd;			     /* strait_queue_fd(), -1 until it is asked for */
 	bool fd_readable;
-	bool has_ring;		   /* a worker has a ring, and can be woken to put more on it */
-	int wake;		   /* to do so; -1 until it is needed */
-	struct list async_workers; /* workers with transfers of one endpoint, which can be woken to start more */
+	bool has_ring; /* a worker has a ring and can be woken to submit more */
+	int wake;      /* event that wakes it; -1 until it is needed */
+	struct list
+		async_workers; /* workers with transfers of one endpoint in flight, which can be woken to start more */
 	bool closing;
 	struct queue_worker *worker[WORKERS_MAX];
 };
@@ -133,11 +134,11 @@ enum queue_role { QUEUE_SUBMITTER, QUEUE_WAITER, QUEUE_CLOSER, QUEUE_WORKER };
 
 struct queue_thread {
 	enum queue_role role;
-	unsigned int min;	     /* of a waiter: the results it needs */
-	uint64_t end;		     /* when it wants to be gone, in os_now_ns() time; QUEUE_FOREVER */
+	unsigned int min;	     /* results that a waiter needs */
+	uint64_t end;		     /* its deadline in os_now_ns() time, or QUEUE_FOREVER */
 	struct queue_worker *worker; /* of a worker */
-	bool leaves;		     /* it has left something for a worker */
-	bool ran_async;		     /* what a worker did last was QUEUE_RUN_ASYNC */
+	bool leaves;		     /* it leaves work to a worker */
+	bool ran_async;		     /* the worker's last step was QUEUE_RUN_ASYNC */
 };
 
 #define QUEUE_FOREVER UINT64_MAX
@@ -145,11 +146,11 @@ struct queue_thread {
 enum queue_step {
 	QUEUE_LEAVE,	   /* nothing for this thread */
 	QUEUE_FINISH,	   /* wait for the oldest started batch */
-	QUEUE_START_SMALL, /* start small transfers, as far as that takes no time */
+	QUEUE_START_SMALL, /* start small transfers that need not wait for a file */
 	QUEUE_RUN_SMALL,   /* run small transfers to their end */
 	QUEUE_RUN_LARGE,   /* run the next transfer to its end */
-	QUEUE_RUN_RING,	   /* put transfers on a ring */
-	QUEUE_RUN_ASYNC,   /* have an endpoint move many */
+	QUEUE_RUN_RING,	   /* run transfers as commands on a ring */
+	QUEUE_RUN_ASYNC,   /* run asynchronous I/O of an endpoint */
 };
 
 /* The lock is held where the name ends in _locked, and is not dropped. Where a comment says so it is dropped meanwhile. */
@@ -196,7 +197,7 @@ static inline void queue_complete_locked(struct strait_queue *q, struct entry *e
 
 /* queue.c */
 
-/* After one or more were completed. */
+/* Tells waiters after transfers were completed. */
 void queue_announce_locked(struct strait_queue *q);
 
 /* kind.c */

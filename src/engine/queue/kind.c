@@ -2,11 +2,11 @@
 /* How each request of a queue is run. */
 #include "engine/queue/internal.h"
 
-/* How requests of one kind between the same two travel: mostly the answer is the one for the request before. */
+/* The answers for one endpoint, region, direction and set of routes: mostly those for the request before. */
 struct kinds {
 	const struct strait_transfer *last;
 	bool coalesces, ring;
-	uint64_t sure; /* how long one may be to be sure to be gathered */
+	uint64_t sure; /* requests up to this length are always coalesced */
 };
 
 static bool same_kind(const struct kinds *k, const struct strait_transfer *t)
@@ -37,7 +37,7 @@ static enum entry_kind find_kind(struct kinds *k, const struct strait_transfer *
 	if (k->ring) {
 		if (p2p_ring_takes(t))
 			return ENTRY_RING;
-		/* Where some of it may go by p2p it depends on each. */
+		/* Where p2p is possible the plan differs from request to request. */
 		k->coalesces = coalesce_takes(t);
 	}
 	return k->coalesces && coalesce_fits(t) ? ENTRY_SMALL : ENTRY_LARGE;

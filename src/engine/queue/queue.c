@@ -11,7 +11,7 @@
 
 #define DEFAULT_ENTRIES 1024
 #define MAX_ENTRIES (1u << 20)
-#define START_NS 60000 /* how long a submitter waits for what it has started */
+#define START_NS 60000 /* how long a submitter waits for the batches it has started */
 
 struct strait_context *queue_context(const struct strait_queue *q)
 {
@@ -36,7 +36,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 		return -ENOMEM;
 	q->n_entries = q->n_free = o.entries ? o.entries : DEFAULT_ENTRIES;
 	q->entries = calloc(q->n_entries, sizeof(*q->entries));
-	q->worker[0] = queue_worker_new(q); /* what is submitted must find one, even if there is no memory for more */
+	q->worker[0] = queue_worker_new(q); /* submitted transfers need one, even if there is no memory for more */
 	if (!q->entries || !q->worker[0]) {
 		free(q->worker[0]);
 		free(q->entries);
@@ -65,7 +65,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	return 0;
 }
 
-/* Whether the descriptor is readable follows whether there are results. */
+/* Makes the descriptor readable if there are results, and not readable otherwise. */
 static void update_fd_locked(struct strait_queue *q)
 {
 	bool readable = q->n_done;
@@ -112,7 +112,7 @@ static void unreserve_locked(struct strait_queue *q, unsigned int n, struct list
 	list_move_front(&q->free, entries, entries->prev);
 	q->n_free += n;
 	q->obliged--;
-	pthread_cond_broadcast(&q->changed); /* they looked as if in flight */
+	pthread_cond_broadcast(&q->changed); /* waiters counted them as in flight */
 }
 
 static void pend_locked(struct strait_queue *q, struct list *entries, const unsigned int kinds[ENTRY_KINDS])
@@ -159,13 +159,13 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		return rc;
 	}
 
-	/* If these are all small and lie in registered windows, starting them takes the CPU no time. */
+	/* Small reads out of registered windows are started here: that costs the submitter hardly any time. */
 	in_place = t->op == STRAIT_READ && regcache_may_cache(t->endpoint);
 	queue_classify(&entries, t, !in_place, kinds);
 	if (in_place && kinds[ENTRY_SMALL] == n)
 		started = queue_start_in_place(q, &entries, t, n);
 	if (started) {
-		/* The device does several batches at once. It may need the caller for them: only a moment. */
+		/* The device may run several batches at once and need the submitter to start them: wait only briefly. */
 		me.end = os_now_ns() + START_NS;
 		queue_serve(q, &me);
 	}
@@ -195,7 +195,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 	return 0;
 }
 
-/* Moves up to @max results out of the queue: how many. */
+/* Moves up to @max results out of the queue. Returns how many. */
 static unsigned int fetch_locked(struct strait_queue *q, unsigned int max, struct strait_result *results)
 {
 	unsigned int n = (unsigned int)min_u64(max, q->n_done);
@@ -210,7 +210,7 @@ static unsigned int fetch_locked(struct strait_queue *q, unsigned int max, struc
 		e->state = ENTRY_FREE;
 		last = &e->node;
 	}
-	list_move_front(&q->free, &q->done, last); /* next to be taken, while they are in the cache */
+	list_move_front(&q->free, &q->done, last); /* taken first, while the CPU's cache has them */
 	q->n_done -= n;
 	q->n_free += n;
 	update_fd_locked(q);
@@ -235,7 +235,7 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		q->obliged++;
 		queue_serve(q, &me);
 		discharge_locked(q);
-		/* All in flight is what can still come. */
+		/* No more results can come than there are transfers in flight. */
 		while (!rc && q->n_done < min && q->n_done < q->n_entries - q->n_free) {
 			queue_check_locked(q);
 			rc = pthread_cond_timedwait(&q->changed, &q->lock, &ts);
@@ -270,7 +270,7 @@ int queue_fd(struct strait_queue *q)
 	return rc ? rc : fd;
 }
 
-/* True if the entry is in flight. One that was pending is on @out, and its transfer must be ended. */
+/* True: the entry is in flight. A pending one goes to @out, for the caller to end its transfer. */
 static bool cancel_locked(struct strait_queue *q, struct entry *e, struct list *out)
 {
 	if (e->state == ENTRY_RUNNING) {
@@ -284,7 +284,7 @@ static bool cancel_locked(struct strait_queue *q, struct entry *e, struct list *
 	return true;
 }
 
-/* Those with @user_data, or all of them if that is NULL: how many. */
+/* Cancels transfers with @user_data, or all if that is NULL. Returns how many. */
 static int cancel_where(struct strait_queue *q, const uint64_t *user_data)
 {
 	struct list out = LIST_INIT(out);
@@ -326,7 +326,7 @@ int queue_cancel(struct strait_queue *q, uint64_t user_data)
 	return found ? found : -ENOENT;
 }
 
-/* Threads that were inside the queue when it began to close are waited for as well. */
+/* Waits for workers, and for threads that were inside the queue when it began to close. */
 static bool is_quiet_locked(const struct strait_queue *q)
 {
 	return !q->workers && !q->obliged && !q->waiters && q->n_done + q->n_free == q->n_entries;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which thread runs what of a queue, and running it. The states and owners are in queue_inside.h. */
+/* Decides which thread runs what of a queue, and runs it. States and owners are in internal.h. */
 #include "engine/queue/internal.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define SMALL_PER_WORKER 32 /* small transfers worth waking another thread for, if it has to copy them */
+#define SMALL_PER_WORKER 32 /* small transfers that are worth waking another thread */
 
 static void worker_main(struct task *task);
 
@@ -29,9 +29,9 @@ static const struct entry *next_pending_locked(const struct strait_queue *q)
 }
 
 /*
- * The one place that says which thread does what. Started batches come first, as they hold streams and windows. A waiter
- * takes small transfers itself because that is sooner than to wake a thread; if its time is limited it takes only what
- * needs no waiting for a file. A submitter takes nothing that was pending: it has just started what it could.
+ * The one place that decides which thread runs what. Started batches come first, as they hold streams and windows. A
+ * waiter runs small transfers itself because that is faster than waking a thread; with a finite deadline it only starts
+ * those that need not wait for a file. A submitter runs nothing that was pending: it has just started what it could.
  */
 enum queue_step queue_decide_locked(const struct strait_queue *q, const struct queue_thread *me)
 {
@@ -45,7 +45,7 @@ enum queue_step queue_decide_locked(const struct strait_queue *q, const struct q
 		return me->end == QUEUE_FOREVER ? QUEUE_RUN_SMALL : QUEUE_START_SMALL;
 	if (me->role != QUEUE_WORKER)
 		return QUEUE_LEAVE;
-	/* Pending transfers and those that an endpoint moves take turns. */
+	/* Pending transfers and asynchronous endpoint I/O take turns. */
 	if (queue_next_async_locked(q) && !(me->ran_async && next))
 		return QUEUE_RUN_ASYNC;
 	if (!next)
@@ -55,7 +55,7 @@ enum queue_step queue_decide_locked(const struct strait_queue *q, const struct q
 	return next->kind == ENTRY_SMALL ? QUEUE_RUN_SMALL : QUEUE_RUN_LARGE;
 }
 
-/* For a thread that is no worker: NULL if there is no memory, or as many are in use as there may be workers. */
+/* A batch for a thread that is no worker. NULL: no memory, or as many are in use as there may be workers. */
 static struct queue_batch *batch_get_locked(struct strait_queue *q)
 {
 	struct queue_batch *b = NULL;
@@ -81,7 +81,7 @@ static void batch_clear(struct queue_batch *b)
 	b->coalesce.used = 0;
 }
 
-/* Takes this thread's share of the small transfers that are pending, as far as they go together. */
+/* Takes this thread's share of the pending small transfers, as far as they can be coalesced. */
 static void take_small_locked(struct strait_queue *q, struct queue_batch *b)
 {
 	unsigned int threads = q->workers - q->busy + q->helpers, share = (q->n[ENTRY_SMALL] + threads - 1) / threads;
@@ -101,7 +101,7 @@ static void take_small_locked(struct strait_queue *q, struct queue_batch *b)
 	}
 }
 
-/* What take_small_locked() took, back where it was. */
+/* Undoes take_small_locked(). */
 static void untake_small_locked(struct strait_queue *q, struct queue_batch *b)
 {
 	for (unsigned int i = b->n; i-- > 0;) {
@@ -113,7 +113,7 @@ static void untake_small_locked(struct strait_queue *q, struct queue_batch *b)
 	}
 }
 
-/* All transfers of the batch have run. Takes the lock. */
+/* Completes a batch that has been run. Takes the lock. */
 static void batch_done(struct strait_queue *q, struct queue_batch *b)
 {
 	unsigned int run;
@@ -132,7 +132,7 @@ static void batch_done(struct strait_queue *q, struct queue_batch *b)
 	queue_announce_locked(q);
 }
 
-/* The device works on the batch. Takes the lock. */
+/* Lists a batch that the device works on. Takes the lock. */
 static void batch_started(struct strait_queue *q, struct queue_batch *b)
 {
 	coalesce_started(&b->coalesce);
@@ -142,7 +142,7 @@ static void batch_started(struct strait_queue *q, struct queue_batch *b)
 	list_add_tail(&q->started, &b->node);
 }
 
-/* False: it is not done by @end, and is on .started again. With the lock held, which is dropped meanwhile. */
+/* Waits for a started batch until @end. False: it is on .started again. With the lock held, which is dropped meanwhile. */
 static bool finish_started(struct strait_queue *q, uint64_t end)
 {
 	struct queue_batch *b = list_first(&q->started, struct queue_batch, node);
@@ -170,7 +170,7 @@ static void run_small(struct strait_queue *q, struct queue_batch *b)
 	batch_done(q, b);
 }
 
-/* False: some of them cannot be started without waiting, and all are pending again. The lock as in run_small(). */
+/* Starts a batch. False: some items would block, and all are pending again. With the lock held, dropped meanwhile. */
 static bool start_small(struct strait_queue *q, struct queue_batch *b)
 {
 	bool started;
@@ -188,7 +188,7 @@ static bool start_small(struct strait_queue *q, struct queue_batch *b)
 	return started;
 }
 
-/* Small transfers by a waiter. False: it can do no more. The lock as in run_small(). */
+/* Runs or starts small transfers for a waiter. False: it can do no more. With the lock held, dropped meanwhile. */
 static bool help(struct strait_queue *q, struct queue_thread *me, bool run)
 {
 	struct queue_batch *b = batch_get_locked(q);
@@ -206,7 +206,7 @@ static bool help(struct strait_queue *q, struct queue_thread *me, bool run)
 	return true;
 }
 
-/* The next one pending, whatever it is. The lock as in run_small(). */
+/* Runs the next pending transfer to its end. With the lock held, dropped meanwhile. */
 static void run_one(struct strait_queue *q)
 {
 	struct entry *e = list_first(&q->pending, struct entry, node);
@@ -222,7 +222,7 @@ static void run_one(struct strait_queue *q)
 	queue_announce_locked(q);
 }
 
-/* False: the thread can do no more. With the lock held, which is dropped meanwhile. */
+/* Runs one step. False: the thread can do no more. With the lock held, which is dropped meanwhile. */
 static bool run_step(struct strait_queue *q, struct queue_thread *me, enum queue_step step)
 {
 	bool worker = me->role == QUEUE_WORKER;
@@ -287,8 +287,8 @@ static void worker_main(struct task *task)
 }
 
 /*
- * A worker to be posted for work that no other one is there for, or NULL. @must: it has to run; otherwise only if a
- * thread of the context has nothing else to do.
+ * A worker to post for work that no posted or running worker covers, or NULL. @must: it has to run; otherwise it is
+ * posted only if a thread of the context is idle.
  */
 static struct queue_worker *worker_get_locked(struct strait_queue *q, bool *must)
 {
@@ -328,7 +328,7 @@ static void call_workers(struct strait_queue *q, bool by_worker)
 		queue_lock(q);
 		if (!rc)
 			continue;
-		/* No thread can be had at all: this one does the work, unless it is a worker and will do it anyway. */
+		/* No thread can be created: this one runs the worker, unless it is a worker and will look again anyway. */
 		if (must && !by_worker) {
 			worker_run(q, w);
 			continue;
@@ -348,7 +348,7 @@ void queue_serve(struct strait_queue *q, struct queue_thread *me)
 	CHECK(q->obliged);
 	while (run_step(q, me, queue_decide_locked(q, me)))
 		;
-	/* What was pending when a waiter came, and still is, has had its workers since it was submitted. */
+	/* Transfers that were pending when the waiter came have had their workers since their submission. */
 	if (me->role == QUEUE_SUBMITTER || me->leaves || !list_empty(&q->started))
 		call_workers(q, false);
 }
@@ -363,7 +363,7 @@ void queue_withdraw_workers_locked(struct strait_queue *q)
 	}
 }
 
-/* The first of @t that go together are started: how many. */
+/* Starts the first of @t that can be coalesced. Returns how many. */
 static unsigned int start_some(struct queue_batch *b, struct list *entries, const struct strait_transfer *t,
 			       unsigned int n)
 {
@@ -378,7 +378,7 @@ static unsigned int start_some(struct queue_batch *b, struct list *entries, cons
 	return b->n && coalesce_start(&b->coalesce, false) ? b->n : 0;
 }
 
-/* Copies the requests into their entries: the device is at work, so this costs no time. */
+/* Copies the requests into their entries after the launch, off the critical path. */
 static void copy_started(struct queue_batch *b)
 {
 	for (unsigned int i = 0; i < b->n; i++) {

@@ -58,7 +58,7 @@ static struct readahead_slot *slot_get(struct strait_device *dev, const struct p
 		return slot;
 	slot = slot_new(dev, m);
 	if (!slot) {
-		/* The device is full, or does not have such streams: the count stays, so it is not tried for ever. */
+		/* No device memory, or no isolated streams. The slot still counts, so that this is not tried for ever. */
 		log_debug(dev->provider->set->log, "%s: no memory to read ahead into", dev->name);
 	}
 	return slot;
@@ -115,7 +115,7 @@ bool readahead_finish(struct readahead *a, const struct strait_transfer *t, stru
 	struct strait_context *ctx = device_context(dev);
 	int rc;
 
-	/* The file did not change from when it was copied to now. */
+	/* The file has not changed since it was copied. */
 	if (!a->slot || dev != a->place.dev || !regcache_valid(&ctx->reg_cache, a->place.reg_window))
 		return false;
 	rc = dev->ops->copy_within_now(a->slot->stream, t->region->mem.addr + t->region_offset, a->slot->addr,

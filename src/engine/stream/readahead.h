@@ -3,15 +3,15 @@
 #define ENGINE_STREAM_READAHEAD_H
 
 /*
- * What a stream will probably read, copied to the device before its turn comes: into memory of our own, out of pages
- * that stay registered, of a file that does not change. When its turn has come the bytes are near.
+ * Readahead of stream transfers: bytes that a transfer will probably read are copied to scratch memory of the device before
+ * it is due, out of cached registrations of an unchanged file. When it is due they are copied within the device.
  */
 
 #include "engine/transfer/transfer.h"
 
-#define READAHEAD_BYTES MIB(2) /* longer ones do not gain by it */
+#define READAHEAD_BYTES MIB(2) /* longer transfers do not gain by it */
 
-/* Memory on the device and the stream that fills and empties it. */
+/* Scratch memory of the device and the stream that fills and empties it. */
 struct readahead_slot {
 	struct list node;
 	struct dev_stream *stream;
@@ -19,18 +19,18 @@ struct readahead_slot {
 };
 
 struct readahead {
-	struct readahead_slot *slot; /* NULL: nothing is on its way */
+	struct readahead_slot *slot; /* NULL: nothing was read ahead */
 	struct reg_ref place;
 };
 
-/* Starts copying what @t will read, if it can be. */
+/* Starts to copy what @t will read. False: it cannot be read ahead. */
 bool readahead_begin(struct readahead *a, const struct strait_transfer *t, const struct route_plan *plan);
-/* Its turn has come. True: done, and counted. Else it is to be done as any other. */
+/* The transfer is due. True: it is done and counted. False: it must be run as any other. */
 bool readahead_finish(struct readahead *a, const struct strait_transfer *t, struct strait_result *result);
-/* It is not wanted any more. */
+/* The transfer will not be run, or has been. */
 void readahead_drop(struct readahead *a);
 
-/* When a device is closed. */
+/* Frees the slots of a device that is being closed. */
 void readahead_free_slots(struct strait_device *dev, struct list *slots);
 
 #endif

@@ -3,12 +3,11 @@
 #define ENGINE_STREAM_WORDS_H
 
 /*
- * Words that streams of a device wait for, many to a registered page. Pages are kept as long as the context: giving
- * registered memory back can make a driver wait for streams that have nothing to do with it.
+ * Words in registered memory that streams of a device wait for, many to a page. Pages stay registered as long as the
+ * context: unregistering can make a driver wait for unrelated streams.
  *
- * A word is counted up and never set back. So it can be given out again while the device still has a wait on it that it
- * has not looked at, as it may of a stream of the application's that was forgotten: the value is, and stays, past what
- * such a wait is for.
+ * A word only ever counts up. So it can be given out again while an abandoned stream of the application still has a wait
+ * for it: the value is, and stays, past what that wait is for.
  */
 
 #include <pthread.h>
@@ -32,7 +31,7 @@ struct words {
 
 void words_init(struct words *w, struct strait_device *dev);
 void words_fini(struct words *w);
-/* The next value to wait for is the one after what the word holds. */
+/* The next value to wait for is the word's present value plus one. */
 int words_get(struct words *w, struct word **ret);
 void words_put(struct words *w, struct word *word);
 

@@ -34,7 +34,7 @@ ssize_t host_direct_rest(struct strait_endpoint *ep, void *buf, uint64_t off, ui
 		got = min_u64((uint64_t)n - skip, len - done);
 		memcpy((char *)buf + done, (char *)own + skip, got);
 		done += got;
-		/* The next read would begin in the block this one ended in: it is the last one. */
+		/* The next read would begin in the block that this one ended in: this is the last. */
 		if ((uint64_t)n % align)
 			break;
 	}

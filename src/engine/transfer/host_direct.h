@@ -3,9 +3,9 @@
 #define ENGINE_TRANSFER_HOST_DIRECT_H
 
 /*
- * Direct reads straight into the caller's memory. The kernel writes whole blocks there, and where the file ends
- * before the memory does some file systems zero what is left of it. Memory past the bytes read belongs to the caller:
- * a direct read is asked for no more than the whole blocks of the file, and what is behind them goes through a buffer.
+ * Direct reads into the caller's memory. The kernel writes whole blocks, and at the end of a file some file systems zero
+ * the rest of the buffer. Memory past the bytes read belongs to the caller: so a direct read covers no more than the whole
+ * blocks of the file, and the bytes behind them go through a bounce buffer.
  */
 
 #include <sys/types.h>
@@ -18,8 +18,8 @@ static inline bool host_direct_aligned(const struct strait_endpoint *ep, const v
 }
 
 /*
- * How many of the @len bytes at @off, which is aligned, a direct read may put into the caller's memory, from the first
- * on. 0 where no whole block is left, or the length of the file is not known.
+ * How many of the @len bytes at @off, which is aligned, a direct read may write to the caller's memory. 0: no whole block
+ * is left, or the length of the file is unknown.
  */
 uint64_t host_direct_part(struct strait_endpoint *ep, uint64_t off, uint64_t len);
 

@@ -65,7 +65,7 @@ void job_claim_register_locked(struct lane *l)
 
 	if (l->registers || l->no_register || job->plan.registers == ROUTE_REGISTER_NONE || job->register_lanes >= most)
 		return;
-	/* Where reading is as good, one job of the device registers; where it is asked for, each does. */
+	/* Mixed jobs share the register lanes of the device; a job that may only register has its own. */
 	if (job->plan.mixed) {
 		now = atomic_load_explicit(all, memory_order_relaxed);
 		do {
@@ -93,8 +93,8 @@ void job_release_register(struct lane *l)
 }
 
 /*
- * Drivers register and unregister one window at a time: a lane that unregisters what another has registered waits
- * until that one is done with the next, and keeps it from the one after.
+ * Drivers register and unregister one window at a time. A lane that unregistered the window of another would wait for
+ * that lane's next registration, and delay the one after it.
  */
 void job_leave_registered(struct job *job, struct window *w)
 {
@@ -134,7 +134,7 @@ static void lane_run(struct job *job, bool helper)
 	if (!job->host) {
 		rc = engine_stream_get(job->dev, &job->region->mem, job->isolated, &l.ls);
 		if (rc) {
-			/* A helper leaves its part to the others; the first lane is the last resort. */
+			/* A helper's windows are taken by other lanes; without the first lane there may be none. */
 			if (!helper)
 				job_fail(job, job->start, rc, 0);
 			job_release_register(&l);
@@ -169,11 +169,11 @@ void job_want_helper(struct job *job)
 {
 	struct helper *h = NULL;
 
-	/* Threads that call are as good as the context's own, and more of both are only in each other's way. */
+	/* Callers' threads move bytes as well as workers do; more lanes than threads only contend. */
 	if (atomic_load_explicit(&device_engine(job->dev)->lanes, memory_order_relaxed) > job->ctx->threads)
 		return;
 	pthread_mutex_lock(&job->lock);
-	/* Waking a thread pays only when several windows are left for it. */
+	/* Waking a thread pays only if several windows are left. */
 	if (job->lanes < job->max_lanes && job->helpers < JOB_LANES && job->stop - job->cursor >= 4 * job->block) {
 		h = &job->helper[job->helpers++];
 		job->lanes++;
@@ -191,7 +191,7 @@ void job_want_helper(struct job *job)
 	}
 }
 
-/* A file that shrank while its pages were registered: what lies past its end now is not good. */
+/* A file was truncated while its pages were registered: bytes past its new end are not valid. */
 static void clip_to_file(struct job *job)
 {
 	uint64_t len;
@@ -202,7 +202,7 @@ static void clip_to_file(struct job *job)
 	job->err = 0;
 }
 
-/* What was copied past the end of a file that shrank does not count for any route. */
+/* Bytes copied past the end of a truncated file count for no route. */
 static void clip_route_bytes(struct job *job)
 {
 	static const int order[] = { STRAIT_ROUTE_PAGECACHE, STRAIT_ROUTE_STAGED, STRAIT_ROUTE_HOST, STRAIT_ROUTE_P2P };
@@ -228,7 +228,7 @@ void job_run(struct job *job, struct strait_result *result)
 	job->cursor = job->start;
 	job->limit = job->stop;
 	job->lanes = 1;
-	/* Not known: reads look for the end themselves, writes are taken to extend the file. */
+	/* Unknown length: reads find the end themselves, writes count as extending the file. */
 	if (job->ep->ops->length(job->ep, &job->ep_len))
 		job->ep_len = job->op == STRAIT_READ ? UINT64_MAX : 0;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What reading and writing lanes have in common: windows, chunks, copies. */
+/* Common to reading and writing lanes: windows, chunks, copies. */
 #include "engine/transfer/job.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define STAGING_TICK_NS 10000000 /* how often a lane that waits for a chunk looks for cancellation */
+#define STAGING_TICK_NS 10000000 /* a lane that waits for a chunk checks for cancellation this often */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
 {
@@ -24,7 +24,7 @@ struct os_ring *lane_ring(struct lane *l)
 	return l->ring_broken ? NULL : l->ring;
 }
 
-/* Where file I/O of a window reads to or writes from. */
+/* The host memory of a window's file I/O. */
 void *lane_buffer(struct lane *l, const struct window *w)
 {
 	return w->chunk ? w->chunk->ptr : (void *)(uintptr_t)job_dev_addr(l->job, w->off);
@@ -59,7 +59,7 @@ static bool nothing_left(struct job *job)
 	return done;
 }
 
-/* A chunk, waiting only if this lane has nothing else to see to. */
+/* Takes a chunk. Waits for one only if this lane has nothing in flight. */
 static struct chunk *get_chunk(struct lane *l)
 {
 	struct job *job = l->job;
@@ -76,15 +76,15 @@ static struct chunk *get_chunk(struct lane *l)
 	}
 }
 
-/* Cuts the next window off the job's range. Called with the job's lock held, when there is a next one. */
-static void cut(struct job *job, struct window *w)
+/* Takes the next window at the cursor, of which something must be left. */
+static void window_take_locked(struct job *job, struct window *w)
 {
 	uint64_t end = align_down(job->cursor, job->block) + job->block;
 
 	w->off = job->cursor;
 	w->len = min_u64(end, job->stop) - w->off;
 	if (job->op == STRAIT_WRITE && job->walign) {
-		/* Direct and buffered parts of a write are windows of their own. */
+		/* The direct and the buffered parts of a write are separate windows. */
 		uint64_t head = align_up(w->off, job->walign), tail = align_down(w->off + w->len, job->walign);
 
 		if (head != w->off)
@@ -96,7 +96,7 @@ static void cut(struct job *job, struct window *w)
 	job->cursor = w->off + w->len;
 }
 
-/* Is all of [off, end) in the page cache? */
+/* Does the page cache hold all of [off, end)? */
 static bool all_cached(struct job *job, uint64_t off, uint64_t end)
 {
 	uint64_t cached;
@@ -106,10 +106,10 @@ static bool all_cached(struct job *job, uint64_t off, uint64_t end)
 }
 
 /*
- * A lane that registers takes more at once, if all of that is cached. Asked under the lock, so that
- * no other lane takes the part behind meanwhile. Called right after cut().
+ * A lane that registers takes a longer window if the page cache holds all of it. The lock is held since
+ * window_take_locked(), so no other lane has taken the part behind.
  */
-static void widen(struct job *job, struct window *w)
+static void window_widen_locked(struct job *job, struct window *w)
 {
 	const struct device_tuning *tuning = &job->dev->tuning;
 	bool mixes = job->plan.mixed;
@@ -118,7 +118,7 @@ static void widen(struct job *job, struct window *w)
 	if (job->plan.io == ROUTE_IO_DIRECT)
 		return;
 	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
-	/* Towards the end in smaller steps, so that those who read have as long to do as the one who registers. */
+	/* Smaller windows towards the end, so that reading lanes and the registering one finish together. */
 	if (mixes)
 		end = min_u64(end, align_up(w->off + (job->stop - w->off) / 4, job->block));
 	if (end <= w->off || !all_cached(job, w->off, end))
@@ -128,7 +128,7 @@ static void widen(struct job *job, struct window *w)
 	job->cursor = w->off + w->len;
 }
 
-/* The next window, with a chunk unless it needs none. NULL: none left, or no chunk while this lane has work. */
+/* The next window, with a chunk unless it needs none. NULL: none is left, or no chunk is free and this lane has work. */
 struct window *lane_take_window(struct lane *l)
 {
 	struct job *job = l->job;
@@ -157,17 +157,17 @@ struct window *lane_take_window(struct lane *l)
 	}
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
-	cut(job, w);
+	window_take_locked(job, w);
 	job_claim_register_locked(l);
 	if (l->registers)
-		widen(job, w);
+		window_widen_locked(job, w);
 	if (job->op == STRAIT_READ)
 		list_add_tail(&job->gate, &w->node);
 	pthread_mutex_unlock(&job->lock);
 	return w;
 }
 
-/* Start the copy between a window's host side and the device; its event tells when it is done. */
+/* Starts the copy between a window's host memory and the device and records its event. */
 int lane_copy(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
@@ -189,7 +189,7 @@ int lane_copy(struct lane *l, struct window *w)
 		return rc;
 	rc = ops->event_record(w->event, s);
 	if (rc) {
-		/* The copy may be under way, and the window's memory is given back when this fails. */
+		/* The copy may be in flight, and the caller frees the window's memory after an error. */
 		ops->stream_wait(s, STRAIT_FOREVER);
 		return rc;
 	}
@@ -198,7 +198,7 @@ int lane_copy(struct lane *l, struct window *w)
 	return 0;
 }
 
-/* The oldest window whose copy is done, taken off the list; @err is how the copy went. */
+/* Takes the oldest window off the list of copies if its copy is done. @err: the copy's status. */
 struct window *lane_oldest_copy(struct lane *l, bool wait, int *err)
 {
 	struct window *w;
@@ -208,8 +208,7 @@ struct window *lane_oldest_copy(struct lane *l, bool wait, int *err)
 		return NULL;
 	w = list_first(&l->copies, struct window, node);
 	/*
-	 * Without a deadline: the copy engine reads or writes memory that must not be given back
-	 * before it is done.
+	 * No deadline: the copy engine uses memory that must not be freed before it is done.
 	 */
 	rc = l->job->dev->ops->event_wait(w->event, wait ? STRAIT_FOREVER : 0);
 	if (rc == -ETIMEDOUT && !wait)

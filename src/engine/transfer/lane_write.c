@@ -6,8 +6,9 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define COPIES_AHEAD 8		/* windows brought from the device while the file is written */
-#define COPIES_AHEAD_BUFFERED 2 /* the same where the CPU copies them on, and had better find them in its cache */
+#define COPIES_AHEAD 8 /* windows copied from the device while the file is written */
+#define COPIES_AHEAD_BUFFERED                                                                                          \
+	2 /* fewer for buffered writes: the CPU copies them again and should find them in its cache */
 
 static bool still_good(struct job *job, uint64_t off)
 {
@@ -19,7 +20,7 @@ static bool still_good(struct job *job, uint64_t off)
 	return good;
 }
 
-/* Write a window's bytes from @done on and be done with it. */
+/* Writes a window from byte @done on and frees it. */
 static void write_rest(struct lane *l, struct window *w, uint64_t done, enum io_mode mode)
 {
 	struct job *job = l->job;
@@ -72,7 +73,7 @@ static void take_io(struct lane *l)
 	}
 }
 
-/* The window's bytes are in host memory: write them. */
+/* Writes a window whose bytes are in host memory. */
 static void write_window(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
@@ -85,7 +86,7 @@ static void write_window(struct lane *l, struct window *w)
 	}
 	if (job->host && w->direct && (uintptr_t)lane_buffer(l, w) % ep->facts.dio_mem_align)
 		w->direct = false;
-	/* Only overwrites in place run ahead: what extends the file goes in order, so a full disk leaves no gap. */
+	/* Only overwrites are asynchronous. Writes that extend the file go in order, so that a full disk leaves no gap. */
 	if (w->direct && w->off + w->len <= job->ep_len) {
 		ring = lane_ring(l);
 		if (ring && !os_ring_write(ring, ep->ops->fd(ep, IO_DIRECT), lane_buffer(l, w), w->len, w->off, w)) {
@@ -98,7 +99,7 @@ static void write_window(struct lane *l, struct window *w)
 	}
 	while (l->n_io)
 		take_io(l);
-	/* One of those may have failed, and nothing that extends the file goes past it. */
+	/* One of those may have failed: nothing that extends the file may follow it. */
 	if (still_good(job, w->off))
 		write_rest(l, w, 0, w->direct ? IO_DIRECT : IO_BUFFERED);
 	else

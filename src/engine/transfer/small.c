@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The short path: what fits one chunk is read, copied and done by the calling thread. */
+/* Small transfers: one staging chunk, read and copied by the calling thread. */
 #include "engine/transfer/transfer.h"
 
 #include "base/util.h"
@@ -44,7 +44,7 @@ ssize_t small_read(struct strait_context *ctx, struct strait_endpoint *ep, void 
 		n = read_direct(ctx, ep, buf, off, len, skip);
 		if (!facts->can_buffered || n == (ssize_t)len || (n < 0 && n != -EINVAL))
 			return n;
-		/* Short, or not aligned as promised: the plain way tells where the file ends. */
+		/* Short, or refused for its alignment: a buffered read tells where the file ends. */
 		*skip = 0;
 		return read_full(ep, buf, off, len, 0);
 	}
@@ -144,7 +144,7 @@ static int run_host(struct strait_context *ctx, const struct strait_transfer *t,
 	return 0;
 }
 
-/* What the copy returned: after an error the stream is not to be used again. */
+/* Returns the status of the copy: after an error the stream must not be used again. */
 static int read_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
 		       struct lane_stream *ls, struct strait_result *r)
 {
@@ -166,7 +166,7 @@ static int read_staged(struct strait_context *ctx, const struct strait_transfer 
 	return rc;
 }
 
-/* The same for a write. */
+/* Returns the status of the copy, as read_staged() does. */
 static int write_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
 			struct lane_stream *ls, struct strait_result *r)
 {

@@ -34,7 +34,7 @@ void staging_fini(struct staging_pool *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* Called with the lock held. Takes less when there is not enough, one chunk at least. */
+/* With the lock held. Allocates less if memory is short, one chunk at least. */
 static int staging_fill(struct staging_pool *p)
 {
 	uint64_t bytes = p->want_bytes;
@@ -94,7 +94,7 @@ void staging_leave(struct staging_pool *p, struct staging_user *u)
 	pthread_mutex_lock(&p->lock);
 	p->users--;
 	if (p->waiters)
-		pthread_cond_broadcast(&p->freed); /* everybody's share grew */
+		pthread_cond_broadcast(&p->freed); /* every user's share has grown */
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -104,7 +104,7 @@ static struct chunk *take(struct staging_pool *p, struct staging_user *u)
 
 	if (!c)
 		return NULL;
-	/* A share is never less than one: somebody who holds nothing gets what is free. */
+	/* A share is at least one chunk: a user without any gets a free one. */
 	if (u->held && u->held >= p->n / p->users)
 		return NULL;
 	p->free = c->next;

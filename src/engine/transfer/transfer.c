@@ -9,12 +9,12 @@
 #include "os/os.h"
 
 #define DIRECT_BYTES MIB(1)
-#define BUFFERED_WRITE_BYTES MIB(2) /* two of them stay in the CPU's cache */
+#define BUFFERED_WRITE_BYTES MIB(2) /* two windows fit the CPU's cache */
 #define OVERLAP_WINDOWS 8
-#define OVERLAP_BYTES KIB(128) /* smaller windows cost more than they overlap */
+#define OVERLAP_BYTES KIB(128) /* smaller windows cost more than the overlap gains */
 #define ALL_ROUTES ((1u << STRAIT_ROUTE_COUNT) - 1)
 
-/* Reserved members that a later version of the library may give a meaning. */
+/* Reserved members must be 0, so that a later version can give them a meaning. */
 static bool reserved_set(const struct strait_transfer *t)
 {
 	return t->reserved || t->reserved_end[0] || t->reserved_end[1];
@@ -47,14 +47,14 @@ void transfer_end(const struct strait_transfer *t, unsigned int n)
 	endpoint_unref(t->endpoint, n);
 }
 
-/* Mostly they differ in nothing but the places. */
+/* Requests of a batch mostly differ in their offsets only. */
 static bool alike(const struct strait_transfer *a, const struct strait_transfer *b)
 {
 	return a->op == b->op && a->routes == b->routes && a->flags == b->flags && !reserved_set(b) &&
 	       range_fits_off_t(b->endpoint_offset, b->length);
 }
 
-/* What of the region @n transfers touch, from the first to the last byte. */
+/* The range of the region that @n transfers touch, from the first to the last byte. */
 static void span(const struct strait_transfer *t, unsigned int n, uint64_t *start, uint64_t *end)
 {
 	for (unsigned int i = 0; i < n; i++) {
@@ -63,7 +63,7 @@ static void span(const struct strait_transfer *t, unsigned int n, uint64_t *star
 	}
 }
 
-/* The first ones of @n that name the same region and endpoint: how many that are in @run. */
+/* Begins the first of @n transfers that share a region and an endpoint. @run: how many. */
 static int begin_run(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n,
 		     unsigned int *run)
 {
@@ -82,7 +82,7 @@ static int begin_run(const struct strait_context *ctx, const struct strait_trans
 		if (!rc && !range_inside(t[i].region_offset, t[i].length, room))
 			rc = -EINVAL;
 	}
-	/* One allocation is looked at as a whole. */
+	/* A region of one allocation is checked as a whole. */
 	if (!rc && t->region->mem.pieces)
 		span(t, i, &start, &end);
 	if (!rc)
@@ -128,7 +128,7 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	f->brief = t->length < t->region->dev->tuning.register_bytes;
 	f->cached = UINT64_MAX;
 	p2p_facts(t, f);
-	/* For a short one the answer, which may cost a system call, does not matter but to who asks. */
+	/* Costs a system call. For small transfers only strait_route_query() needs it. */
 	if (ask || !f->small)
 		f->unchanged = t->endpoint->ops->unchanged(t->endpoint);
 	if (!ask)
@@ -158,7 +158,7 @@ static unsigned int lanes_for(const struct job *job)
 	const struct device_tuning *tuning = &job->dev->tuning;
 	unsigned int n = tuning->reader_lanes;
 
-	/* Writes to one file wait for each other in the kernel anyway. */
+	/* The kernel serialises writes to one file anyway. */
 	if (job->op == STRAIT_WRITE)
 		return 1;
 	if (job->plan.mixed && tuning->mixed_readers)
@@ -168,7 +168,7 @@ static unsigned int lanes_for(const struct job *job)
 	return n > JOB_LANES ? JOB_LANES : n;
 }
 
-/* What a caller wants of any part of a request. */
+/* The caller's terms, for all parts of a request. */
 struct terms {
 	uint64_t deadline;
 	const atomic_bool *cancel;
@@ -207,7 +207,7 @@ static void run_job(const struct strait_transfer *t, const struct route_plan *pl
 	if (!job->host && t->length < OVERLAP_WINDOWS * job->block)
 		job->block = min_u64(job->block,
 				     max_u64(align_up(t->length / OVERLAP_WINDOWS, os_page_size()), OVERLAP_BYTES));
-	/* Drives like more and smaller requests than copy engines do. */
+	/* Drives are faster with more and smaller requests, copy engines with fewer and larger ones. */
 	if (t->op == STRAIT_READ &&
 	    (plan->io == ROUTE_IO_DIRECT || (plan->io == ROUTE_IO_BY_CACHE && !job_starts_cached(job))))
 		job->block = min_u64(job->block, DIRECT_BYTES);
@@ -237,7 +237,7 @@ static void run_copies(const struct strait_transfer *t, const struct route_plan 
 		run_job(t, plan, terms, result);
 }
 
-/* [start, end) of the endpoint. */
+/* The part [start, end), in offsets of the endpoint. */
 static struct strait_transfer part_of(const struct strait_transfer *t, uint64_t start, uint64_t end)
 {
 	struct strait_transfer part = *t;
@@ -288,7 +288,7 @@ static void run_self_dma(const struct strait_transfer *t, const struct route_fac
 
 	if (t->op == STRAIT_READ && !t->endpoint->ops->length(t->endpoint, &len))
 		last = max_u64(min_u64(last, len), first);
-	if (!p2p_part(t, &p.start, &p.end)) /* the file has shrunk since */
+	if (!p2p_part(t, &p.start, &p.end)) /* the file was truncated since */
 		p.start = p.end = last;
 	if (!others && (p.start > first || p.end < last)) {
 		result->status = -EOPNOTSUPP;

@@ -7,13 +7,13 @@
 #include "engine/engine.h"
 #include "engine/route.h"
 
-/* Is the request well formed, apart from what changes with time? */
+/* Is the request well formed? Checks nothing that changes with time. */
 int transfer_check(const struct strait_context *ctx, const struct strait_transfer *t);
 
-/* Begin: holds region and endpoint, if they can be used. transfer_end() lets go, of @n that hold the same two. */
+/* References region and endpoint, if they can be used. transfer_end() drops the references of @n such transfers. */
 int transfer_begin(const struct strait_transfer *t);
 void transfer_end(const struct strait_transfer *t, unsigned int n);
-/* Check and begin them all, or none. What is the same for many is done once. */
+/* Checks and begins all of them, or none. */
 int transfer_begin_all(const struct strait_context *ctx, const struct strait_transfer *t, unsigned int n);
 
 /* The facts for a request that has begun; @ask: look at the page cache, too. */
@@ -21,24 +21,23 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 /* The decision for it, without looking at the page cache. */
 void transfer_decide(const struct strait_transfer *t, struct route_decision *d);
 
-/* Is it short enough for the short path, or to be gathered with others? */
+/* Is it short enough for one staging chunk on the calling thread, or to be coalesced? */
 bool transfer_is_small(const struct strait_transfer *t);
 
 /*
- * Runs a request that has begun, and counts it. It stops early when *@cancel, if there is one, becomes true.
- * @apart: a stream of the application's waits for it.
+ * Runs a request that has begun, and counts it. Stops early when *@cancel becomes true. @isolated: a stream of the
+ * application waits for it.
  */
 void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const atomic_bool *cancel, bool isolated,
 		      struct strait_result *result);
 
 /*
- * Runs what is left of a request, of which the first @done bytes have been moved already, and adds it to its result.
- * Does not count it.
+ * Runs the rest of a request whose first @done bytes have been moved, and adds it to the result. Does not count it.
  */
 void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomic_bool *cancel,
 		     struct strait_result *result);
 
-/* The short path: one call, no thread. -EAGAIN when it does not apply just now. */
+/* Runs a small transfer on the calling thread. -EAGAIN: it cannot be run that way now. */
 int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result);
 
 /*
@@ -53,7 +52,7 @@ static inline uint64_t small_span(const struct strait_endpoint *ep, uint64_t off
 
 	return align_up(off + len, align) - align_down(off, align);
 }
-/* Writes all of it; returns bytes written, and the error in @err if that is not all. */
+/* Returns the bytes written; if that is not all, the error is in @err. */
 uint64_t small_write(struct strait_context *ctx, struct strait_endpoint *ep, const void *buf, uint64_t off,
 		     uint64_t len, int *err);
 
