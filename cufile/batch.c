@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Batches. Each has a queue of its own and a slot for every transfer that can be in flight. */
+#include "file.h"
 #include "mem.h"
+#include "params.h"
+#include "stats.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Registered buffers, in the order of their addresses. */
 #include "mem.h"
+#include "stats.h"
 
 #include <stdlib.h>
 

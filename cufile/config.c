@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters from cufile.json and the environment. */
-#include "core.h"
+#include "params.h"
 
 #include <stdio.h>
 #include <stdlib.h>

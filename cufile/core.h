@@ -26,26 +26,9 @@
 #include <strait/strait.h>
 
 #include "hash.h"
-
-struct cf_mem;
+#include "log.h"
 
 #define CF_API __attribute__((visibility("default")))
-
-enum cf_level { CF_NOTICE, CF_ERROR, CF_WARN, CF_INFO, CF_DEBUG, CF_TRACE };
-
-/* A registered file. */
-struct cf_file {
-	struct cf_node by_handle, by_fd;
-	atomic_uint refs;
-	int fd; /* owned by the application: it may be closed, or another file, by now */
-	dev_t dev;
-	ino_t ino;
-	atomic_bool lease_wanted; /* open for reading only, and no lease has been refused */
-	struct strait_endpoint *ep;
-	/* The file with a read lease, for batches and streams. NULL until the first use. */
-	_Atomic(struct strait_endpoint *) leased;
-	pthread_mutex_t lease_lock;
-};
 
 /* One thread at a time opens or closes the driver. It does so without a lock, because CUDA may call fork(). */
 enum cf_transition { CF_STEADY, CF_OPENING, CF_CLOSING };
@@ -94,83 +77,12 @@ int cf_version(void);
 /* The caller makes sure that the driver stays open. */
 struct strait_context *cf_context(void);
 
-/* handle.c. A reference to a registered file, or NULL. */
-struct cf_file *cf_file_get(CUfileHandle_t fh);
-void cf_file_ref(struct cf_file *f, unsigned int n);
-void cf_file_put(struct cf_file *f, unsigned int n);
-/* The endpoint for batches and streams: with a read lease, if the file can have one. */
-struct strait_endpoint *cf_file_endpoint(struct cf_file *f, uint32_t op);
-void cf_files_drop_all(void);
-void cf_files_forked(void);
-
-/* io.c. Bytes, or a negative errno or CUfileOpError. */
-ssize_t cf_transfer(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off);
+/* batch.c: called in the child after fork(). */
+void cf_batches_forked(void);
 
 /* stream.c. Closing: no call is between cf_enter() and cf_leave(). Reaping frees transfers that have completed. */
 void cf_streams_close_all(void);
 void cf_streams_reap(void);
 void cf_streams_forked(void);
-
-/* Called in the child after fork(). */
-void cf_batches_forked(void);
-void cf_params_forked(void);
-void cf_stats_forked(void);
-void cf_run_stats_forked(void);
-
-/* stats.c */
-enum cf_op {
-	CF_HANDLE_REG,
-	CF_HANDLE_DEREG,
-	CF_BUF_REG,
-	CF_BUF_DEREG,
-	CF_BATCH_SETUP,
-	CF_BATCH_CANCEL,
-	CF_BATCH_DESTROY
-};
-void cf_stat_op(enum cf_op op, bool ok);
-/* A buffer was registered or deregistered. @m is NULL if that failed. */
-void cf_stat_buffer(const struct cf_mem *m, bool registered);
-/* A transfer completed. @at: its offsets and its size or'ed together, to tell whether all are multiples of a page. */
-void cf_stat_io(uint32_t op, int64_t result, uint64_t ns, const struct cf_mem *m, uint32_t routes, uint64_t at);
-void cf_stat_vector(uint32_t op, int64_t result, uint64_t ns);
-void cf_stat_submit(const CUfileIOParams_t *p, unsigned int entries, bool ok, uint64_t ns);
-void cf_stat_batch(uint32_t op, int64_t result, uint64_t ns);
-void cf_stats_configure(size_t level);
-bool cf_stats_wanted(void);
-
-/* run_stats.c: counters that `strait run` reads. @route_bytes may be NULL. */
-void cf_run_stats_open(void);
-void cf_run_stats_add(uint32_t op, int64_t result, const uint64_t *route_bytes);
-bool cf_run_stats_wanted(void);
-
-/* params.c: the values in force. cf_params_check() replaces those out of range by their defaults. */
-void cf_params_load(void);
-void cf_params_check(void);
-/* Sets up the log as the parameters say. */
-void cf_params_apply_log(void);
-size_t cf_param_size(CUFileSizeTConfigParameter_t p);
-bool cf_param_bool(CUFileBoolConfigParameter_t p);
-/* Does the value differ from the default? */
-bool cf_param_size_chosen(CUFileSizeTConfigParameter_t p);
-void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value);
-void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value);
-/* Size of the staging pool in bytes, 0 for the default. */
-uint64_t cf_param_pool_bytes(void);
-/* Values of cufile.json and the environment: they do not replace what the program has set. */
-void cf_param_configure_size(CUFileSizeTConfigParameter_t p, size_t value);
-void cf_param_configure_bool(CUFileBoolConfigParameter_t p, bool value);
-void cf_param_configure_string(CUFileStringConfigParameter_t p, const char *value);
-void cf_param_configure_slab(bool count, unsigned int index, size_t value);
-
-/* config.c: applies cufile.json, then the environment. */
-void cf_config_read(void);
-
-/* log.c */
-void cf_log(enum cf_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-bool cf_log_enabled(enum cf_level level);
-int cf_level_parse(const char *name);
-void cf_log_setup(const char *level, const char *dir, const char *path);
-void cf_log_forked(void);
-void cf_log_strait(void *arg, enum strait_log_level level, const char *text);
 
 #endif

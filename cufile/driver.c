@@ -2,7 +2,10 @@
 /* Opening and closing the driver, and its properties. */
 #include <strait/interpose.h>
 
+#include "file.h"
 #include "mem.h"
+#include "params.h"
+#include "stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Registered files. */
-#include "core.h"
+#include "file.h"
+#include "params.h"
+#include "stats.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Synchronous reads and writes. */
+#include "file.h"
 #include "mem.h"
+#include "stats.h"
 
 #include <limits.h>
 #include <sys/uio.h>
 
-ssize_t cf_transfer(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off, off_t buf_off)
+/* Return: bytes, or a negative errno or CUfileOpError. */
+static ssize_t transfer_run(struct cf_file *f, uint32_t op, const void *base, size_t size, off_t file_off,
+			    off_t buf_off)
 {
 	uint64_t start = cf_now_ns(), offset;
 	struct strait_result r = { 0 };
@@ -49,7 +53,7 @@ static ssize_t transfer_sync(CUfileHandle_t fh, uint32_t op, const void *base, s
 	f = cf_file_get(fh);
 	if (!f)
 		return cf_fail(CU_FILE_HANDLE_NOT_REGISTERED);
-	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : cf_transfer(f, op, base, size, file_off, buf_off);
+	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : transfer_run(f, op, base, size, file_off, buf_off);
 	cf_file_put(f, 1);
 	return n < 0 ? cf_fail((int)-n) : n;
 }

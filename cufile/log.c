@@ -20,7 +20,7 @@ static atomic_int threshold = CF_ERROR;
 static char log_path[PATH_MAX];
 static int log_fd = -1;
 
-int cf_level_parse(const char *name)
+static int level_parse(const char *name)
 {
 	for (int i = 0; i <= CF_TRACE; i++)
 		if (name && !strcasecmp(name, level_names[i]))
@@ -45,7 +45,7 @@ void cf_log_setup(const char *level, const char *dir, const char *path)
 		memcpy(log_path, next, (size_t)n + 1);
 	}
 	pthread_mutex_unlock(&log_lock);
-	n = cf_level_parse(level);
+	n = level_parse(level);
 	atomic_store(&threshold, n < 0 ? CF_ERROR : n);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters. A value set by the program has precedence over the environment, then cufile.json, then the default. */
-#include "core.h"
+#include "params.h"
 
 #include <limits.h>
 #include <stdio.h>

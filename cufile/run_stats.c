@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Counts the bytes of this process by route, for `strait run`. */
-#include "core.h"
+#include "stats.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

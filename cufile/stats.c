@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Statistics of this library. They count between start and stop, at level 1 and above. */
+#include "stats.h"
 #include "mem.h"
 
 #include <dlfcn.h>

@@ -3,6 +3,8 @@
  * Transfers in stream order. A pending_op holds the references of a transfer until the stream has executed it. The
  * completion callback must not call Strait, so it puts the pending_op on done_list, which the next call frees.
  */
+#include "file.h"
+#include "stats.h"
 #include "stream_table.h"
 
 #include <stdlib.h>

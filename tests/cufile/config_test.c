@@ -4,7 +4,7 @@
 
 #include <cufile_settings.h>
 
-#include "../../cufile/core.h"
+#include "../../cufile/params.h"
 
 static void json(const char *text)
 {
