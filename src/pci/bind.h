@@ -11,10 +11,10 @@
 
 #define BIND_PATH 512
 
-/* Where things are; tests have folders of their own. */
+/* The directories used; tests have their own. */
 struct bind_roots {
 	const char *sys, *proc, *dev, *run;
-	int (*write)(const char *path, const char *text); /* to sysfs: where the kernel would listen */
+	int (*write)(const char *path, const char *text); /* write to a file in sysfs */
 };
 
 extern const struct bind_roots bind_roots_default;

@@ -31,7 +31,7 @@ void iova_fini(struct iova *v)
 	*v = (struct iova){ 0 };
 }
 
-/* The first place in [start, last] that fits and is not in use; @at is where in v->used it would go. */
+/* First fit in @in of an unused range; @at is its index in v->used. */
 static bool find(const struct iova *v, struct iova_range in, uint64_t len, uint64_t align, uint64_t phase,
 		 uint64_t *start, size_t *at)
 {
@@ -43,7 +43,7 @@ static bool find(const struct iova *v, struct iova_range in, uint64_t len, uint6
 
 		if (more && v->used[*at].last < from)
 			continue;
-		/* The next address with that phase. */
+		/* The next address congruent to @phase modulo @align. */
 		if (from > UINT64_MAX - 2 * align)
 			return false;
 		from += (phase - from) & (align - 1);
@@ -85,7 +85,7 @@ int iova_alloc(struct iova *v, uint64_t len, uint64_t align, uint64_t phase, uin
 		int rc;
 
 		in.last = min_u64(in.last, v->limit);
-		/* Address 0 means "none" to many a device. */
+		/* Many devices take address 0 as "no address". */
 		in.start = max_u64(in.start, KIB(64));
 		if (in.start > in.last || !find(v, in, len, align, phase & (align - 1), &start, &at))
 			continue;

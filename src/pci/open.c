@@ -68,7 +68,7 @@ static const struct backend *find_backend(const char *name, const char *driver)
 	return NULL;
 }
 
-/* The driver it is bound to, empty for none. */
+/* The driver of a device, empty if it has none. */
 static void read_driver(const char *name, char *driver, size_t len)
 {
 	char path[128], link[256];
@@ -79,7 +79,7 @@ static void read_driver(const char *name, char *driver, size_t len)
 		str_copy(driver, len, strrchr(link, '/') ? strrchr(link, '/') + 1 : link);
 }
 
-/* Memory of devices can be mapped by one of VFIO's two interfaces only, which not every kernel has. */
+/* Of VFIO's two interfaces only type1 maps device memory, and not every kernel has it. */
 static int open_by(const struct backend *b, const struct log_sink *log, const char *name, unsigned int flags, char *why,
 		   size_t why_len, struct pci_device **ret)
 {
@@ -98,12 +98,12 @@ static int open_device(const struct log_sink *log, const char *name, const char 
 	if (why_len)
 		why[0] = '\0';
 	if (pci_full_name(name, full)) {
-		str_format(why, why_len, "\"%s\" is no PCI address such as 0000:01:00.0", name);
+		str_format(why, why_len, "\"%s\" is not a PCI address such as 0000:01:00.0", name);
 		return -ENODEV;
 	}
 	str_format(path, sizeof(path), SYSFS "/%s", full);
 	if (os_access(path)) {
-		str_format(why, why_len, "there is no PCI device %s: see lspci -D", full);
+		str_format(why, why_len, "there is no PCI device %s: lspci -D lists those of this machine", full);
 		return -ENODEV;
 	}
 	read_driver(full, driver, sizeof(driver));
@@ -111,8 +111,7 @@ static int open_device(const struct log_sink *log, const char *name, const char 
 	if (b && !strcmp(b->driver, driver))
 		return open_by(b, log, full, flags, why, why_len, ret);
 	if (backend && !b) {
-		str_format(why, why_len,
-			   "\"%s\" gives no access to PCI devices: strait, vfio, vfio-type1 and vfio-iommufd do",
+		str_format(why, why_len, "unknown backend \"%s\": use strait, vfio, vfio-type1 or vfio-iommufd",
 			   backend);
 		return -EINVAL;
 	}

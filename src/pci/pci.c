@@ -24,7 +24,7 @@ static struct pci_mapping *mapping_new(struct pci_device *dev, struct strait_reg
 	return m;
 }
 
-/* A backend that gives less than was asked for would let a device write past it. */
+/* The runs must add up to the length: with less, the device would write past the mapping. */
 static int mapping_check(const struct pci_mapping *m)
 {
 	uint64_t sum = 0;
@@ -37,7 +37,7 @@ static int mapping_check(const struct pci_mapping *m)
 	return sum == m->length ? 0 : -EPROTO;
 }
 
-/* Takes @head bytes off the front and leaves @len. */
+/* Remove @head bytes at the front and keep @len. */
 static void mapping_trim(struct pci_mapping *m, uint64_t head, uint64_t len)
 {
 	size_t n = 0;
@@ -56,7 +56,7 @@ static void mapping_trim(struct pci_mapping *m, uint64_t head, uint64_t len)
 	m->count = n;
 }
 
-/* What the backend gave is looked at, cut to [head, head + len) and made ready for pci_bus(). */
+/* Check the runs of the backend, trim them to [head, head + len) and prepare pci_bus(). */
 static int mapping_finish(struct pci_mapping *m, uint64_t head, uint64_t len, struct pci_mapping **ret)
 {
 	uint64_t at = 0;

@@ -13,16 +13,16 @@
 
 struct strait_pci {
 	struct pci_device dev;
-	int fd;			      /* the device's node, with the device attached */
-	struct strait_status *status; /* the kernel writes, we read */
-	int *irq;		      /* of dev.vectors, -1: not asked for yet */
+	int fd;			      /* the open device node; the device is attached to it */
+	struct strait_status *status; /* a page that the kernel writes and this side only reads */
+	int *irq;		      /* eventfds of dev.vectors; -1: not opened yet */
 };
 
 /* pci_mapping.priv */
 struct strait_mapping {
 	uint32_t region, handle;
 	uint32_t where;	  /* STRAIT_WHERE_* */
-	uint32_t revoked; /* strait_status.revoked up to which it is known to be there */
+	uint32_t revoked; /* strait_status.revoked when the mapping was last known to be valid */
 };
 
 static struct strait_pci *strait_pci(const struct pci_device *dev)
@@ -137,17 +137,18 @@ static int map_imported(struct strait_pci *p, uint32_t region, uint64_t length, 
 	if (!s)
 		return -ENOMEM;
 	req.flags = (flags & PCI_MAP_READ ? STRAIT_MAP_READ : 0) | (flags & PCI_MAP_WRITE ? STRAIT_MAP_WRITE : 0);
-	/* A mapping that is revoked from here on changes the count. */
+	/* Read the count before mapping: a later revocation changes it. */
 	*s = (struct strait_mapping){ .region = region,
 				      .revoked = __atomic_load_n(&p->status->revoked, __ATOMIC_ACQUIRE) };
 	rc = os_ioctl(p->fd, STRAIT_IOC_MAP, &req);
 	if (rc == -EOPNOTSUPP)
-		log_warn(p->dev.log, "%s: memory cannot be mapped for it: %s", p->dev.name,
+		log_warn(p->dev.log, "%s: memory cannot be mapped for its DMA: %s", p->dev.name,
 			 strait_attach_reason(req.reason));
 	if (rc)
 		goto free_mapping;
 	if (req.access & ~req.flags)
-		log_info(p->dev.log, "%s: the kernel has mapped the memory for reading and writing, not for one only",
+		log_info(p->dev.log,
+			 "%s: the kernel mapped the memory for both reading and writing, although one was requested",
 			 p->dev.name);
 	rc = read_runs(p, &req, &runs);
 	if (rc)
@@ -164,7 +165,7 @@ free_mapping:
 	return rc;
 }
 
-/* Takes the region back if that is of no use. */
+/* Import memory and map it. Releases the import if mapping fails. */
 static int map_import(struct strait_pci *p, struct strait_ioc_import *req, unsigned int flags, uint64_t head,
 		      struct pci_mapping *m)
 {
@@ -215,18 +216,18 @@ static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t of
 	req.address = at;
 	rc = map_import(p, &req, flags, pages.head, m);
 	os_close(fd);
-	/* Of a device with memory of its own, which its driver may move when the two do not reach each other. */
+	/* The exporter may migrate device memory to host memory if the two devices cannot reach each other. */
 	if (!rc && r->dev->import_kind && ((struct strait_mapping *)m->priv)->where == STRAIT_WHERE_HOST)
 		log_warn(p->dev.log,
-			 "%s: the driver of %s has moved the memory to the host for this device: it is not "
-			 "reached in place",
+			 "%s: the driver of %s migrated the memory to host memory for this device: DMA does not "
+			 "reach device memory",
 			 p->dev.name, r->dev->name);
 	return rc;
 }
 
 /*
- * A dma-buf first: its exporter tells the device to let go before it takes the memory back, and waits.
- * Then pages, by where the process, or the GPU, has them.
+ * Prefer a dma-buf: its exporter revokes the mapping before it frees the memory, and waits for that. Otherwise map pages,
+ * by their address in the process or on the GPU.
  */
 static int map_used(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
 		    struct pci_mapping *m)
@@ -256,7 +257,7 @@ static int map_region(struct pci_device *dev, struct strait_region *region, uint
 	rc = map_used(strait_pci(dev), region, off, flags, m);
 	region_unuse(region);
 	if (rc == -EOPNOTSUPP)
-		log_warn(dev->log, "%s: memory of %s cannot be mapped for it", dev->name, region->dev->name);
+		log_warn(dev->log, "%s: memory of %s cannot be mapped for its DMA", dev->name, region->dev->name);
 	return rc;
 }
 
@@ -296,7 +297,7 @@ static void close_device(struct pci_device *dev)
 			os_unmap((void *)dev->bar[i].at, dev->bar[i].length);
 	if (p->status)
 		os_unmap(p->status, os_page_size());
-	/* With the last mapping gone this is what detaches the device. */
+	/* The device is detached when its node is closed and no mapping is left. */
 	os_close(p->fd);
 	for (unsigned int i = 0; p->irq && i < dev->vectors; i++)
 		if (p->irq[i] >= 0)
@@ -326,8 +327,7 @@ static int attach(int fd, const char *name, struct strait_ioc_attach *req, char 
 	int rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
 
 	if (rc || !STRAIT_ABI_FITS(&info) || !(info.features & STRAIT_FEATURE_ATTACH)) {
-		str_format(why, len,
-			   "the module strait is of a version that this one of Strait cannot use: load its own");
+		str_format(why, len, "the version of strait.ko does not match this library: load the matching module");
 		return -EPROTO;
 	}
 	rc = os_ioctl(fd, STRAIT_IOC_ATTACH, req);
@@ -391,11 +391,10 @@ static int open_node(const char *name, char *why, size_t len)
 	str_format(path, sizeof(path), PCI_NODES "/%s", name);
 	fd = os_open(path, O_RDWR | O_CLOEXEC, 0);
 	if (fd == -EACCES || fd == -EPERM)
-		str_format(why, len,
-			   "%s cannot be opened by this user: as root, strait bind %s --owner USER gives it away", path,
+		str_format(why, len, "%s cannot be opened by this user: as root, strait bind %s --owner USER", path,
 			   name);
 	else if (fd == -ENOENT)
-		str_format(why, len, "there is no %s: load the module strait that belongs to this version of Strait",
+		str_format(why, len, "%s does not exist: load the version of strait.ko that matches this library",
 			   path);
 	else if (fd < 0)
 		str_format(why, len, "%s cannot be opened: %s", path, strerror(-fd));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A PCI device through VFIO. What it maps it pins, and knows nobody who could take it back: memory of other
- * devices is mapped only for callers who have said that they unmap it before it is freed.
+ * A PCI device through VFIO. VFIO pins what it maps and cannot revoke a mapping: memory of other devices is mapped only
+ * for a caller that promises, with PCI_MAP_UNREVOCABLE, to unmap it before it is freed.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 #define HUGE_PAGE MIB(2)
 #define VECTORS_MAX 64u
-#define COMMAND 4u /* in configuration space */
+#define COMMAND 4u /* offset in configuration space */
 #define COMMAND_MEMORY 2u
 #define COMMAND_MASTER 4u
 
@@ -23,14 +23,14 @@ struct vfio_pci {
 	struct os_vfio v;
 	struct iova iova;
 	uint64_t config;
-	uint64_t bar_at[PCI_BARS]; /* in the device's file */
-	int *irq;		   /* of dev.vectors, NULL: not asked for yet */
+	uint64_t bar_at[PCI_BARS]; /* offset in the device's file */
+	int *irq;		   /* eventfds of dev.vectors; NULL: not opened yet */
 };
 
 /* pci_mapping.priv */
 struct vfio_mapping {
 	uint64_t bus, length;
-	void *io; /* mapped for this alone */
+	void *io; /* mapping of the BAR made for this DMA mapping */
 	struct strait_device *owner;
 };
 
@@ -39,7 +39,7 @@ static struct vfio_pci *vfio_pci(const struct pci_device *dev)
 	return container_of(dev, struct vfio_pci, dev);
 }
 
-/* Registers that cannot be mapped. One that does not answer reads as ones. */
+/* Registers of a BAR that cannot be mapped. A failed read returns all ones, as on the bus. */
 static uint64_t read_register(struct pci_device *dev, unsigned int bar, uint64_t off, size_t len)
 {
 	struct vfio_pci *p = vfio_pci(dev);
@@ -55,7 +55,7 @@ static void write_register(struct pci_device *dev, unsigned int bar, uint64_t of
 	struct vfio_pci *p = vfio_pci(dev);
 
 	if (os_pwrite(p->v.device, &value, len, p->bar_at[bar] + off) != (ssize_t)len)
-		log_warn(dev->log, "%s: a register cannot be written", dev->name);
+		log_warn(dev->log, "%s: writing a register failed", dev->name);
 }
 
 static uint32_t read32(struct pci_device *dev, unsigned int bar, uint64_t off)
@@ -129,7 +129,7 @@ static void close_irqs(int *irq, unsigned int n)
 	free(irq);
 }
 
-/* All of them at once: with most devices more cannot be added to some. */
+/* All vectors at once: with most devices vectors cannot be added later. */
 static int open_irqs(struct vfio_pci *p)
 {
 	unsigned int n = p->dev.vectors, i;
@@ -166,7 +166,7 @@ static int irq(struct pci_device *dev, unsigned int vector, int *fd)
 
 static int map_at(struct vfio_pci *p, const void *addr, uint64_t length, unsigned int flags, uint64_t *bus)
 {
-	/* Where both sides have the same phase the IOMMU can use large pages. */
+	/* An IOVA with the same offset into a huge page as the address lets the IOMMU use huge pages. */
 	uint64_t align = length >= HUGE_PAGE ? HUGE_PAGE : os_page_size();
 	int rc = iova_alloc(&p->iova, length, align, (uintptr_t)addr, bus);
 
@@ -182,7 +182,7 @@ static int map_at(struct vfio_pci *p, const void *addr, uint64_t length, unsigne
 	return rc;
 }
 
-/* Whole pages from @addr on; @head bytes of them are not @m's. */
+/* Map whole pages from @addr on; the first @head bytes are not part of @m. */
 static int map_pages(struct vfio_pci *p, void *addr, uint64_t length, uint64_t head, unsigned int flags,
 		     struct pci_mapping *m)
 {
@@ -210,7 +210,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 	return map_pages(vfio_pci(dev), (void *)(uintptr_t)pages.start, pages.length, pages.head, flags, m);
 }
 
-/* Memory of a device, as the CPU has its BAR. */
+/* Map device memory through the CPU's mapping of its BAR. */
 static int map_bar(struct vfio_pci *p, struct strait_region *r, uint64_t off, unsigned int flags, struct pci_mapping *m)
 {
 	struct pci_pages pages = pci_pages_of(off, m->length, os_page_size());
@@ -220,13 +220,14 @@ static int map_bar(struct vfio_pci *p, struct strait_region *r, uint64_t off, un
 
 	rc = r->dev->ops->mem_map_io(r->dev, &r->mem, pages.start, pages.length, &io);
 	if (rc) {
-		log_warn(p->dev.log, "%s: memory of %s cannot be mapped as VFIO wants it", p->dev.name, r->dev->name);
+		log_warn(p->dev.log, "%s: memory of %s cannot be mapped through its BAR, which VFIO needs", p->dev.name,
+			 r->dev->name);
 		return rc;
 	}
 	rc = map_pages(p, io, pages.length, pages.head, flags, m);
 	if (rc) {
 		if (rc == -EFAULT && p->v.iommufd >= 0) {
-			log_warn(p->dev.log, "%s: an iommufd takes no memory of devices: open it as vfio-type1",
+			log_warn(p->dev.log, "%s: iommufd does not map device memory: open it with backend vfio-type1",
 				 p->dev.name);
 			rc = -EOPNOTSUPP;
 		}
@@ -249,15 +250,16 @@ static int map_region(struct pci_device *dev, struct strait_region *region, uint
 	rc = region_use(region, off, len);
 	if (rc)
 		return rc;
-	/* Memory of the process itself, whatever device it stands for. */
+	/* Memory of a host or emulated device is memory of the process. */
 	if (region->dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_EMULATED)) {
 		rc = region->dev->ops->mem_map(region->dev, &region->mem, &cpu);
 		if (!rc)
 			rc = map_host(dev, (char *)cpu + off, len, flags, m);
 	} else if (!(flags & PCI_MAP_UNREVOCABLE)) {
-		log_warn(dev->log,
-			 "%s: VFIO cannot take memory of %s back when it is freed: bind it to strait, or ask for that",
-			 dev->name, region->dev->name);
+		log_warn(
+			dev->log,
+			"%s: VFIO cannot revoke memory of %s when it is freed: bind the device to strait, or allow unrevocable mappings",
+			dev->name, region->dev->name);
 		rc = -EOPNOTSUPP;
 	} else {
 		rc = map_bar(p, region, off, flags, m);
@@ -271,17 +273,17 @@ static void unmap(struct pci_device *dev, struct pci_mapping *m)
 	struct vfio_pci *p = vfio_pci(dev);
 	struct vfio_mapping *s = m->priv;
 
-	/* Addresses that could not be unmapped are not given out again. */
+	/* An IOVA range that could not be unmapped is not reused. */
 	if (os_vfio_unmap(&p->v, s->bus, s->length) >= 0)
 		iova_free(&p->iova, s->bus);
 	else
-		log_error(dev->log, "%s: memory cannot be taken back from it", dev->name);
+		log_error(dev->log, "%s: a DMA mapping cannot be removed", dev->name);
 	if (s->io)
 		s->owner->ops->mem_unmap_io(s->owner, s->io, s->length);
 	free(s);
 }
 
-/* Nobody takes anything back; and VFIO's driver does not go while the device is open. */
+/* Mappings are never revoked, and vfio-pci does not unbind while the device is open. */
 static int mapping_check(struct pci_device *dev, const struct pci_mapping *m)
 {
 	return 0;
@@ -326,7 +328,7 @@ static int open_bars(struct vfio_pci *p)
 	int rc;
 
 	for (unsigned int i = 0; i < PCI_BARS; i++) {
-		/* The upper half of a 64-bit one is none. */
+		/* The upper half of a 64-bit BAR has no length. */
 		if (os_vfio_bar(&p->v, i, &bar) || !bar.length)
 			continue;
 		p->bar_at[i] = bar.offset;
@@ -382,7 +384,7 @@ static int set_up(struct vfio_pci *p)
 	return 0;
 }
 
-/* Its own node, "vfio0", where the kernel gives it one and has iommufd. */
+/* The device's own node, "vfio0", on kernels with iommufd. */
 static int open_node(const char *name, struct os_vfio *v)
 {
 	struct os_names names;
@@ -411,7 +413,7 @@ static int open_group(const char *name, struct os_vfio *v, char *why, size_t why
 	if (rc || !strrchr(link, '/')) {
 		str_format(
 			why, why_len,
-			"%s: no IOMMU translates its addresses: switch it on in the firmware's setup, and on an Intel "
+			"%s: no IOMMU translates its addresses: enable the IOMMU in the firmware setup, and on an Intel "
 			"machine boot with intel_iommu=on",
 			name);
 		return -EOPNOTSUPP;
@@ -421,12 +423,12 @@ static int open_group(const char *name, struct os_vfio *v, char *why, size_t why
 	if (rc == -EPERM)
 		str_format(
 			why, why_len,
-			"%s: another device of IOMMU group %u is used by the kernel: ls /sys/kernel/iommu_groups/%u/devices",
+			"%s: another device of IOMMU group %u is bound to a kernel driver: ls /sys/kernel/iommu_groups/%u/devices",
 			name, group, group);
 	else if (rc == -EBUSY)
 		str_format(why, why_len, "%s is open in another process", name);
 	else if (rc == -ENOENT)
-		str_format(why, why_len, "%s: there is no /dev/vfio/%u: modprobe vfio_iommu_type1", name, group);
+		str_format(why, why_len, "%s: /dev/vfio/%u does not exist: modprobe vfio_iommu_type1", name, group);
 	else if (rc)
 		str_format(why, why_len, "%s cannot be opened through /dev/vfio/%u: %s", name, group, strerror(-rc));
 	return rc == -EPERM ? -EOPNOTSUPP : rc;
@@ -440,8 +442,8 @@ static int open_either(const char *name, const char *backend, struct os_vfio *v,
 	if (!rc)
 		return 0;
 	if (iommufd) {
-		str_format(why, why_len, "%s cannot be opened through an iommufd: %s", name,
-			   rc == -ENOENT ? "this kernel has none" : strerror(-rc));
+		str_format(why, why_len, "%s cannot be opened through iommufd: %s", name,
+			   rc == -ENOENT ? "this kernel has no iommufd" : strerror(-rc));
 		return rc == -ENOENT ? -EOPNOTSUPP : rc;
 	}
 	return open_group(name, v, why, why_len);
@@ -465,7 +467,7 @@ int pci_open_vfio(const struct log_sink *log, const char *name, const char *back
 	}
 	rc = set_up(p);
 	if (rc) {
-		str_format(why, why_len, "%s does not answer through VFIO: %s", name, strerror(-rc));
+		str_format(why, why_len, "%s cannot be set up through VFIO: %s", name, strerror(-rc));
 		close_device(&p->dev);
 		return rc;
 	}

@@ -113,6 +113,13 @@ def help_names_every_verb():
 
 
 @test
+def help_says_what_the_time_includes():
+    for verb in ('load', 'save'):
+        out, _ = strait('help', verb)
+        expect(re.search(r'The time printed is .*CRC-32C', out, re.S), out)
+
+
+@test
 def help_of_a_verb_and_the_manual_agree():
     with open(os.path.join(SOURCE, 'docs/man/strait.1')) as file:
         manual = file.read().replace('\\-', '-')

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libstrait-run.so: seen by the dynamic linker through LD_AUDIT, it puts Strait's libcufile in the place of any
- * other, however a program asks for one: by linking, by its name, or by the path of a file. STRAIT_CUFILE_LIBRARY
- * names the library.
+ * libstrait-run.so: an audit library of the dynamic linker (LD_AUDIT) that replaces any libcufile by the one in
+ * STRAIT_CUFILE_LIBRARY, whether a program is linked with it, opens it by its name or by the path of a file.
  *
- * The linker gives it a name space of its own, in which there would be a second C library: it uses none.
+ * Audit libraries are loaded into a namespace of their own, with a second C library; this one uses no C library.
  */
 #include <link.h>
 #include <stdbool.h>
@@ -16,7 +15,7 @@
 
 static const char *library;
 
-/* What @text goes on with after @prefix, or NULL. */
+/* The rest of @text after @prefix, or NULL if it does not start with that. */
 static const char *after(const char *text, const char *prefix)
 {
 	while (*prefix)
@@ -36,7 +35,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv, char **env
 	}
 }
 
-/* "libcufile.so", "libcufile.so.0", and as wheels rename it, "libcufile-0a1b2c3d.so.1.15"; no "libcufile_rdma.so". */
+/* "libcufile.so", "libcufile.so.0", "libcufile-0a1b2c3d.so.1.15" as in Python wheels; not "libcufile_rdma.so". */
 static bool is_cufile(const char *path)
 {
 	const char *name = path;

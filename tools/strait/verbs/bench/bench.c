@@ -58,7 +58,7 @@ static int parse_blocks(struct bench *b)
 			b->largest = block;
 	}
 	if (!code && !b->blocks)
-		code = fail(CLI_USAGE, "for example --block 64K,1M,16M", "--block has no size");
+		code = fail(CLI_USAGE, "for example --block 64K,1M,16M", "--block is empty");
 	free(list);
 	return code;
 }
@@ -79,7 +79,7 @@ static int parse_modes(struct bench *b)
 		b->writes |= mode >= 0 && bench_writes((enum bench_mode)mode);
 	}
 	if (!code && !b->modes)
-		code = fail(CLI_USAGE, "modes are read, write, randread and randwrite", "--mode has no mode");
+		code = fail(CLI_USAGE, "modes are read, write, randread and randwrite", "--mode is empty");
 	free(list);
 	return code;
 }
@@ -140,7 +140,7 @@ static int prepare(struct bench *b)
 	if (b->writes) {
 		err = pattern_to_region(&(struct pattern){ PATTERN_RANDOM, 1 }, 0, b->region, 0, need);
 		if (err)
-			return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", b->target.info.name,
+			return fail(CLI_FAILED, NULL, "cannot fill the memory of %s: %s", b->target.info.name,
 				    error_text(err));
 	}
 	b->row = xcalloc(BENCH_SERIES * b->blocks * b->modes, sizeof(*b->row));

@@ -85,7 +85,7 @@ static void print_matrix(const struct info *in)
 			peer[n++] = node;
 	}
 	if (!gpus) {
-		puts("  no GPU on the PCI bus, so no distances");
+		puts("  no GPU on the PCI bus: no paths to show");
 		return;
 	}
 	puts("\nPCIe paths (number of links)");

@@ -62,8 +62,7 @@ int load_check_range(struct load_check *c, uint64_t off, uint64_t len, uint32_t 
 			return fail(CLI_FAILED, NULL, "cannot read %s again: %s", c->path, error_text((int)n));
 		err = strait_region_crc32c(c->region, 0, (size_t)n, crc);
 		if (err)
-			return fail(CLI_FAILED, NULL, "host: cannot compute the CRC-32C of its memory: %s",
-				    error_text(err));
+			return fail(CLI_FAILED, NULL, "cannot compute the CRC-32C of host memory: %s", error_text(err));
 		if ((size_t)n < want)
 			return fail(CLI_FAILED, "the file may have been truncated since it was loaded",
 				    "%s ends at byte %" PRIu64 " when it is read again", c->path,

@@ -59,7 +59,7 @@ static int load_all(struct load *l)
 			break;
 		err = strait_region_crc32c(region, 0, t.length, &l->crc);
 		if (err)
-			code = fail(CLI_FAILED, NULL, "%s: cannot compute the CRC-32C of its memory: %s",
+			code = fail(CLI_FAILED, NULL, "cannot compute the CRC-32C of the memory of %s: %s",
 				    l->target.info.name, error_text(err));
 		done += t.length;
 	}

@@ -105,7 +105,7 @@ static int check_tensors(struct tensors *t)
 			continue; /* the CRC-32C of no bytes is 0 */
 		err = strait_region_crc32c(t->region, r->info.region_offset, r->info.length, &r->crc);
 		if (err)
-			code = fail(CLI_FAILED, NULL, "%s: cannot compute the CRC-32C of its memory: %s",
+			code = fail(CLI_FAILED, NULL, "cannot compute the CRC-32C of the memory of %s: %s",
 				    l->target.info.name, error_text(err));
 		else if (l->verify)
 			code = load_check_range(&check, r->info.file_offset, r->info.length, &r->file_crc);

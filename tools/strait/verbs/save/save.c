@@ -74,7 +74,7 @@ static int fill(struct save *s, struct strait_region *region, uint64_t done, uin
 	}
 	err = pattern_to_region(&s->pattern, done, region, 0, len);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", s->target.info.name, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot fill the memory of %s: %s", s->target.info.name, error_text(err));
 	return CLI_OK;
 }
 
@@ -95,7 +95,7 @@ static int save_slices(struct save *s, struct strait_region *region, uint64_t ro
 			return code;
 		err = strait_region_crc32c(region, 0, t.length, &s->crc);
 		if (err)
-			return fail(CLI_FAILED, NULL, "%s: cannot compute the CRC-32C of its memory: %s",
+			return fail(CLI_FAILED, NULL, "cannot compute the CRC-32C of the memory of %s: %s",
 				    s->target.info.name, error_text(err));
 		code = totals_run(&s->write, &t, s->path, done);
 		if (code)

@@ -57,7 +57,7 @@ static int fill_source(struct verify *v, uint64_t start, uint64_t len)
 		return CLI_OK;
 	err = pattern_to_region(&v->pattern, start, v->source, v->source_base, len);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", v->target.info.name, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot fill the memory of %s: %s", v->target.info.name, error_text(err));
 	v->filled = start;
 	return CLI_OK;
 }
@@ -109,7 +109,7 @@ static int check_guards(struct verify *v, struct verify_pass *p, uint64_t len, u
 		int err = strait_region_copy_out(v->copy, at[side], buf, n[side]);
 
 		if (err)
-			return fail(CLI_FAILED, NULL, "%s: cannot read its memory: %s", v->target.info.name,
+			return fail(CLI_FAILED, NULL, "cannot read the memory of %s: %s", v->target.info.name,
 				    error_text(err));
 		for (uint64_t i = 0; i < n[side]; i++)
 			p->guard |= buf[i] != value;
@@ -126,7 +126,7 @@ static int read_window(struct verify *v, struct verify_pass *p, uint64_t start, 
 
 	err = strait_region_fill(v->copy, 0, value, len + 2 * VERIFY_GUARD);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot fill its memory: %s", v->target.info.name, error_text(err));
+		return fail(CLI_FAILED, NULL, "cannot fill the memory of %s: %s", v->target.info.name, error_text(err));
 	verify_plan_make(&plan, start, len, v->pattern.seed + start + 1 + p->method);
 	t0 = now_ns();
 	code = verify_move(
@@ -154,7 +154,7 @@ static int read_window(struct verify *v, struct verify_pass *p, uint64_t start, 
 		return code;
 	err = strait_region_compare(v->source, v->source_base, v->copy, p->base, len, &where);
 	if (err)
-		return fail(CLI_FAILED, NULL, "%s: cannot compare its memory: %s", v->target.info.name,
+		return fail(CLI_FAILED, NULL, "cannot compare the memory of %s: %s", v->target.info.name,
 			    error_text(err));
 	p->bytes += len;
 	if (where < len && p->where == UINT64_MAX)
