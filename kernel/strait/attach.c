@@ -337,7 +337,7 @@ static pci_ers_result_t strait_slot_reset(struct pci_dev *pdev)
 {
 	struct strait_attach *at = pci_get_drvdata(pdev);
 
-	/* After an error of another device in the slot, strait_error_detected() was not called. */
+	/* strait_error_detected() kept a working device: another one needs the reset. */
 	device_lock_assert(&pdev->dev);
 	down_write(&at->state);
 	attach_lose(at, false);

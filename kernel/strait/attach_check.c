@@ -94,7 +94,7 @@ u32 strait_attach_check(struct pci_dev *pdev, int *group)
 {
 	u32 reason = check_group(pdev, group);
 
-	/* The reason of the domain is the more useful one: it covers the group's. */
+	/* The domain's reason takes precedence: it says more than the group's. */
 	if (reason != STRAIT_ATTACH_NO_IOMMU)
 		reason = check_domain(pdev) ?: reason;
 	if (!reason && pdev->untrusted)

@@ -63,7 +63,7 @@ int strait_file_release(struct inode *inode, struct file *file)
 		strait_region_put(r);
 	}
 	xa_destroy(&f->regions);
-	/* __fput() uses f_mapping after this, and f->mapping is freed here. */
+	/* f->mapping is freed here: @file must not refer to it any more. */
 	file->f_mapping = inode->i_mapping;
 	kfree(f);
 	return 0;

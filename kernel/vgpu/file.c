@@ -41,7 +41,7 @@ static int vgpu_release(struct inode *inode, struct file *file)
 	vgpu_file_free_all(f);
 	xa_destroy(&f->allocs);
 	vgpu_dev_put(f->dev);
-	/* __fput() uses f_mapping after this, and f->mapping is freed here. */
+	/* f->mapping is freed here: @file must not refer to it any more. */
 	file->f_mapping = inode->i_mapping;
 	kfree(f);
 	return 0;
