@@ -7,8 +7,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <strait/bounce.h>
 #include <strait/dma.h>
-#include <strait/h2c2h.h>
 #include <strait/strait.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 	if (!rc)
 		rc = strait_region_fill(dst, 0, 0, bytes);
 	if (!rc)
-		rc = strait_dma_h2c2h(card, src, 0, dst, 0, bytes, 60000000000, &done);
+		rc = strait_dma_bounce(card, src, 0, dst, 0, bytes, 60000000000, &done);
 	if (!rc)
 		rc = strait_region_compare(src, 0, dst, 0, bytes, &where);
 	if (rc)

@@ -73,7 +73,7 @@ def _load_library():
     for name, args, res in (
             ("strait_version", [], _c.c_char_p), ("strait_context_open", [p, _c.POINTER(p)], i),
             ("strait_context_close", [p], None), ("strait_device_find", [p, _c.c_char_p, _c.POINTER(p)], i),
-            ("strait_device_why", [p, _c.c_char_p, _c.c_char_p, _c.c_size_t], i),
+            ("strait_device_missing_reason", [p, _c.c_char_p, _c.c_char_p, _c.c_size_t], i),
             ("strait_file_open", [p, _c.c_char_p, i, u32, u32, _c.POINTER(p)], i), ("strait_endpoint_close", [p], None),
             ("strait_region_alloc", [p, _c.c_size_t, _c.POINTER(p)], i), ("strait_region_close", [p], None),
             ("strait_region_info", [p, _c.POINTER(_RegionInfo)], i), ("strait_region_map", [p, _c.POINTER(p)], i),
@@ -218,7 +218,7 @@ def _find_device(lib, ctx, device):
     dev = _c.c_void_p()
     if lib.strait_device_find(ctx, name.encode(), _c.byref(dev)):
         why = _c.create_string_buffer(512)
-        lib.strait_device_why(ctx, name.encode(), why, len(why))
+        lib.strait_device_missing_reason(ctx, name.encode(), why, len(why))
         raise StraitError(errno.ENODEV, f"there is no device {name}: {why.value.decode(errors='replace')}")
     kind, _, index = name.partition(":")
     return dev, (2, int(index or 0)) if kind == "cuda" else (1, 0)

@@ -210,7 +210,7 @@ int main(int argc, char **argv)
 		rc = strait_device_find(b.ctx, "cuda:0", &b.dev);
 	if (rc) {
 		why[0] = '\0';
-		strait_device_why(b.ctx, "cuda:0", why, sizeof(why));
+		strait_device_missing_reason(b.ctx, "cuda:0", why, sizeof(why));
 		fprintf(stderr, "bench: there is no cuda:0: %s\n", why);
 		return 4;
 	}

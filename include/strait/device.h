@@ -55,8 +55,8 @@ struct strait_device_info {
  * @size: sizeof(struct strait_provider_info), set by the caller
  * @name: "cuda", "emu", ...
  * @devices: how many it found
- * @status: 0, or the negative errno that kept it from working; strait_device_why() with the provider's name says
- *	what is missing and what would change that
+ * @status: 0, or the negative errno that kept it from working; strait_device_missing_reason() with the provider's
+ *	name says what is missing and what would change that
  */
 struct strait_provider_info {
 	size_t size;
@@ -94,13 +94,13 @@ STRAIT_API int strait_device_at(struct strait_context *ctx, unsigned int index, 
  * @name: "emu:0", "cuda:0", "host"; a provider's name alone means its device 0
  * @ret: the device; it lives as long as the context and is not closed
  *
- * Return: 0; -ENODEV when there is no such device (strait_device_why() tells the reason); -EINVAL
+ * Return: 0; -ENODEV when there is no such device (strait_device_missing_reason() tells the reason); -EINVAL
  * when the name is not of that form.
  */
 STRAIT_API int strait_device_find(struct strait_context *ctx, const char *name, struct strait_device **ret);
 
 /**
- * strait_device_why() - Why a device of that name is not there
+ * strait_device_missing_reason() - Why a device of that name is not there
  * @ctx: the context
  * @name: the name that strait_device_find() did not find
  * @text: where the reason is written, always terminated
@@ -109,7 +109,7 @@ STRAIT_API int strait_device_find(struct strait_context *ctx, const char *name, 
  * Return: 0 with a sentence in @text; -EEXIST if the device is there; -EINVAL for a name of no
  * provider's form (the sentence lists the names there are).
  */
-STRAIT_API int strait_device_why(struct strait_context *ctx, const char *name, char *text, size_t len);
+STRAIT_API int strait_device_missing_reason(struct strait_context *ctx, const char *name, char *text, size_t len);
 
 /**
  * strait_device_info() - What is known about a device

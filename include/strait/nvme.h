@@ -173,7 +173,7 @@ struct strait_nvme_namespace {
  * @map: memory that data is moved to or from; NULL for none
  * @offset: first byte in @map
  * @length: bytes; what the command's own fields say must agree
- * @prp: both PRP entries, with STRAIT_NVME_RAW_DATA: bus addresses of strait_nvme_bus()
+ * @prp: both PRP entries, with STRAIT_NVME_RAW_DATA: bus addresses of strait_nvme_map_iova()
  * @timeout_ns: how long it may take; 0: as the controller was opened
  * @user_data: comes back in the result
  */
@@ -390,7 +390,7 @@ STRAIT_API int strait_nvme_map(struct strait_nvme *nvme, struct strait_region *r
 STRAIT_API void strait_nvme_unmap(struct strait_nvme_map *map);
 
 /**
- * strait_nvme_bus() - Where the drive sees a byte of a mapping
+ * strait_nvme_map_iova() - Where the drive sees a byte of a mapping
  * @map: the mapping
  * @offset: of the byte
  * @bus: its address
@@ -398,7 +398,7 @@ STRAIT_API void strait_nvme_unmap(struct strait_nvme_map *map);
  *
  * Return: 0; -EINVAL outside the mapping; -ENODEV when the memory is gone.
  */
-STRAIT_API int strait_nvme_bus(struct strait_nvme_map *map, uint64_t offset, uint64_t *bus, uint64_t *run);
+STRAIT_API int strait_nvme_map_iova(struct strait_nvme_map *map, uint64_t offset, uint64_t *bus, uint64_t *run);
 
 /**
  * strait_nvme_queue_open() - Make a queue pair

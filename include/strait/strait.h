@@ -4,7 +4,7 @@
 
 /*
  * The core, which is stable (docs/abi.md): devices, regions, files, transfers, routes. What serves special devices or
- * callers has a header of its own that is included by name: strait/nvme.h, pci.h, dma.h, h2c2h.h, safetensors.h,
+ * callers has a header of its own that is included by name: strait/nvme.h, pci.h, dma.h, bounce.h, safetensors.h,
  * interpose.h, emu.h.
  */
 

@@ -28,7 +28,7 @@ STRAIT_API int strait_device_find(struct strait_context *ctx, const char *name, 
 	return device_set_find(&ctx->set, name, ret);
 }
 
-STRAIT_API int strait_device_why(struct strait_context *ctx, const char *name, char *text, size_t len)
+STRAIT_API int strait_device_missing_reason(struct strait_context *ctx, const char *name, char *text, size_t len)
 {
 	API_CHECK(ctx && name && text && len);
 	API_ALIVE(ctx);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
+#include <strait/bounce.h>
 #include <strait/dma.h>
-#include <strait/h2c2h.h>
 
 #include "api/api.h"
 #include "api/dma.h"
@@ -100,9 +100,9 @@ STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoin
 	return 0;
 }
 
-STRAIT_API int strait_dma_h2c2h(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
-				struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
-				uint64_t *done)
+STRAIT_API int strait_dma_bounce(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
+				 struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
+				 uint64_t *done)
 {
 	uint64_t deadline, moved = 0;
 	int rc;
@@ -111,7 +111,7 @@ STRAIT_API int strait_dma_h2c2h(struct strait_dma *dma, struct strait_region *sr
 	API_ALIVE(owner(dma));
 	API_CHECK(device_context(src->dev) == owner(dma) && device_context(dst->dev) == owner(dma));
 	deadline = os_deadline(timeout_ns);
-	rc = dma_h2c2h(dma, src, src_offset, dst, dst_offset, len, deadline, &moved);
+	rc = dma_bounce(dma, src, src_offset, dst, dst_offset, len, deadline, &moved);
 	*done = moved;
 	return rc;
 }

@@ -194,7 +194,7 @@ STRAIT_API void strait_nvme_unmap(struct strait_nvme_map *map)
 	release(nvme);
 }
 
-STRAIT_API int strait_nvme_bus(struct strait_nvme_map *map, uint64_t offset, uint64_t *bus, uint64_t *run)
+STRAIT_API int strait_nvme_map_iova(struct strait_nvme_map *map, uint64_t offset, uint64_t *bus, uint64_t *run)
 {
 	struct pci_mapping *pm;
 	int rc = 0;

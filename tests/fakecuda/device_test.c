@@ -11,7 +11,7 @@ static void expect_why(const char *part)
 	char why[256];
 
 	ASSERT_EQ(strait_device_find(ctx, "cuda:0", &dev), -ENODEV);
-	ASSERT_OK(strait_device_why(ctx, "cuda:0", why, sizeof(why)));
+	ASSERT_OK(strait_device_missing_reason(ctx, "cuda:0", why, sizeof(why)));
 	if (!strstr(why, part))
 		FAIL("\"%s\" does not say \"%s\"", why, part);
 	/* The best provider is the first. */

@@ -57,7 +57,7 @@ static void opens_a_context(void *arg)
 	fake_machine.in_init = NULL;
 	ctx = context_new(NULL);
 	ASSERT_EQ(strait_device_find(ctx, "cuda:0", &dev), -ENODEV);
-	ASSERT_OK(strait_device_why(ctx, "cuda:0", why, sizeof(why)));
+	ASSERT_OK(strait_device_missing_reason(ctx, "cuda:0", why, sizeof(why)));
 	ASSERT_TRUE(strstr(why, "fork"));
 	r = region_new(device_named(ctx, "emu:0"), 4096);
 	ASSERT_OK(strait_region_fill(r, 0, 7, 4096));

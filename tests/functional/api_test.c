@@ -124,7 +124,7 @@ TEST(devices)
 		ASSERT_OK(strait_device_info(dev, &info));
 		ASSERT_OK(strait_device_find(ctx, info.name, &same));
 		ASSERT_EQ(same, dev);
-		ASSERT_EQ(strait_device_why(ctx, info.name, text, sizeof(text)), -EEXIST);
+		ASSERT_EQ(strait_device_missing_reason(ctx, info.name, text, sizeof(text)), -EEXIST);
 		ASSERT_NE(info.model[0], '\0');
 		ASSERT_TRUE(is_pow2(info.page_size));
 		ASSERT_LE(info.mem_free, info.mem_total);
@@ -138,23 +138,24 @@ TEST(devices)
 	ASSERT_EQ(strait_device_at(NULL, 0, &dev), -EINVAL);
 	ASSERT_EQ(strait_device_at(ctx, 0, NULL), -EINVAL);
 	ASSERT_EQ(strait_device_find(ctx, "emu:3", &dev), -ENODEV);
-	ASSERT_OK(strait_device_why(ctx, "emu:3", text, sizeof(text)));
+	ASSERT_OK(strait_device_missing_reason(ctx, "emu:3", text, sizeof(text)));
 	ASSERT_NE(text[0], '\0');
 	ASSERT_EQ(strait_device_find(ctx, "nonsense", &dev), -EINVAL);
-	ASSERT_EQ(strait_device_why(ctx, "nonsense", text, sizeof(text)), -EINVAL);
+	ASSERT_EQ(strait_device_missing_reason(ctx, "nonsense", text, sizeof(text)), -EINVAL);
 	ASSERT_TRUE(strstr(text, "emu:0"));
 	ASSERT_EQ(strait_device_find(NULL, "emu", &dev), -EINVAL);
 	ASSERT_EQ(strait_device_find(ctx, NULL, &dev), -EINVAL);
 	ASSERT_EQ(strait_device_find(ctx, "emu", NULL), -EINVAL);
-	ASSERT_EQ(strait_device_why(ctx, "emu:9", NULL, 5), -EINVAL);
-	ASSERT_EQ(strait_device_why(ctx, "emu:9", text, 0), -EINVAL);
+	ASSERT_EQ(strait_device_missing_reason(ctx, "emu:9", NULL, 5), -EINVAL);
+	ASSERT_EQ(strait_device_missing_reason(ctx, "emu:9", text, 0), -EINVAL);
 	/* Always terminated, however little room there is. */
 	memset(text, 'x', sizeof(text));
-	ASSERT_OK(strait_device_why(ctx, "emu:9", text, 4));
+	ASSERT_OK(strait_device_missing_reason(ctx, "emu:9", text, 4));
 	ASSERT_EQ(strlen(text), 3);
 	for (i = 0; !strait_provider_info(ctx, i, &provider); i++) {
 		ASSERT_NE(provider.name[0], '\0');
-		ASSERT_EQ(strait_device_why(ctx, provider.name, text, sizeof(text)), provider.devices ? -EEXIST : 0);
+		ASSERT_EQ(strait_device_missing_reason(ctx, provider.name, text, sizeof(text)),
+			  provider.devices ? -EEXIST : 0);
 		ASSERT_TRUE(provider.devices || text[0]);
 	}
 	ASSERT_GE(i, 2);

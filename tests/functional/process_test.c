@@ -120,7 +120,7 @@ static void every_call_is_refused(void *arg)
 	DEAD(strait_device_count(ctx));
 	DEAD(strait_device_at(ctx, 0, &d));
 	DEAD(strait_device_find(ctx, "emu", &d));
-	DEAD(strait_device_why(ctx, "cuda", text, sizeof(text)));
+	DEAD(strait_device_missing_reason(ctx, "cuda", text, sizeof(text)));
 	DEAD(strait_device_info(dev, &device));
 	DEAD(strait_provider_info(ctx, 0, &provider));
 	DEAD(strait_region_alloc(dev, 4096, &r2));

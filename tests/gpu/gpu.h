@@ -41,7 +41,7 @@ static void no_gpu(char *why, size_t len)
 	struct strait_device *dev;
 
 	if (strait_device_find(ctx, "cuda:0", &dev))
-		strait_device_why(ctx, "cuda:0", why, len);
+		strait_device_missing_reason(ctx, "cuda:0", why, len);
 	strait_context_close(ctx);
 }
 

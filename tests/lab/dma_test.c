@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The lab's DMA engine, by both ways to a PCI device: to and from memory of the GPU and the host, and through. */
+#include <strait/bounce.h>
 #include <strait/dma.h>
-#include <strait/h2c2h.h>
 
 #include "nvme.h"
 
@@ -90,7 +90,7 @@ TEST_VARIANTS_TIMEOUT(through_the_card, struct way, ways, 120)
 	fill(c.pa, LEN, 7);
 	memcpy(want, c.pa + 333, sizeof(want));
 	memset(c.pb, 0xa5, LEN);
-	ASSERT_OK(strait_dma_h2c2h(c.dma, c.a, 333, c.b, 5001, sizeof(want), 60000000000, &done));
+	ASSERT_OK(strait_dma_bounce(c.dma, c.a, 333, c.b, 5001, sizeof(want), 60000000000, &done));
 	ASSERT_EQ(done, sizeof(want));
 	ASSERT_MEMEQ(c.pb + 5001, want, sizeof(want));
 	ASSERT_EQ(c.pb[5000], 0xa5);

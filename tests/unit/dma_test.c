@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strait/bounce.h>
 #include <strait/dma.h>
-#include <strait/h2c2h.h>
 #include <strait/nvme.h>
 #include <strait/strait.h>
 
@@ -161,7 +161,7 @@ TEST_VARIANTS(through, struct shape, shapes)
 	begin(&r, v);
 	prng_fill(r.pa, REGION, 5);
 	memset(r.pb, 0, REGION);
-	rc = strait_dma_h2c2h(r.dma, r.a, 4096, r.b, 8192, 500000, STRAIT_FOREVER, &done);
+	rc = strait_dma_bounce(r.dma, r.a, 4096, r.b, 8192, 500000, STRAIT_FOREVER, &done);
 	if (v->route == STRAIT_ROUTE_STAGED) {
 		/* That is what it is for: nothing else will do. */
 		ASSERT_LT(rc, 0);
@@ -176,10 +176,10 @@ TEST_VARIANTS(through, struct shape, shapes)
 	ASSERT_EQ(r.pb[8192 + 500000], 0);
 	ASSERT_EQ(info_of(&r).bytes_to_card, 500000);
 	ASSERT_GE(info_of(&r).bytes_from_card, 500000);
-	ASSERT_EQ(strait_dma_h2c2h(r.dma, r.a, 1, r.b, 0, REGION, STRAIT_FOREVER, &done), -EINVAL);
-	ASSERT_EQ(strait_dma_h2c2h(r.dma, r.a, 0, r.b, UINT64_MAX, 2, STRAIT_FOREVER, &done), -EINVAL);
-	ASSERT_EQ(strait_dma_h2c2h(r.dma, r.a, 0, r.b, 0, 4096, 0, &done), -ETIMEDOUT);
-	ASSERT_OK(strait_dma_h2c2h(r.dma, r.a, 0, r.b, 0, 0, STRAIT_FOREVER, &done));
+	ASSERT_EQ(strait_dma_bounce(r.dma, r.a, 1, r.b, 0, REGION, STRAIT_FOREVER, &done), -EINVAL);
+	ASSERT_EQ(strait_dma_bounce(r.dma, r.a, 0, r.b, UINT64_MAX, 2, STRAIT_FOREVER, &done), -EINVAL);
+	ASSERT_EQ(strait_dma_bounce(r.dma, r.a, 0, r.b, 0, 4096, 0, &done), -ETIMEDOUT);
+	ASSERT_OK(strait_dma_bounce(r.dma, r.a, 0, r.b, 0, 0, STRAIT_FOREVER, &done));
 	end(&r);
 }
 

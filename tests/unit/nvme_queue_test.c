@@ -233,8 +233,8 @@ TEST(what_is_refused)
 	ASSERT_EQ(strait_nvme_queue_wait(u.q, 2, 1, 0, &res), -EINVAL);
 	ASSERT_EQ(strait_nvme_queue_wait(u.q, 0, 1, -1, &res), -EINVAL);
 	ASSERT_EQ(strait_nvme_map(u.r.nvme, u.data, 1, DATA, &map), -EINVAL);
-	ASSERT_EQ(strait_nvme_bus(u.map, DATA, &bus, &run), -EINVAL);
-	ASSERT_OK(strait_nvme_bus(u.map, DATA - 1, &bus, &run));
+	ASSERT_EQ(strait_nvme_map_iova(u.map, DATA, &bus, &run), -EINVAL);
+	ASSERT_OK(strait_nvme_map_iova(u.map, DATA - 1, &bus, &run));
 	ASSERT_EQ(run, 1);
 	/* Errors of the drive have its own status beside the errno. */
 	res = one(&u, rw(false, 16384, 8, u.map, 0, 4096));
@@ -274,9 +274,9 @@ TEST(raw_data)
 	begin(&u, &plain);
 	prng_fill(u.r.model->disk[0], KIB(64), 9);
 	cmd.flags = STRAIT_NVME_RAW_DATA;
-	ASSERT_OK(strait_nvme_bus(u.map, 8192, &cmd.prp[0], &run));
+	ASSERT_OK(strait_nvme_map_iova(u.map, 8192, &cmd.prp[0], &run));
 	ASSERT_EQ(run, 4096);
-	ASSERT_OK(strait_nvme_bus(u.map, 4096, &cmd.prp[1], &run));
+	ASSERT_OK(strait_nvme_map_iova(u.map, 4096, &cmd.prp[1], &run));
 	ASSERT_EQ(one(&u, cmd).status, 0);
 	ASSERT_MEMEQ(u.cpu + 8192, u.r.model->disk[0] + 2048, 4096);
 	ASSERT_MEMEQ(u.cpu + 4096, u.r.model->disk[0] + 2048 + 4096, 4096);
@@ -301,7 +301,7 @@ TEST(region_goes_first)
 	u.data = NULL;
 	ASSERT_EQ(strait_nvme_queue_wait(u.q, 8, 8, STRAIT_FOREVER, res), 8);
 	ASSERT_EQ(strait_nvme_queue_submit(u.q, &cmd, 1), -ENODEV);
-	ASSERT_EQ(strait_nvme_bus(u.map, 0, &bus, &run), -ENODEV);
+	ASSERT_EQ(strait_nvme_map_iova(u.map, 0, &bus, &run), -ENODEV);
 	end(&u);
 }
 

@@ -105,8 +105,8 @@ int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strai
 
 /* move.c: how many bytes from the start on are good. Nothing is in flight any more. */
 uint64_t dma_move(struct strait_dma *d, struct dma_job *job);
-int dma_h2c2h(struct strait_dma *d, struct strait_region *src, uint64_t src_off, struct strait_region *dst,
-	      uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done);
+int dma_bounce(struct strait_dma *d, struct strait_region *src, uint64_t src_off, struct strait_region *dst,
+	       uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done);
 
 /* endpoint.c */
 int dma_endpoint_open(struct strait_dma *d, struct strait_endpoint **ret);

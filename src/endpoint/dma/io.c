@@ -169,8 +169,8 @@ static int through_card(struct strait_dma *d, struct strait_region *src, uint64_
 	return rc;
 }
 
-int dma_h2c2h(struct strait_dma *d, struct strait_region *src, uint64_t src_off, struct strait_region *dst,
-	      uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done)
+int dma_bounce(struct strait_dma *d, struct strait_region *src, uint64_t src_off, struct strait_region *dst,
+	       uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done)
 {
 	int rc = region_use(src, src_off, len);
 

@@ -63,7 +63,7 @@ static int find_device(struct target *t, const char *name)
 	err = strait_device_find(t->ctx, name, &t->dev);
 	if (!err)
 		return CLI_OK;
-	if (strait_device_why(t->ctx, name, why, sizeof(why)) == -EEXIST)
+	if (strait_device_missing_reason(t->ctx, name, why, sizeof(why)) == -EEXIST)
 		snprintf(why, sizeof(why), "%s", error_text(err));
 	return fail(CLI_NO_ROUTE, "see: strait info", "no device %s: %s", name, why);
 }

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strait/bounce.h>
 #include <strait/dma.h>
-#include <strait/h2c2h.h>
 #include <strait/strait.h>
 
 #include "lib/args.h"
@@ -172,7 +172,7 @@ static int open_card(struct dma_cmd *c)
 static int transfer(struct dma_cmd *c)
 {
 	uint64_t done;
-	int err = strait_dma_h2c2h(c->dma, c->from, 0, c->to, 0, c->size, STRAIT_FOREVER, &done);
+	int err = strait_dma_bounce(c->dma, c->from, 0, c->to, 0, c->size, STRAIT_FOREVER, &done);
 
 	if (err)
 		return fail(err == -EOPNOTSUPP ? CLI_NO_ROUTE : CLI_FAILED, NULL,

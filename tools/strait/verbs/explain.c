@@ -45,7 +45,7 @@ static int ask(struct explain *e)
 	int err = strait_device_find(e->ctx, e->device, &dev);
 
 	if (err) {
-		if (strait_device_why(e->ctx, e->device, e->why, sizeof(e->why)) == -EEXIST)
+		if (strait_device_missing_reason(e->ctx, e->device, e->why, sizeof(e->why)) == -EEXIST)
 			snprintf(e->why, sizeof(e->why), "%s", error_text(err));
 		return CLI_NO_ROUTE;
 	}

@@ -85,7 +85,7 @@ static void read_devices(struct info *in)
 		if (strait_provider_info(in->ctx, in->providers, &p.info))
 			break;
 		if (!p.info.devices)
-			strait_device_why(in->ctx, p.info.name, p.why, sizeof(p.why));
+			strait_device_missing_reason(in->ctx, p.info.name, p.why, sizeof(p.why));
 		in->provider = xrealloc(in->provider, (in->providers + 1) * sizeof(p));
 		in->provider[in->providers] = p;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef STRAIT_H2C2H_H
-#define STRAIT_H2C2H_H
+#ifndef STRAIT_BOUNCE_H
+#define STRAIT_BOUNCE_H
 
 /*
  * A card as a stop between two regions, as in the PicoEVB's example programs. Not part of the stable interface
@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /**
- * strait_dma_h2c2h() - From one region through the card's memory into another
+ * strait_dma_bounce() - From one region through the card's memory into another
  * @dma: the engine
  * @src: from
  * @src_offset: first byte in @src
@@ -30,9 +30,9 @@ extern "C" {
  * Return: 0; -EINVAL for a range outside its region; -EOPNOTSUPP for memory the card cannot reach; -ENODEV;
  * -ESTALE; -ETIMEDOUT; -EIO for an error of the engine.
  */
-STRAIT_API int strait_dma_h2c2h(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
-				struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
-				uint64_t *done);
+STRAIT_API int strait_dma_bounce(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
+				 struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
+				 uint64_t *done);
 
 #ifdef __cplusplus
 }
