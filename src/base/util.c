@@ -48,6 +48,21 @@ int struct_out(void *user, const void *known, size_t known_size, size_t first)
 	return 0;
 }
 
+/* Walks the table by slot, so that an operation added to the struct is never forgotten here. */
+void ops_overlay(void *table, const void *defaults, const void *has, size_t size)
+{
+	typedef void (*slot_fn)(void);
+	const slot_fn none = NULL;
+
+	for (size_t at = 0; at < size; at += sizeof(none)) {
+		const char *slot = (const char *)has + at;
+
+		if (!memcmp(slot, &none, sizeof(none)))
+			slot = (const char *)defaults + at;
+		memcpy((char *)table + at, slot, sizeof(none));
+	}
+}
+
 void str_copy(char *dst, size_t size, const char *src)
 {
 	size_t n = strlen(src);

@@ -75,6 +75,12 @@ bool struct_room(const void *user, size_t first);
 int struct_in(void *known, size_t known_size, const void *user, size_t first);
 int struct_out(void *user, const void *known, size_t known_size, size_t first);
 
+/*
+ * Complete a table of operations: @table becomes @has, with the entry of @defaults in every slot that @has leaves NULL. A
+ * table has nothing but pointers, @size bytes in all.
+ */
+void ops_overlay(void *table, const void *defaults, const void *has, size_t size);
+
 void str_copy(char *dst, size_t size, const char *src);
 void str_format(char *dst, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a provider that does not have an operation answers. */
+#include "base/util.h"
 #include "device/provider.h"
 
 static int no_open(struct provider *p)
@@ -296,19 +297,9 @@ const struct provider_ops provider_default_ops = {
 	.copy_within_now = no_copy_within_now,
 };
 
-/*
- * All members are pointers, so the table can be walked by slot: an operation added to the struct is
- * then never forgotten here.
- */
 void provider_ops_overlay(struct provider_ops *table, const struct provider_ops *has)
 {
-	typedef void (*slot_fn)(void);
-	const slot_fn none = NULL;
+	_Static_assert(sizeof(*table) % sizeof(void (*)(void)) == 0, "a member of struct provider_ops is no pointer");
 
-	_Static_assert(sizeof(*table) % sizeof(slot_fn) == 0, "a member of struct provider_ops is no pointer");
-
-	*table = provider_default_ops;
-	for (size_t at = 0; at < sizeof(*table); at += sizeof(slot_fn))
-		if (memcmp((const char *)has + at, &none, sizeof(none)))
-			memcpy((char *)table + at, (const char *)has + at, sizeof(none));
+	ops_overlay(table, &provider_default_ops, has, sizeof(*table));
 }

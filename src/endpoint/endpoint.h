@@ -3,8 +3,12 @@
 #define ENDPOINT_ENDPOINT_H
 
 /*
- * An endpoint moves bytes to or from host memory and states its facts; it knows no device and no
- * other endpoint. The engine joins it with a region. One with self_dma reaches memory of regions itself.
+ * One side of a transfer that is not a region: a file, a namespace of an NVMe controller, the memory of a DMA card. An
+ * endpoint reads and writes host memory and states its facts; the engine joins it with a region. An endpoint with
+ * self_dma also transfers to and from the memory of a region itself.
+ *
+ * An ops table is complete: what a kind of endpoint leaves out is filled in by endpoint_init() with an operation that
+ * answers -EOPNOTSUPP, so no caller tests for NULL.
  */
 
 #include <stdatomic.h>
@@ -25,42 +29,42 @@ enum io_mode {
 
 struct endpoint_facts {
 	const char *fs;
-	uint32_t direct_reason; /* enum strait_reason: why there is no direct I/O, 0 if there is */
-	int direct_error;	/* behind that */
+	uint32_t direct_reason; /* enum strait_reason: why direct I/O is not possible; 0 if it is */
+	int direct_error;	/* the negative errno that belongs to direct_reason, or 0 */
 	bool can_read;
 	bool can_write;
-	bool can_map; /* pages of its cache can be mapped */
+	bool can_map; /* its page cache can be mapped */
 	bool can_direct;
 	bool can_buffered; /* unaligned access works */
-	bool force_direct; /* the caller wants direct I/O even for cached data */
+	bool force_direct; /* the application wants direct I/O even for cached data */
 	bool is_block;
-	bool unchanging;      /* the caller promised that the contents do not change */
-	bool wants_lease;     /* a read lease is to be taken, under which they are known not to */
-	bool self_dma;	      /* it has reach and move */
-	uint64_t async_bytes; /* the most that batch_start takes; 0: it has no batches */
+	bool unchanging;      /* immutable: the application promised that the contents do not change */
+	bool wants_lease;     /* take a read lease; while it is held the contents do not change */
+	bool self_dma;	      /* dma_map and io are implemented */
+	uint64_t async_bytes; /* longest transfer that batch_start accepts; 0: batches are not implemented */
 	uint32_t dio_align;
 	uint32_t dio_mem_align;
 };
 
 struct strait_device;
 
-/* A transfer, or a part of one, by an endpoint itself. */
+/* A transfer, or a part of one, that the endpoint does by its own DMA. */
 struct endpoint_io {
 	bool write; /* to the endpoint */
 	struct strait_region *region;
 	uint64_t region_offset;
 	uint64_t offset;
 	uint64_t length;
-	uint64_t deadline;	   /* nothing is started past it; UINT64_MAX for none */
-	const atomic_bool *cancel; /* or when this is true; NULL */
+	uint64_t deadline;	   /* no command is started past it; UINT64_MAX for none */
+	const atomic_bool *cancel; /* or once this is true; may be NULL */
 	int err;
 	int32_t device_status;
 };
 
-/* One of many moves under way at the same time. Its deadline and cancel are not looked at. */
+/* One of many transfers in flight at the same time. deadline and cancel of @m are ignored. */
 struct endpoint_io_async {
 	struct endpoint_io m;
-	uint64_t done; /* bytes that are good, when it is over; @m.err says why not all, -EAGAIN that it may be tried again */
+	uint64_t done; /* bytes transferred, on completion; if not all, @m.err says why, and -EAGAIN that a retry may help */
 };
 
 struct endpoint_batch;
@@ -68,42 +72,45 @@ struct endpoint_batch;
 struct endpoint_ops {
 	const char *kind;
 	int (*length)(struct strait_endpoint *ep, uint64_t *bytes);
-	/* How many bytes of the range are in memory; -EOPNOTSUPP if that cannot be told. */
+	/* How many bytes of the range are in the page cache; -EOPNOTSUPP if that cannot be told. */
 	int (*cached)(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes);
-	/*
-	 * Bytes read or written, 0 at the end of the endpoint, a negative errno. read_cached reads only
-	 * what needs no waiting: -EAGAIN, or -EOPNOTSUPP where that cannot be told.
-	 */
+	/* Bytes read or written, 0 at the end of the endpoint, a negative errno. */
 	ssize_t (*read)(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off);
+	/* Reads only what does not block: -EAGAIN if that is nothing, -EOPNOTSUPP where that cannot be told. */
 	ssize_t (*read_cached)(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off);
 	ssize_t (*write)(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off);
-	/* The descriptor requests on a ring use. */
+	/* The descriptor for io_uring requests and the module; -EBADF if there is none. */
 	int (*fd)(struct strait_endpoint *ep, enum io_mode mode);
 	/* Map [off, off + len) read-only; @off is a multiple of the page size. Undone by os_unmap(). */
 	int (*map)(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret);
-	/* Is it known right now that nobody changes the contents? */
+	/* Is it certain right now that the contents do not change: immutable, or a lease is held? */
 	bool (*unchanged)(struct strait_endpoint *ep);
-	/* Take the lease that was asked for, its signal pointed at thread @tid; drop it. */
+	/* Take the read lease and direct its signal to thread @tid; drop it. */
 	int (*lease)(struct strait_endpoint *ep, int tid);
 	void (*unlease)(struct strait_endpoint *ep);
 	int (*sync)(struct strait_endpoint *ep);
 	/*
-	 * Only with self_dma. reach: can the memory of this device (@region NULL), or of this region, be
-	 * given to what moves the bytes? 0, or a negative errno with the enum strait_reason in @reason. What that
-	 * takes is kept as long as the region. The region is in use.
+	 * With facts.self_dma. Can the endpoint transfer to the memory of @dev (@region NULL), or of this region? 0, or
+	 * a negative errno with the enum strait_reason in @reason. The mapping this creates lives as long as the
+	 * region. The caller holds a use of the region.
 	 */
 	int (*dma_map)(struct strait_endpoint *ep, struct strait_device *dev, struct strait_region *region,
 		       uint32_t *reason);
 	/*
-	 * Moves what @m says, all of it a multiple of dio_align and dio_mem_align. Returns how many bytes
-	 * from the start on are good; @m->err says why not all: nothing is in flight any more.
+	 * With facts.self_dma. Transfers @m, whose offsets and length are multiples of dio_align and dio_mem_align.
+	 * Returns how many bytes from the start on were transferred; if not all, @m->err says why. Nothing is in flight
+	 * when it returns.
 	 */
 	uint64_t (*io)(struct strait_endpoint *ep, struct endpoint_io *m);
 	/*
-	 * Only with async_bytes: many moves at once, by one thread. batch_open says for how many there is @room.
-	 * batch_start begins with one, as move would, which stays where it is until batch_reap gives it back; an
-	 * error: not now, -EAGAIN for want of room, or not this way. batch_reap waits until some are over, or
-	 * batch_wake is called, which any thread may: how many. Nothing is under way when batch_close is called.
+	 * With facts.async_bytes: many transfers in flight, started and reaped by one thread.
+	 *
+	 * batch_open: @room is how many fit.
+	 * batch_start: starts @f, which must stay in place until batch_reap returns it. -EAGAIN: the batch is full;
+	 *	another error: @f cannot be done this way.
+	 * batch_reap: waits until transfers complete or batch_wake is called; returns how many completed.
+	 * batch_wake: may be called by any thread.
+	 * batch_close: nothing is in flight.
 	 */
 	int (*batch_open)(struct strait_endpoint *ep, unsigned int *room, struct endpoint_batch **ret);
 	int (*batch_start)(struct endpoint_batch *b, struct endpoint_io_async *f);
@@ -113,13 +120,14 @@ struct endpoint_ops {
 	void (*destroy)(struct strait_endpoint *ep);
 };
 
-/* As many as a set of devices has. */
+/* The most devices of a device set. */
 #define ENDPOINT_DEVICES 32
 
 struct strait_endpoint {
-	const struct endpoint_ops *ops;
+	const struct endpoint_ops *ops; /* complete: @table */
+	struct endpoint_ops table;
 	struct endpoint_facts facts; /* fixed at open */
-	uint32_t flags;		     /* of its own kind: not to be looked at but by its ops */
+	uint32_t flags;		     /* STRAIT_FILE_*, STRAIT_NVME_*: of its kind, read only by its ops */
 	atomic_uint refs;
 	void *owner;				/* struct strait_context */
 	struct list reg_windows;		/* the engine's kept registrations, under the engine's lock */
@@ -128,6 +136,18 @@ struct strait_endpoint {
 	atomic_uint p2p_tries;
 	bool leased; /* a lease was taken; under the engine's lock */
 };
+
+/*
+ * Start of every endpoint's life, with one reference: @has overlaid on the defaults. The caller zeroed @ep and sets the
+ * facts next.
+ */
+void endpoint_init(struct strait_endpoint *ep, const struct endpoint_ops *has, uint32_t flags);
+
+/* Is the endpoint of the kind that has these operations? */
+static inline bool endpoint_is(const struct strait_endpoint *ep, const struct endpoint_ops *has)
+{
+	return ep->ops->destroy == has->destroy;
+}
 
 int file_endpoint_open(const struct log_sink *log, const char *path, int oflags, mode_t mode, uint32_t flags,
 		       struct strait_endpoint **ret);

@@ -24,40 +24,6 @@ static int card_length(struct strait_endpoint *ep, uint64_t *bytes)
 	return rc;
 }
 
-static int card_cached(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes)
-{
-	return -EOPNOTSUPP;
-}
-
-static ssize_t card_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
-{
-	return -EOPNOTSUPP;
-}
-
-static int card_fd(struct strait_endpoint *ep, enum io_mode mode)
-{
-	return -EBADF;
-}
-
-static int card_map(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret)
-{
-	return -EOPNOTSUPP;
-}
-
-static bool card_unchanged(struct strait_endpoint *ep)
-{
-	return false;
-}
-
-static int card_lease(struct strait_endpoint *ep, int tid)
-{
-	return -EOPNOTSUPP;
-}
-
-static void card_unlease(struct strait_endpoint *ep)
-{
-}
-
 /* What is on the card is as durable as it gets. */
 static int card_sync(struct strait_endpoint *ep)
 {
@@ -151,15 +117,8 @@ static void card_destroy(struct strait_endpoint *ep)
 static const struct endpoint_ops card_ops = {
 	.kind = "dma",
 	.length = card_length,
-	.cached = card_cached,
 	.read = card_read,
-	.read_cached = card_read_cached,
 	.write = card_write,
-	.fd = card_fd,
-	.map = card_map,
-	.unchanged = card_unchanged,
-	.lease = card_lease,
-	.unlease = card_unlease,
 	.sync = card_sync,
 	.dma_map = card_dma_map,
 	.io = card_io,
@@ -172,10 +131,7 @@ int dma_endpoint_open(struct strait_dma *d, struct strait_endpoint **ret)
 
 	if (!c)
 		return -ENOMEM;
-	c->ep.ops = &card_ops;
-	atomic_init(&c->ep.refs, 1);
-	list_init(&c->ep.reg_windows);
-	list_init(&c->ep.lease_node);
+	endpoint_init(&c->ep, &card_ops, 0);
 	c->ep.facts = (struct endpoint_facts){
 		.fs = "dma",
 		.direct_reason = STRAIT_WHY_NO_FILE_SYSTEM,

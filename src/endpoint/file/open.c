@@ -51,14 +51,10 @@ static struct file *file_new(uint32_t flags)
 
 	if (!f)
 		return NULL;
-	f->ep.ops = &file_endpoint_ops;
-	f->ep.flags = flags;
+	endpoint_init(&f->ep, &file_endpoint_ops, flags);
 	f->ep.facts.unchanging = flags & STRAIT_FILE_UNCHANGING;
 	/* A promise is worth more than a lease, which a writer that was not to come would only wait for. */
 	f->ep.facts.wants_lease = (flags & STRAIT_FILE_LEASE) && !f->ep.facts.unchanging;
-	atomic_init(&f->ep.refs, 1);
-	list_init(&f->ep.reg_windows);
-	list_init(&f->ep.lease_node);
 	f->fd = f->fd_direct = f->fd_lease = -1;
 	f->read_nowait = true;
 	return f;

@@ -59,40 +59,6 @@ static int namespace_length(struct strait_endpoint *ep, uint64_t *bytes)
 	return namespace_look(to_namespace(ep), bytes);
 }
 
-static int namespace_cached(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes)
-{
-	return -EOPNOTSUPP;
-}
-
-static ssize_t namespace_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
-{
-	return -EOPNOTSUPP;
-}
-
-static int namespace_fd(struct strait_endpoint *ep, enum io_mode mode)
-{
-	return -EBADF;
-}
-
-static int namespace_map(struct strait_endpoint *ep, uint64_t off, size_t len, void **ret)
-{
-	return -EOPNOTSUPP;
-}
-
-static bool namespace_unchanged(struct strait_endpoint *ep)
-{
-	return false;
-}
-
-static int namespace_lease(struct strait_endpoint *ep, int tid)
-{
-	return -EOPNOTSUPP;
-}
-
-static void namespace_unlease(struct strait_endpoint *ep)
-{
-}
-
 static int namespace_sync(struct strait_endpoint *ep)
 {
 	struct namespace *n = to_namespace(ep);
@@ -193,15 +159,8 @@ static void namespace_destroy(struct strait_endpoint *ep)
 static const struct endpoint_ops namespace_ops = {
 	.kind = "nvme",
 	.length = namespace_length,
-	.cached = namespace_cached,
 	.read = namespace_read,
-	.read_cached = namespace_read_cached,
 	.write = namespace_write,
-	.fd = namespace_fd,
-	.map = namespace_map,
-	.unchanged = namespace_unchanged,
-	.lease = namespace_lease,
-	.unlease = namespace_unlease,
 	.sync = namespace_sync,
 	.dma_map = namespace_dma_map,
 	.io = namespace_io,
@@ -234,11 +193,7 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 	n = calloc(1, sizeof(*n));
 	if (!n)
 		return -ENOMEM;
-	n->ep.ops = &namespace_ops;
-	n->ep.flags = flags;
-	atomic_init(&n->ep.refs, 1);
-	list_init(&n->ep.reg_windows);
-	list_init(&n->ep.lease_node);
+	endpoint_init(&n->ep, &namespace_ops, flags);
 	n->ep.facts = (struct endpoint_facts){
 		.fs = "nvme",
 		.direct_reason = STRAIT_WHY_NO_FILE_SYSTEM,
@@ -269,7 +224,7 @@ int nvme_endpoint_info(struct strait_endpoint *ep, struct strait_nvme_endpoint_i
 	struct namespace *n = to_namespace(ep);
 	int rc;
 
-	if (ep->ops != &namespace_ops)
+	if (!endpoint_is(ep, &namespace_ops))
 		return -EINVAL;
 	*info = (struct strait_nvme_endpoint_info){ .size = sizeof(*info) };
 	rc = namespace_look(n, &info->length);
@@ -290,7 +245,7 @@ static int check_range(struct strait_endpoint *ep, uint64_t off, uint64_t len, u
 	int rc;
 
 	/* The endpoint may be of another kind, and shorter. */
-	if (ep->ops != &namespace_ops)
+	if (!endpoint_is(ep, &namespace_ops))
 		return -EINVAL;
 	rc = namespace_look(n, &length);
 	if (rc)
