@@ -47,6 +47,18 @@ static inline bool range_inside(uint64_t off, uint64_t len, uint64_t size)
 	return off <= size && len <= size - off;
 }
 
+/* The whole pages that [addr, addr + len) touches; @head bytes of them lie before @addr. */
+struct page_span {
+	uint64_t start, length, head;
+};
+
+static inline struct page_span page_span(uint64_t addr, uint64_t len, uint64_t page)
+{
+	uint64_t start = align_down(addr, page);
+
+	return (struct page_span){ start, align_up(addr + len, page) - start, addr - start };
+}
+
 /* Is off + len representable as an off_t, which is what every file offset ends up as? */
 static inline bool range_fits_off_t(uint64_t off, uint64_t len)
 {

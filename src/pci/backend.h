@@ -15,14 +15,6 @@ int pci_open_vfio(const struct log_sink *log, const char *name, const char *back
 /* Convert "01:00.0" or "0000:01:00.0" to the full form. -EINVAL for anything else. */
 int pci_full_name(const char *name, char full[PCI_NAME]);
 
-/* Whole pages around [addr, addr + len). */
-struct pci_pages {
-	uint64_t start, length;
-	uint64_t head; /* bytes before the first requested one */
-};
-
-struct pci_pages pci_pages_of(uint64_t addr, uint64_t len, uint64_t page);
-
 /*
  * Set m->run from @n runs of whole pages: trimmed to [head, head + m->length), adjacent runs joined. @runs was allocated
  * with malloc() or realloc(); @m takes ownership.

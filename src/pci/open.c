@@ -18,17 +18,10 @@ int pci_full_name(const char *name, char full[PCI_NAME])
 	return topo_is_address(full, strlen(full)) ? 0 : -EINVAL;
 }
 
-struct pci_pages pci_pages_of(uint64_t addr, uint64_t len, uint64_t page)
-{
-	uint64_t start = align_down(addr, page);
-
-	return (struct pci_pages){ start, align_up(addr + len, page) - start, addr - start };
-}
-
 void pci_fill_runs(struct pci_mapping *m, struct pci_run *runs, size_t n, uint64_t head)
 {
 	uint64_t left = m->length;
-	size_t reg_window = 0;
+	size_t n_runs = 0;
 
 	for (size_t i = 0; i < n && left; i++) {
 		struct pci_run r = runs[i];
@@ -40,13 +33,13 @@ void pci_fill_runs(struct pci_mapping *m, struct pci_run *runs, size_t n, uint64
 		left -= r.length;
 		if (!r.length)
 			continue;
-		if (reg_window && runs[reg_window - 1].bus + runs[reg_window - 1].length == r.bus)
-			runs[reg_window - 1].length += r.length;
+		if (n_runs && runs[n_runs - 1].bus + runs[n_runs - 1].length == r.bus)
+			runs[n_runs - 1].length += r.length;
 		else
-			runs[reg_window++] = r;
+			runs[n_runs++] = r;
 	}
 	m->run = runs;
-	m->count = reg_window;
+	m->count = n_runs;
 }
 
 static const struct backend {

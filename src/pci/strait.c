@@ -4,12 +4,9 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "module/module.h"
 #include "os/os.h"
 #include "pci/backend.h"
-#include "pci/strait_reason.h"
-#include "uapi/strait.h"
-
-#define GPU_PAGE 65536u /* of nvidia_p2p */
 
 struct strait_pci {
 	struct pci_device dev;
@@ -86,13 +83,6 @@ static int irq(struct pci_device *dev, unsigned int vector, int *fd)
 	return 0;
 }
 
-static void release(struct strait_pci *p, uint32_t region)
-{
-	struct strait_ioc_release req = { .size = sizeof(req), .handle = region };
-
-	os_ioctl(p->fd, STRAIT_IOC_RELEASE, &req);
-}
-
 static void unmap_handle(struct strait_pci *p, uint32_t handle)
 {
 	struct strait_ioc_mapping req = { .size = sizeof(req), .handle = handle };
@@ -143,7 +133,7 @@ static int map_imported(struct strait_pci *p, uint32_t region, uint64_t length, 
 	rc = os_ioctl(p->fd, STRAIT_IOC_MAP, &req);
 	if (rc == -EOPNOTSUPP)
 		log_warn(p->dev.log, "%s: memory cannot be mapped for its DMA: %s", p->dev.name,
-			 strait_attach_reason(req.reason));
+			 module_attach_reason(req.reason));
 	if (rc)
 		goto free_mapping;
 	if (req.access & ~req.flags)
@@ -165,28 +155,25 @@ free_mapping:
 	return rc;
 }
 
-/* Import memory and map it. Releases the import if mapping fails. */
-static int map_import(struct strait_pci *p, struct strait_ioc_import *req, unsigned int flags, uint64_t head,
-		      struct pci_mapping *m)
+/* Map an import. Releases it if mapping fails. */
+static int map_or_release(struct strait_pci *p, const struct strait_ioc_import *req, unsigned int flags, uint64_t head,
+			  struct pci_mapping *m)
 {
-	int rc;
+	int rc = map_imported(p, req->handle, req->length, flags, head, m);
 
-	req->size = sizeof(*req);
-	rc = os_ioctl(p->fd, STRAIT_IOC_IMPORT, req);
 	if (rc)
-		return rc;
-	rc = map_imported(p, req->handle, req->length, flags, head, m);
-	if (rc)
-		release(p, req->handle);
+		module_release(p->fd, req->handle);
 	return rc;
 }
 
 static int map_address(struct strait_pci *p, uint32_t kind, uint64_t addr, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(addr, m->length, kind == STRAIT_IMPORT_NVP2P ? GPU_PAGE : os_page_size());
-	struct strait_ioc_import req = { .kind = kind, .fd = -1, .address = pages.start, .length = pages.length };
-	int rc = map_import(p, &req, flags, pages.head, m);
+	struct strait_ioc_import req;
+	struct page_span pages;
+	int rc = module_import_pages(p->fd, kind, addr, m->length, &pages, &req);
 
+	if (!rc)
+		rc = map_or_release(p, &req, flags, pages.head, m);
 	if (rc == -ENOMEM && kind == STRAIT_IMPORT_USER)
 		log_warn(p->dev.log, "%s: %llu bytes cannot be locked in memory: ulimit -l may be too small",
 			 p->dev.name, (unsigned long long)pages.length);
@@ -202,7 +189,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t off, unsigned int flags,
 		      struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(r->mem.addr + off, m->length, os_page_size());
+	struct page_span pages = page_span(r->mem.addr + off, m->length, os_page_size());
 	struct strait_ioc_import req = { .kind = STRAIT_IMPORT_DMABUF, .length = pages.length };
 	uint64_t at;
 	int rc, fd;
@@ -214,7 +201,9 @@ static int map_dmabuf(struct strait_pci *p, struct strait_region *r, uint64_t of
 		return rc == -EINVAL ? -EOPNOTSUPP : rc;
 	req.fd = fd;
 	req.address = at;
-	rc = map_import(p, &req, flags, pages.head, m);
+	rc = module_import(p->fd, &req);
+	if (!rc)
+		rc = map_or_release(p, &req, flags, pages.head, m);
 	os_close(fd);
 	/* The exporter may migrate device memory to host memory if the two devices cannot reach each other. */
 	if (!rc && r->dev->import_kind && ((struct strait_mapping *)m->priv)->where == STRAIT_WHERE_HOST)
@@ -266,7 +255,7 @@ static void unmap(struct pci_device *dev, struct pci_mapping *m)
 	struct strait_mapping *s = m->priv;
 
 	unmap_handle(strait_pci(dev), s->handle);
-	release(strait_pci(dev), s->region);
+	module_release(strait_pci(dev)->fd, s->region);
 	free(s);
 }
 
@@ -323,16 +312,16 @@ static const struct pci_ops ops = {
 
 static int attach(int fd, const char *name, struct strait_ioc_attach *req, char *why, size_t len)
 {
-	struct strait_ioc_info info = { .size = sizeof(info) };
-	int rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
+	struct strait_ioc_info info;
+	int rc = module_info(fd, &info);
 
-	if (rc || !STRAIT_ABI_FITS(&info) || !(info.features & STRAIT_FEATURE_ATTACH)) {
+	if (rc || !(info.features & STRAIT_FEATURE_ATTACH)) {
 		str_format(why, len, "the version of strait.ko does not match this library: load the matching module");
 		return -EPROTO;
 	}
 	rc = os_ioctl(fd, STRAIT_IOC_ATTACH, req);
 	if (rc == -EOPNOTSUPP)
-		strait_attach_explain(name, req, why, len);
+		module_attach_explain(name, req, why, len);
 	else if (rc == -EBUSY)
 		str_format(why, len, "%s is open in another process", name);
 	else if (rc)

@@ -205,7 +205,7 @@ static int map_pages(struct vfio_pci *p, void *addr, uint64_t length, uint64_t h
 
 static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of((uintptr_t)addr, len, os_page_size());
+	struct page_span pages = page_span((uintptr_t)addr, len, os_page_size());
 
 	return map_pages(vfio_pci(dev), (void *)(uintptr_t)pages.start, pages.length, pages.head, flags, m);
 }
@@ -213,7 +213,7 @@ static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned i
 /* Map device memory through the CPU's mapping of its BAR. */
 static int map_bar(struct vfio_pci *p, struct strait_region *r, uint64_t off, unsigned int flags, struct pci_mapping *m)
 {
-	struct pci_pages pages = pci_pages_of(off, m->length, os_page_size());
+	struct page_span pages = page_span(off, m->length, os_page_size());
 	struct vfio_mapping *s;
 	void *io;
 	int rc;

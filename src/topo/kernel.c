@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "module/module.h"
 #include "os/dir.h"
 #include "os/os.h"
 #include "topo/topo.h"
-#include "uapi/strait.h"
 
 void topo_iommu_name(const char *sysfs_root, char *buf, size_t len)
 {
@@ -79,44 +78,19 @@ static int has_p2pdma(const char *release)
 	return -1;
 }
 
-static void name_features(uint64_t features, char *text, size_t len)
-{
-	static const struct {
-		uint64_t bit;
-		const char *name;
-	} names[] = {
-		{ STRAIT_FEATURE_P2PDMA, "p2pdma" },	  { STRAIT_FEATURE_IMPORT_P2P, "p2p" },
-		{ STRAIT_FEATURE_IMPORT_USER, "user" },	  { STRAIT_FEATURE_IMPORT_DMABUF, "dmabuf" },
-		{ STRAIT_FEATURE_IMPORT_NVP2P, "nvp2p" }, { STRAIT_FEATURE_URING, "uring" },
-		{ STRAIT_FEATURE_ATTACH, "attach" },
-	};
-	size_t at = 0;
-
-	text[0] = '\0';
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (!(features & names[i].bit) || at >= len)
-			continue;
-		str_format(text + at, len - at, "%s%s", at ? " " : "", names[i].name);
-		at += strlen(text + at);
-	}
-}
-
-/* 0, or why it cannot be asked. */
+/* 0, or why the module cannot be used. */
 static int ask_module(struct strait_topo_kernel *k)
 {
-	struct strait_ioc_info info = { .size = sizeof(info) };
-	int fd = os_open("/dev/strait", O_RDWR | O_NONBLOCK, 0), rc;
+	struct strait_ioc_info info;
+	int fd = module_open(), rc;
 
 	if (fd < 0)
 		return fd;
-	rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
+	rc = module_info(fd, &info);
 	os_close(fd);
-	if (rc)
-		return rc;
-	info.version[sizeof(info.version) - 1] = '\0';
 	str_copy(k->module_version, sizeof(k->module_version), info.version);
-	name_features(info.features, k->module_features, sizeof(k->module_features));
-	return STRAIT_ABI_FITS(&info) ? 0 : -EPROTO;
+	module_feature_names(info.features, k->module_features, sizeof(k->module_features));
+	return rc;
 }
 
 STRAIT_API int strait_topo_kernel(struct strait_topo_kernel *kernel)

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/p2p/p2p.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 
 #include "base/util.h"
 #include "device/scratch.h"
 #include "engine/engine.h"
 #include "engine/p2p/pair.h"
+#include "module/module.h"
 #include "os/os.h"
-#include "uapi/strait.h"
 
-#define BRIDGE_PAGE KIB(64) /* granularity of a GPU driver's mappings */
-#define PIECE MIB(16)	    /* moved between two checks of deadline and cancellation; many commands of a drive */
+#define PIECE MIB(16) /* moved between two checks of deadline and cancellation; many commands of a drive */
 
 /* The verdict for an endpoint and a device: route_reason + 1 and the module's reason. 0: not asked yet. */
 #define VERDICT(why, reason) ((uint16_t)((((unsigned int)(why) + 1) & 0xff) | (unsigned int)(reason) << 8))
@@ -35,24 +33,21 @@ void p2p_fini(struct p2p *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* With the lock held. */
-static int module_open(struct strait_context *ctx)
+static int open_module_locked(struct strait_context *ctx)
 {
-	struct strait_ioc_info info = { .size = sizeof(info) };
+	struct strait_ioc_info info;
 	struct p2p *p = &ctx->p2p;
 	int fd, rc;
 
 	if (p->tried)
 		return p->status;
 	p->tried = true;
-	fd = os_open("/dev/strait", O_RDWR, 0);
+	fd = module_open();
 	if (fd < 0) {
 		p->status = fd;
 		return fd;
 	}
-	rc = os_ioctl(fd, STRAIT_IOC_INFO, &info);
-	if (!rc && !STRAIT_ABI_FITS(&info))
-		rc = -EPROTO;
+	rc = module_info(fd, &info);
 	if (rc) {
 		log_warn(&ctx->log, "the module behind /dev/strait does not answer as expected (%s)", strerror(-rc));
 		os_close(fd);
@@ -73,34 +68,25 @@ static bool is_bridged(const struct strait_device *dev)
 /* Does the module take memory of this kind? */
 static enum route_reason kind_known(const struct p2p *p, const struct strait_device *dev)
 {
-	static const uint64_t need[] = {
-		[STRAIT_IMPORT_P2P] = STRAIT_FEATURE_IMPORT_P2P,
-		[STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
-	};
-
 	if (!dev->import_kind)
 		return ROUTE_NO_PAGES;
-	if (p->features & need[dev->import_kind])
+	if (module_imports(p->features, dev->import_kind))
 		return ROUTE_OK;
 	return is_bridged(dev) ? ROUTE_NO_BRIDGE : ROUTE_NO_IMPORT;
-}
-
-static uint64_t import_page(const struct strait_device *dev)
-{
-	return is_bridged(dev) ? BRIDGE_PAGE : os_page_size();
 }
 
 /* Offset of the memory in the pages that import() imports. */
 static uint64_t import_start(const struct strait_device *dev, const struct provider_mem *m)
 {
-	return m->addr % import_page(dev);
+	return m->addr % module_import_page(dev->import_kind);
 }
 
 /* Imports the whole pages that hold the memory: by CPU address, or by the address that the GPU's driver knows. */
 static int import(const struct p2p *p, struct strait_device *dev, const struct provider_mem *m,
 		  struct strait_ioc_import *out)
 {
-	uint64_t at = m->addr, page = import_page(dev), start, end;
+	struct page_span pages;
+	uint64_t at = m->addr;
 	void *cpu;
 	int rc;
 
@@ -110,25 +96,13 @@ static int import(const struct p2p *p, struct strait_device *dev, const struct p
 			return rc;
 		at = (uintptr_t)cpu;
 	}
-	start = align_down(at, page);
-	end = align_up(at + m->len, page);
-	*out = (struct strait_ioc_import){
-		.size = sizeof(*out), .kind = dev->import_kind, .fd = -1, .address = start, .length = end - start
-	};
-	return os_ioctl(p->fd, STRAIT_IOC_IMPORT, out);
-}
-
-static void release(const struct p2p *p, uint32_t handle)
-{
-	struct strait_ioc_release req = { .size = sizeof(req), .handle = handle };
-
-	os_ioctl(p->fd, STRAIT_IOC_RELEASE, &req);
+	return module_import_pages(p->fd, dev->import_kind, at, m->len, &pages, out);
 }
 
 /* With the lock held: ask the module, then the pair, with scratch memory of the device. */
 static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
 {
-	struct strait_ioc_check check = { .size = sizeof(check), .fd = ep->ops->fd(ep, IO_DIRECT) };
+	struct strait_ioc_check check = { .fd = ep->ops->fd(ep, IO_DIRECT) };
 	struct p2p_scratch s = { .ctx = ctx, .ep = ep, .dev = dev };
 	struct strait_ioc_import imp;
 	struct strait_region *r;
@@ -147,12 +121,12 @@ static uint16_t find_verdict(struct strait_context *ctx, struct strait_endpoint 
 	}
 	s.handle = check.handle = imp.handle;
 	s.start = import_start(dev, &s.mem);
-	rc = os_ioctl(ctx->p2p.fd, STRAIT_IOC_CHECK, &check);
+	rc = module_check(ctx->p2p.fd, &check);
 	if (rc || check.reason)
 		why = ROUTE_REFUSED;
 	else
 		why = p2p_pair_verify(&ctx->p2p, &s, check.drive, imp.pci);
-	release(&ctx->p2p, imp.handle);
+	module_release(ctx->p2p.fd, imp.handle);
 	device_scratch_put(r);
 	return VERDICT(why, rc ? 0 : check.reason);
 }
@@ -161,7 +135,7 @@ static uint16_t ask_verdict(struct strait_context *ctx, struct strait_endpoint *
 {
 	enum route_reason why;
 
-	if (module_open(ctx))
+	if (open_module_locked(ctx))
 		return VERDICT(ROUTE_NO_MODULE, 0);
 	why = kind_known(&ctx->p2p, dev);
 	if (why)
@@ -224,7 +198,7 @@ void p2p_forget(struct strait_region *r)
 	int handle = atomic_exchange_explicit(&r->p2p, 0, memory_order_acq_rel);
 
 	if (handle > 0)
-		release(&ctx->p2p, (uint32_t)handle);
+		module_release(ctx->p2p.fd, (uint32_t)handle);
 }
 
 static uint64_t region_start(const struct strait_region *r)
@@ -386,7 +360,7 @@ static uint64_t module_moves(const struct strait_transfer *t, uint64_t start, ui
 {
 	struct strait_context *ctx = device_context(t->region->dev);
 	int handle = region_handle(ctx, t->region), rc = 0;
-	struct strait_ioc_io io = { .size = sizeof(io), .fd = t->endpoint->ops->fd(t->endpoint, IO_DIRECT) };
+	struct strait_ioc_io io = { .fd = t->endpoint->ops->fd(t->endpoint, IO_DIRECT) };
 	uint64_t at = start;
 
 	*err = handle < 0 ? -EOPNOTSUPP : 0;
@@ -399,7 +373,7 @@ static uint64_t module_moves(const struct strait_transfer *t, uint64_t start, ui
 		io.file_offset = at;
 		io.region_offset = region_start(t->region) + t->region_offset + (at - t->endpoint_offset);
 		io.length = min_u64(end - at, PIECE);
-		rc = os_ioctl(ctx->p2p.fd, STRAIT_IOC_IO, &io);
+		rc = module_io(ctx->p2p.fd, &io);
 		if (rc)
 			*err = refused(t, rc, io.reason);
 		else
@@ -428,19 +402,18 @@ bool p2p_commands(const struct strait_transfer *t)
 int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len)
 {
 	struct strait_context *ctx = device_context(t->region->dev);
-	struct strait_uring where = { .file_offset = t->endpoint_offset + done,
-				      .region_offset = region_start(t->region) + t->region_offset + done };
-	struct os_command cmd = { .op = t->op == STRAIT_READ ? STRAIT_URING_READ : STRAIT_URING_WRITE,
-				  .length = (uint32_t)min_u64(t->length - done, PIECE),
-				  .file = t->endpoint->ops->fd(t->endpoint, IO_DIRECT) };
+	struct strait_ioc_io io = { .op = t->op == STRAIT_READ ? STRAIT_OP_READ : STRAIT_OP_WRITE,
+				    .fd = t->endpoint->ops->fd(t->endpoint, IO_DIRECT),
+				    .file_offset = t->endpoint_offset + done,
+				    .region_offset = region_start(t->region) + t->region_offset + done,
+				    .length = min_u64(t->length - done, PIECE) };
 	int handle = region_handle(ctx, t->region);
 
 	if (handle < 0)
 		return handle;
-	cmd.address = (uint64_t)handle;
-	memcpy(cmd.args, &where, sizeof(where));
-	*len = cmd.length;
-	return os_ring_command(ring, ctx->p2p.fd, &cmd, tag);
+	io.handle = (uint32_t)handle;
+	*len = io.length;
+	return module_io_queue(ctx->p2p.fd, ring, &io, tag);
 }
 
 uint64_t p2p_run(const struct strait_transfer *t, struct p2p_piece *p)

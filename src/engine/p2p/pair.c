@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "module/module.h"
 #include "os/os.h"
-#include "uapi/strait.h"
 
 #define TRIES 3 /* if the file changes meanwhile */
 
@@ -46,8 +46,7 @@ static int poison(const struct p2p_scratch *s, struct dev_stream *stream, struct
 /* Reads one block by the drive. 1: it arrived; 0: it did not; -EAGAIN: the file changed; else why nothing is known. */
 static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b, uint64_t off)
 {
-	struct strait_ioc_io io = { .size = sizeof(io),
-				    .handle = s->handle,
+	struct strait_ioc_io io = { .handle = s->handle,
 				    .fd = s->ep->ops->fd(s->ep, IO_DIRECT),
 				    .op = STRAIT_OP_READ,
 				    .file_offset = off,
@@ -60,7 +59,7 @@ static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, str
 	rc = poison(s, stream, b);
 	if (rc)
 		return rc;
-	rc = os_ioctl(s->ctx->p2p.fd, STRAIT_IOC_IO, &io);
+	rc = module_io(s->ctx->p2p.fd, &io);
 	if (rc || io.done != b->len)
 		return 0;
 	rc = s->dev->ops->flush_peer_writes(s->dev);

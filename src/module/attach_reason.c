@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The reasons of strait.ko for refusing a device, as sentences. */
-#include "pci/strait_reason.h"
+#include "module/module.h"
 
-#include "base/util.h"
-
-const char *strait_attach_reason(uint32_t reason)
+const char *module_attach_reason(uint32_t reason)
 {
 	static const char *const text[STRAIT_ATTACH_COUNT] = {
 		[STRAIT_ATTACH_NO_IOMMU] = "no IOMMU translates its addresses",
@@ -25,41 +23,41 @@ const char *strait_attach_reason(uint32_t reason)
 	return reason < STRAIT_ATTACH_COUNT && text[reason] ? text[reason] : "strait.ko gives no reason";
 }
 
-void strait_attach_explain(const char *name, const struct strait_ioc_attach *req, char *why, size_t len)
+void module_attach_explain(const char *name, const struct strait_ioc_attach *req, char *why, size_t len)
 {
 	switch (req->reason) {
 	case STRAIT_ATTACH_NO_IOMMU:
 		str_format(why, len,
 			   "%s: %s: enable the IOMMU in the firmware setup, and on an Intel machine boot with "
 			   "intel_iommu=on",
-			   name, strait_attach_reason(req->reason));
+			   name, module_attach_reason(req->reason));
 		break;
 	case STRAIT_ATTACH_IDENTITY:
 		str_format(why, len,
 			   "%s: %s: echo %s > /sys/bus/pci/drivers/strait/unbind; echo DMA-FQ > "
 			   "/sys/kernel/iommu_groups/%d/type; echo %s > /sys/bus/pci/drivers/strait/bind; or boot with "
 			   "iommu.passthrough=0",
-			   name, strait_attach_reason(req->reason), name, req->group, name);
+			   name, module_attach_reason(req->reason), name, req->group, name);
 		break;
 	case STRAIT_ATTACH_GROUP:
 		str_format(
 			why, len,
 			"%s: %s: ls /sys/kernel/iommu_groups/%d/devices; a slot below a root port of its own, or ACS on the "
 			"ports above it, separates them",
-			name, strait_attach_reason(req->reason), req->group);
+			name, module_attach_reason(req->reason), req->group);
 		break;
 	case STRAIT_ATTACH_INTERRUPTS:
 		str_format(why, len,
 			   "%s: %s: enable interrupt remapping in the firmware setup, and boot without intremap=off",
-			   name, strait_attach_reason(req->reason));
+			   name, module_attach_reason(req->reason));
 		break;
 	case STRAIT_ATTACH_RESERVED:
 		str_format(why, len,
 			   "%s: %s: cat /sys/kernel/iommu_groups/%d/reserved_regions; it cannot be driven "
 			   "from user space unless a firmware setting removes the reservation",
-			   name, strait_attach_reason(req->reason), req->group);
+			   name, module_attach_reason(req->reason), req->group);
 		break;
 	default:
-		str_format(why, len, "%s: %s", name, strait_attach_reason(req->reason));
+		str_format(why, len, "%s: %s", name, module_attach_reason(req->reason));
 	}
 }
