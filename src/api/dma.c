@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
-#include <strait/bounce.h>
 #include <strait/dma.h>
 
 #include "api/api.h"
@@ -98,22 +97,6 @@ STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoin
 	ep->owner = owner(dma);
 	*ret = ep;
 	return 0;
-}
-
-STRAIT_API int strait_dma_bounce(struct strait_dma *dma, struct strait_region *src, uint64_t src_offset,
-				 struct strait_region *dst, uint64_t dst_offset, uint64_t len, int64_t timeout_ns,
-				 uint64_t *done)
-{
-	uint64_t deadline, moved = 0;
-	int rc;
-
-	API_CHECK(dma && src && dst && done && timeout_ns >= 0);
-	API_ALIVE(owner(dma));
-	API_CHECK(device_context(src->dev) == owner(dma) && device_context(dst->dev) == owner(dma));
-	deadline = os_deadline(timeout_ns);
-	rc = dma_bounce(dma, src, src_offset, dst, dst_offset, len, deadline, &moved);
-	*done = moved;
-	return rc;
 }
 
 STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device *dev, unsigned int bar, uint64_t offset,
