@@ -9,21 +9,22 @@
 extern "C" {
 #endif
 
-#define STRAIT_CONTEXT_NO_URING (1u << 0) /* never use io_uring: threads do the direct I/O */
+#define STRAIT_CONTEXT_NO_URING (1u << 0) /* do not use io_uring: worker threads do the direct I/O */
 
 /**
- * struct strait_context_opts - How a context is set up
+ * struct strait_context_opts - Options of a context
  * @size: sizeof(struct strait_context_opts)
  * @flags: STRAIT_CONTEXT_*
- * @threads: worker threads at most, started when first needed; 0: one per CPU, at least 2, at most 12
- * @pool_bytes: pinned staging memory per device, shared by all transfers; 0: what suits the device.
- *	At least one chunk is kept whatever is asked
- * @chunk_bytes: size of one staging chunk, a power of two from 64 KiB to 64 MiB; 0: what suits the device
- * @pinned_budget: bytes of page cache that may stay registered between transfers under a read
- *	lease or promise; 0: 1 GiB
+ * @threads: most worker threads, started when first needed; 0: one per CPU, at least 2, at most 12
+ * @pool_bytes: pinned staging memory per device, shared by all transfers, at least one chunk; 0: the default of the
+ *	device
+ * @chunk_bytes: size of one staging chunk, a power of two from 64 KiB to 64 MiB; 0: the default of the
+ *	device
+ * @pinned_budget: most bytes of page cache in the registration cache, of files that are promised not to change or under
+ *	a lease; 0: 1 GiB
  * @queue_depth: direct I/O requests in flight per transfer; 0: 16
- * @log_level: lines above this level are not produced; 0: STRAIT_LOG_WARN
- * @log: receives log lines; NULL: they are dropped
+ * @log_level: highest level that is logged; 0: STRAIT_LOG_WARN
+ * @log: receives log lines; NULL drops them
  * @log_arg: first argument of @log
  */
 struct strait_context_opts {
@@ -42,24 +43,24 @@ struct strait_context_opts {
 #define STRAIT_CONTEXT_OPTS_SIZE_V1 64
 
 /**
- * strait_context_open() - Open a context: the devices of this machine and what moves data to them
- * @opts: how, or NULL for the defaults
+ * strait_context_open() - Open a context: the devices of this machine and the state of transfers
+ * @opts: options, or NULL for the defaults
  * @ret: the context
  *
- * Looks for devices of every provider; a provider that finds none is no error (strait_provider_info()
- * tells why). Starts no thread. Contexts are independent of each other.
+ * Looks for the devices of every provider. A provider without devices is not an error: strait_provider_info() tells
+ * why. No thread is started. Contexts are independent of each other.
  *
- * Return: 0; -EINVAL for options out of range; -E2BIG for options this library does not know;
+ * Return: 0; -EINVAL for options out of range; -E2BIG for options that this library does not know;
  * -ENOMEM.
  */
 STRAIT_API int strait_context_open(const struct strait_context_opts *opts, struct strait_context **ret);
 
 /**
- * strait_context_close() - Give a context back
+ * strait_context_close() - Close a context
  * @ctx: the context, or NULL
  *
- * Regions, endpoints, queues and streams made in the context keep it alive: its threads and memory
- * go when the last of them is closed. The log callback is not called after that.
+ * Regions, endpoints, queues and streams reference their context: its threads end and its memory is freed when the last
+ * of them is closed. The log callback is not called after that.
  */
 STRAIT_API void strait_context_close(struct strait_context *ctx);
 

@@ -8,31 +8,31 @@
 extern "C" {
 #endif
 
-/* What a device can do. */
+/* Capabilities of a device. */
 #define STRAIT_DEVICE_HOST (1u << 0)	      /* its memory is ordinary host memory */
 #define STRAIT_DEVICE_CPU_MAP (1u << 1)	      /* regions can be mapped for the CPU */
 #define STRAIT_DEVICE_DMABUF (1u << 2)	      /* regions can be exported as dma-buf */
 #define STRAIT_DEVICE_REGISTER (1u << 3)      /* host memory can be registered for its copy engine */
 #define STRAIT_DEVICE_REGISTER_FILE (1u << 4) /* read-only file mappings too: the pagecache route */
 #define STRAIT_DEVICE_STREAMS (1u << 5)	      /* streams, and transfers ordered on them */
-#define STRAIT_DEVICE_REVOKE_NOTICE (1u << 6) /* tells when memory goes away */
-#define STRAIT_DEVICE_MMIO (1u << 7)	      /* can map a peer's MMIO */
+#define STRAIT_DEVICE_REVOKE_NOTICE (1u << 6) /* reports when memory is revoked */
+#define STRAIT_DEVICE_MMIO (1u << 7)	      /* can map the MMIO of another device */
 #define STRAIT_DEVICE_EMULATED (1u << 8)      /* no hardware behind it */
-#define STRAIT_DEVICE_IMPORT_ONLY (1u << 9)   /* stands for imported memory, nothing can be allocated: dmabuf */
+#define STRAIT_DEVICE_IMPORT_ONLY (1u << 9)   /* for imported memory only, nothing can be allocated: dmabuf */
 
 /**
- * struct strait_device_info - What is known about a device
+ * struct strait_device_info - Properties of a device
  * @size: sizeof(struct strait_device_info), set by the caller
- * @name: "emu:0", "cuda:1", "host": the name every call and command takes
+ * @name: "emu:0", "cuda:1", "host": the name that calls and commands take
  * @provider: "emu", "cuda", ...
- * @model: in words, from the driver
+ * @model: model name, as the driver reports it
  * @pci: PCI address "0000:17:00.0", empty if it has none
  * @caps: STRAIT_DEVICE_*
  * @index: the device's number within its provider
  * @numa_node: -1 if unknown
  * @mem_total: bytes of memory
- * @mem_free: bytes not allocated when asked
- * @page_size: granularity of the device's memory in bytes
+ * @mem_free: bytes free at the time of the call
+ * @page_size: page size of the device's memory in bytes
  */
 struct strait_device_info {
 	size_t size;
@@ -51,12 +51,12 @@ struct strait_device_info {
 #define STRAIT_DEVICE_INFO_SIZE_V1 200
 
 /**
- * struct strait_provider_info - A kind of device, present or not
+ * struct strait_provider_info - A kind of device, whether present or not
  * @size: sizeof(struct strait_provider_info), set by the caller
  * @name: "cuda", "emu", ...
- * @devices: how many it found
- * @status: 0, or the negative errno that kept it from working; strait_device_missing_reason() with the provider's
- *	name says what is missing and what would change that
+ * @devices: number of devices found
+ * @status: 0, or a negative errno if the provider cannot be used; strait_device_missing_reason() with the provider's
+ *	name tells why and what to do
  */
 struct strait_provider_info {
 	size_t size;
@@ -68,51 +68,50 @@ struct strait_provider_info {
 #define STRAIT_PROVIDER_INFO_SIZE_V1 32
 
 /**
- * strait_device_count() - How many devices the context has
+ * strait_device_count() - Number of devices of a context
  * @ctx: the context
  *
- * The number does not change during the life of a context. Devices with STRAIT_DEVICE_IMPORT_ONLY are not counted;
- * strait_device_find() has them.
+ * The number is fixed when the context is opened. Devices with STRAIT_DEVICE_IMPORT_ONLY are not counted, but found by
+ * strait_device_find().
  *
  * Return: the number, or -EOWNERDEAD after fork().
  */
 STRAIT_API int strait_device_count(struct strait_context *ctx);
 
 /**
- * strait_device_at() - The device at a place in the list
+ * strait_device_at() - Get a device by index
  * @ctx: the context
  * @index: 0 to strait_device_count() - 1; the best device comes first
- * @ret: the device; it lives as long as the context and is not closed
+ * @ret: the device; valid as long as the context, never closed
  *
- * Return: 0; -ENODEV when there is none at @index.
+ * Return: 0; -ENODEV when @index is out of range.
  */
 STRAIT_API int strait_device_at(struct strait_context *ctx, unsigned int index, struct strait_device **ret);
 
 /**
- * strait_device_find() - The device of a name
+ * strait_device_find() - Get a device by name
  * @ctx: the context
  * @name: "emu:0", "cuda:0", "host"; a provider's name alone means its device 0
- * @ret: the device; it lives as long as the context and is not closed
+ * @ret: the device; valid as long as the context, never closed
  *
- * Return: 0; -ENODEV when there is no such device (strait_device_missing_reason() tells the reason); -EINVAL
- * when the name is not of that form.
+ * Return: 0; -ENODEV when there is no such device: strait_device_missing_reason() tells why; -EINVAL for a malformed
+ * name.
  */
 STRAIT_API int strait_device_find(struct strait_context *ctx, const char *name, struct strait_device **ret);
 
 /**
- * strait_device_missing_reason() - Why a device of that name is not there
+ * strait_device_missing_reason() - Tell why a device is missing
  * @ctx: the context
  * @name: the name that strait_device_find() did not find
- * @text: where the reason is written, always terminated
- * @len: room in @text
+ * @text: filled with the reason and what to do, NUL-terminated
+ * @len: size of @text
  *
- * Return: 0 with a sentence in @text; -EEXIST if the device is there; -EINVAL for a name of no
- * provider's form (the sentence lists the names there are).
+ * Return: 0; -EEXIST if the device exists; -EINVAL for a malformed name: @text lists the valid ones.
  */
 STRAIT_API int strait_device_missing_reason(struct strait_context *ctx, const char *name, char *text, size_t len);
 
 /**
- * strait_device_info() - What is known about a device
+ * strait_device_info() - Get the properties of a device
  * @dev: the device
  * @info: filled; @info->size must be set before
  *
@@ -122,7 +121,7 @@ STRAIT_API int strait_device_missing_reason(struct strait_context *ctx, const ch
 STRAIT_API int strait_device_info(struct strait_device *dev, struct strait_device_info *info);
 
 /**
- * strait_provider_info() - One kind of device, present or not
+ * strait_provider_info() - Get a kind of device, whether present or not
  * @ctx: the context
  * @index: 0, 1, ... until -ENOENT
  * @info: filled; @info->size must be set before

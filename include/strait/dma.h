@@ -3,9 +3,9 @@
 #define STRAIT_DMA_H
 
 /*
- * DMA engines on PCIe cards, driven from user space: the card reads and writes memory of regions itself.
- * Its own memory is an endpoint of transfers. Engines known: xdma (Xilinx XDMA, as on the PicoEVB and the
- * HTG-K800) and edu (QEMU's).
+ * DMA engines on PCIe cards, driven from user space: the engine reads and writes the memory of regions, and the memory
+ * of the card is an endpoint of transfers. Supported engines: xdma (Xilinx XDMA, as on the PicoEVB and the HTG-K800)
+ * and edu (of QEMU).
  *
  * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
@@ -18,20 +18,20 @@ extern "C" {
 
 struct strait_dma;
 
-/* How an engine is used. */
-#define STRAIT_DMA_INTERRUPTS (1u << 0) /* sleep until it interrupts; it is polled without */
-/* Map device memory even by a backend that cannot take it away from the card: see STRAIT_NVME_UNREVOCABLE. */
+/* Flags of a DMA engine. */
+#define STRAIT_DMA_INTERRUPTS (1u << 0) /* sleep until it interrupts; without it the engine is polled */
+/* Map device memory even by a backend that cannot revoke it from the card: see STRAIT_NVME_UNREVOCABLE. */
 #define STRAIT_DMA_UNREVOCABLE (1u << 1)
 
 /**
- * struct strait_dma_opts - How a DMA engine is opened
+ * struct strait_dma_opts - Options of a DMA engine
  * @size: sizeof(struct strait_dma_opts)
  * @backend: "strait" or "vfio", NULL for the driver it is bound to
- * @engine: "xdma" or "edu", NULL for the one that knows the card
+ * @engine: "xdma" or "edu", NULL to detect it
  * @flags: STRAIT_DMA_*
- * @channel: of the engine, if it has several
- * @card_bytes: memory of the card, 0: as much as is known to be there
- * @timeout_ns: how long one start of the engine may take; 0: 10 seconds
+ * @channel: channel of the engine
+ * @card_bytes: bytes of memory on the card; 0: the size known for this card
+ * @timeout_ns: timeout of one run of the engine; 0: 10 seconds
  */
 struct strait_dma_opts {
 	size_t size;
@@ -46,25 +46,25 @@ struct strait_dma_opts {
 #define STRAIT_DMA_OPTS_SIZE_V1 48
 
 /**
- * struct strait_dma_info - What is known about a DMA engine
+ * struct strait_dma_info - Properties and counters of a DMA engine
  * @size: sizeof(struct strait_dma_info), set by the caller
  * @name: PCI address of its card
- * @backend: who gives access to it
+ * @backend: the driver it is used through, "strait" or "vfio"
  * @engine: "xdma", "edu"
- * @vendor: PCI vendor
- * @device: PCI device
- * @address_bits: how wide the addresses are that it can name
- * @align: addresses and lengths are multiples of this
- * @card_bytes: memory of the card
- * @chunk_bytes: of one descriptor at most
- * @channels: of each direction
- * @revokes: 1 if it cannot reach memory that was given back
+ * @vendor: PCI vendor ID
+ * @device: PCI device ID
+ * @address_bits: width of its addresses in bits
+ * @align: alignment of addresses and lengths
+ * @card_bytes: bytes of memory on the card
+ * @chunk_bytes: most bytes of one descriptor
+ * @channels: channels per direction
+ * @revokes: 1 if memory is unmapped from the card before it is freed
  * @reserved: 0
- * @starts: times it was started
- * @errors: of those that failed
- * @stops: of those it was stopped by force
- * @bytes_to_card: moved
- * @bytes_from_card: moved
+ * @starts: runs of the engine
+ * @errors: runs that failed
+ * @stops: runs that were stopped before they completed
+ * @bytes_to_card: bytes written to the card
+ * @bytes_from_card: bytes read from the card
  */
 struct strait_dma_info {
 	size_t size;
@@ -90,29 +90,29 @@ struct strait_dma_info {
 #define STRAIT_DMA_INFO_SIZE_V1 136
 
 /**
- * strait_dma_open() - Take a DMA engine
+ * strait_dma_open() - Open a DMA engine
  * @ctx: the context
  * @name: PCI address of its card
- * @opts: how, or NULL for the defaults
+ * @opts: options, or NULL for the defaults
  * @ret: the engine
  *
- * Return: 0; -ENODEV: no such device; -EBUSY: bound to another driver, or open elsewhere; -EOPNOTSUPP:
- * cannot be driven from user space, and the log says what would have to change; -EPROTO: no engine that is
- * known; -EINVAL; -ENOMEM.
+ * Return: 0; -ENODEV: no such device; -EBUSY: bound to another driver, or open in another process;
+ * -EOPNOTSUPP: cannot be driven from user space: the log says why and what to do; -EPROTO: no supported engine;
+ * -EINVAL; -ENOMEM.
  */
 STRAIT_API int strait_dma_open(struct strait_context *ctx, const char *name, const struct strait_dma_opts *opts,
 			       struct strait_dma **ret);
 
 /**
- * strait_dma_close() - Give a DMA engine back
+ * strait_dma_close() - Close a DMA engine
  * @dma: the engine, or NULL
  *
- * Endpoints keep it.
+ * Endpoints reference the engine: it is released when the last of them is closed.
  */
 STRAIT_API void strait_dma_close(struct strait_dma *dma);
 
 /**
- * strait_dma_info() - What is known about a DMA engine
+ * strait_dma_info() - Get the properties and counters of a DMA engine
  * @dma: the engine
  * @info: filled; @info->size must be set before
  *
@@ -121,22 +121,23 @@ STRAIT_API void strait_dma_close(struct strait_dma *dma);
 STRAIT_API int strait_dma_info(struct strait_dma *dma, struct strait_dma_info *info);
 
 /**
- * strait_dma_endpoint() - The card's memory as an endpoint of transfers
+ * strait_dma_endpoint() - Open the card's memory as an endpoint of transfers
  * @dma: the engine
  * @ret: the endpoint; closed by strait_endpoint_close()
  *
- * A write takes bytes of a region to the card, a read brings them back. Deadline and cancel stop the engine.
+ * A write transfers bytes of a region to the card, a read transfers them back. A deadline or cancellation stops the
+ * engine.
  *
  * Return: 0; -EINVAL; -ENOMEM.
  */
 STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoint **ret);
 
 /**
- * struct strait_dma_mmio - Registers of a card as a device sees them
+ * struct strait_dma_mmio - A mapping of a card's registers for a device
  * @size: sizeof(struct strait_dma_mmio), set by the caller
- * @address: where kernels of the device find them
+ * @address: address of the registers in kernels of the device
  * @length: bytes
- * @priv: the library's own
+ * @priv: private to the library
  */
 struct strait_dma_mmio {
 	size_t size;
@@ -148,15 +149,15 @@ struct strait_dma_mmio {
 #define STRAIT_DMA_MMIO_SIZE_V1 32
 
 /**
- * strait_dma_mmio_map() - Let a device reach registers of a card
+ * strait_dma_mmio_map() - Map registers of a card for a device
  * @dma: the engine
- * @dev: the device, whose kernels are to write them
- * @bar: of the card
- * @offset: first byte in it, a multiple of 4096
- * @len: bytes, likewise
+ * @dev: the device whose kernels access them
+ * @bar: BAR of the card
+ * @offset: first byte in the BAR, a multiple of 4096
+ * @len: bytes, a multiple of 4096
  * @mmio: filled; @mmio->size must be set before
  *
- * Return: 0; -EOPNOTSUPP when the device cannot (no STRAIT_DEVICE_MMIO); -EINVAL outside the BAR.
+ * Return: 0; -EOPNOTSUPP when the device has no STRAIT_DEVICE_MMIO; -EINVAL outside the BAR.
  */
 STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device *dev, unsigned int bar, uint64_t offset,
 				   uint64_t len, struct strait_dma_mmio *mmio);
@@ -165,9 +166,9 @@ STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device 
  * strait_dma_mmio_unmap() - Undo strait_dma_mmio_map()
  * @dma: the engine
  * @dev: the device
- * @mmio: what was filled
+ * @mmio: the mapping
  *
- * No kernel may use it any more.
+ * No kernel of the device may use it any more.
  */
 STRAIT_API void strait_dma_mmio_unmap(struct strait_dma *dma, struct strait_device *dev, struct strait_dma_mmio *mmio);
 

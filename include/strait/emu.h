@@ -3,9 +3,8 @@
 #define STRAIT_EMU_H
 
 /*
- * The emulated device's own driver interface: what an application uses to allocate memory that
- * Strait did not allocate, and what a test uses to make the device slow, or gone. For tests; not part of the stable
- * interface (docs/abi.md).
+ * The driver interface of the emulated device: allocate memory as an application would with the driver of a GPU, make
+ * the device slow, remove it. For tests; not part of the stable interface (docs/abi.md).
  */
 
 #include <strait/types.h>
@@ -15,10 +14,10 @@ extern "C" {
 #endif
 
 /**
- * struct strait_emu_model - How fast the emulated device is
+ * struct strait_emu_model - Speed of an emulated device
  * @size: sizeof(struct strait_emu_model)
  * @bytes_per_second: rate of the copy engine; 0: as fast as the CPU copies
- * @latency_ns: time each copy takes on top
+ * @latency_ns: latency added to each copy
  */
 struct strait_emu_model {
 	size_t size;
@@ -29,9 +28,9 @@ struct strait_emu_model {
 #define STRAIT_EMU_MODEL_SIZE_V1 24
 
 /**
- * strait_emu_set_model() - Make the emulated device as slow as a real one
+ * strait_emu_set_model() - Set the speed of an emulated device
  * @dev: an emulated device
- * @model: how fast; holds for copies started from now on
+ * @model: the speed of copies that are started from now on
  *
  * Return: 0; -EINVAL if @dev is not emulated.
  */
@@ -52,19 +51,19 @@ STRAIT_API int strait_emu_malloc(struct strait_device *dev, size_t len, void **r
  * @dev: the device
  * @addr: the address, or NULL
  *
- * Regions imported over it become stale; those with a revocation notice get it. Transfers in flight
- * on the memory are waited for.
+ * Regions that were imported from it become stale, and their revocation callbacks are called. Waits for transfers in
+ * flight on the memory.
  *
- * Return: 0; -EINVAL when @addr is no such address.
+ * Return: 0; -EINVAL when @addr is not an address of strait_emu_malloc().
  */
 STRAIT_API int strait_emu_free(struct strait_device *dev, void *addr);
 
 /**
- * strait_emu_remove() - Pull the emulated device out
+ * strait_emu_remove() - Remove an emulated device
  * @dev: an emulated device
  *
- * All its regions are revoked and give their notices; copies in flight end or fail with -ENODEV; every
- * later use gets -ENODEV. The device stays in the list of its context.
+ * All its regions are revoked and their callbacks are called. Copies in flight complete or fail with -ENODEV; every
+ * later use fails with -ENODEV. The device stays in the list of its context.
  *
  * Return: 0; -EINVAL if @dev is not emulated; -EALREADY.
  */

@@ -16,13 +16,13 @@ enum strait_log_level {
 };
 
 /*
- * Receives one line of text without a newline. May be called from any thread, the library's own
- * included, and must not call back into the library.
+ * Receives one line of text without a newline. May be called on any thread, including those of the library, and must
+ * not call the library.
  */
 typedef void strait_log_fn(void *arg, enum strait_log_level level, const char *text);
 
 /**
- * strait_log_level_name() - The name of a log level.
+ * strait_log_level_name() - Get the name of a log level
  * @level: the level
  *
  * Return: "error", "warn", "info" or "debug"; "unknown" for anything else.

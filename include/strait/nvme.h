@@ -3,12 +3,12 @@
 #define STRAIT_NVME_H
 
 /*
- * NVMe drives driven from user space: a controller with its queue pairs and raw commands, for those who
- * want them, and its namespaces as endpoints of transfers. The drive moves bytes to and from regions
- * itself: device memory needs no stop in host memory.
+ * NVMe drives driven from user space: a controller, its queue pairs with raw commands, and its namespaces as endpoints
+ * of transfers. The drive's DMA reads and writes the memory of regions, device memory included, without a copy in host
+ * memory.
  *
- * The drive belongs to the process: bind it first (strait bind). A status of the drive travels beside the
- * errno, as the specification has it: code in bits 0 to 7, type in 8 to 10, "do not retry" in 14.
+ * The process owns the drive: bind it first (strait bind). The status of a command is reported beside the errno, in the
+ * layout of the specification: status code in bits 0 to 7, status code type in 8 to 10, "do not retry" in 14.
  *
  * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
@@ -24,28 +24,29 @@ struct strait_nvme;
 struct strait_nvme_queue;
 struct strait_nvme_map;
 
-/* How a controller is used. */
-#define STRAIT_NVME_INTERRUPTS (1u << 0) /* endpoints sleep until the drive interrupts; they poll without */
-#define STRAIT_NVME_NO_SHADOW (1u << 1)	 /* no shadow doorbells, even if offered */
-#define STRAIT_NVME_NO_SGL (1u << 2)	 /* PRP lists only, even if SGLs are offered */
+/* Flags of a controller. */
+#define STRAIT_NVME_INTERRUPTS (1u << 0) /* endpoints sleep until the drive interrupts; without it they poll */
+#define STRAIT_NVME_NO_SHADOW (1u << 1)	 /* no shadow doorbells, even if supported */
+#define STRAIT_NVME_NO_SGL (1u << 2)	 /* PRP lists only, even if SGLs are supported */
 /*
- * Map device memory even by a backend that cannot take it away from the drive (vfio): if its owner frees it
- * or dies, the drive may write to memory that is another's by then. Close regions before their memory goes.
+ * Map device memory even by a backend that cannot revoke it from the drive (vfio). If the memory is freed, or its owner
+ * exits, the drive may write to memory that was since allocated to another process. Close regions before their memory
+ * is freed.
  */
 #define STRAIT_NVME_UNREVOCABLE (1u << 3)
 
 /**
- * struct strait_nvme_opts - How a controller is opened
+ * struct strait_nvme_opts - Options of a controller
  * @size: sizeof(struct strait_nvme_opts)
  * @backend: "strait" or "vfio", NULL for the driver it is bound to
- * @flags: STRAIT_NVME_INTERRUPTS and the like
+ * @flags: STRAIT_NVME_INTERRUPTS, _NO_SHADOW, _NO_SGL, _UNREVOCABLE
  * @queues: I/O queue pairs that endpoints share; 0: one for each CPU, 8 at most
- * @entries: of each of those; 0: 256
+ * @entries: entries of each of these queues; 0: 256
  * @reserved: 0
- * @timeout_ns: how long a command may take before it is aborted; 0: 30 seconds
+ * @timeout_ns: timeout of a command, after which it is aborted; 0: 30 seconds
  * @queue_region: memory for the queue pairs of endpoints, NULL for host memory; must be CPU-mappable and
  *	stay open as long as the controller
- * @queue_offset: where in @queue_region, a multiple of 4096
+ * @queue_offset: offset in @queue_region, a multiple of 4096
  */
 struct strait_nvme_opts {
 	size_t size;
@@ -61,43 +62,43 @@ struct strait_nvme_opts {
 
 #define STRAIT_NVME_OPTS_SIZE_V1 56
 
-/* What a controller offers. */
+/* Capabilities of a controller. */
 #define STRAIT_NVME_HAS_SGL (1u << 0)
 #define STRAIT_NVME_HAS_SHADOW (1u << 1) /* shadow doorbells are in use */
-#define STRAIT_NVME_HAS_CACHE (1u << 2)	 /* a volatile write cache: flush before you rely on it */
+#define STRAIT_NVME_HAS_CACHE (1u << 2)	 /* a volatile write cache: writes are durable after strait_endpoint_sync() */
 #define STRAIT_NVME_HAS_ZEROES (1u << 3) /* write zeroes */
 #define STRAIT_NVME_HAS_DEALLOCATE (1u << 4)
 #define STRAIT_NVME_HAS_INTERRUPTS (1u << 5)
-#define STRAIT_NVME_REVOKES (1u << 6) /* the drive cannot reach memory that was given back */
+#define STRAIT_NVME_REVOKES (1u << 6) /* memory is unmapped from the drive before it is freed */
 
 /**
- * struct strait_nvme_info - What is known about a controller
+ * struct strait_nvme_info - Properties and counters of a controller
  * @size: sizeof(struct strait_nvme_info), set by the caller
  * @name: its PCI address
- * @backend: who gives access to it
+ * @backend: the driver it is used through, "strait" or "vfio"
  * @serial: serial number
  * @model: model
  * @firmware: firmware revision
- * @vendor: PCI vendor
- * @device: PCI device
- * @version: of the specification: 0x10400 is 1.4
- * @controller_id: its number in the subsystem
- * @page_size: of its memory
- * @max_entries: of a queue
- * @max_queues: I/O queue pairs it grants
- * @queues: of those in use
- * @max_transfer: bytes of one command
- * @namespaces: that are active
- * @has: STRAIT_NVME_HAS_*
- * @node: NUMA, -1 if unknown
+ * @vendor: PCI vendor ID
+ * @device: PCI device ID
+ * @version: version of the specification: 0x10400 is 1.4
+ * @controller_id: controller ID in the subsystem
+ * @page_size: memory page size in bytes
+ * @max_entries: most entries of a queue
+ * @max_queues: I/O queue pairs that it grants
+ * @queues: I/O queue pairs in use
+ * @max_transfer: most bytes of one command
+ * @namespaces: active namespaces
+ * @has: STRAIT_NVME_HAS_*, STRAIT_NVME_REVOKES
+ * @node: NUMA node, -1 if unknown
  * @reserved: 0
- * @commands: completed since it was opened, by endpoints and queues
- * @failed: of those with an error
- * @timeouts: commands that took too long
- * @aborts: of those asked back
- * @resets: of the controller, because it did not answer or answered nonsense
- * @events: asynchronous events it reported
- * @lost_interrupts: completions found without the interrupt that should have told of them
+ * @commands: commands completed since it was opened, by endpoints and queues
+ * @failed: commands completed with an error
+ * @timeouts: commands that timed out
+ * @aborts: commands that were aborted
+ * @resets: resets of the controller, because it did not answer or its answers were invalid
+ * @events: asynchronous events reported
+ * @lost_interrupts: completions found by polling after their interrupt did not arrive
  */
 struct strait_nvme_info {
 	size_t size;
@@ -131,15 +132,15 @@ struct strait_nvme_info {
 #define STRAIT_NVME_INFO_SIZE_V1 224
 
 /**
- * struct strait_nvme_namespace - What is known about a namespace
+ * struct strait_nvme_namespace - Properties of a namespace
  * @size: sizeof(struct strait_nvme_namespace), set by the caller
- * @nsid: its number
- * @lba_bytes: of a block
- * @metadata_bytes: beside each block
- * @usable: 0, or the negative errno of opening it as an endpoint
- * @blocks: how many there are
- * @capacity: of those that can be allocated at one time
- * @utilization: of those allocated now
+ * @nsid: namespace ID
+ * @lba_bytes: bytes of a logical block
+ * @metadata_bytes: bytes of metadata per block
+ * @usable: 0, or the negative errno of strait_nvme_endpoint()
+ * @blocks: size in blocks (NSZE)
+ * @capacity: blocks that can be allocated at one time (NCAP)
+ * @utilization: blocks allocated now (NUSE)
  * @reason: enum strait_reason: why it is not usable; STRAIT_WHY_NONE if it is
  * @protection: type of protection information, 0 for none
  */
@@ -159,23 +160,23 @@ struct strait_nvme_namespace {
 #define STRAIT_NVME_NAMESPACE_SIZE_V1 56
 
 /* Flags of a command. */
-#define STRAIT_NVME_RAW_DATA (1u << 0) /* @prp is put into the command as it is; @map is not looked at */
+#define STRAIT_NVME_RAW_DATA (1u << 0) /* @prp is used as it is; @map is ignored */
 
 /**
  * struct strait_nvme_command - One command
- * @opcode: as the specification has it
+ * @opcode: opcode of the specification
  * @flags: STRAIT_NVME_RAW_DATA
  * @reserved: 0
- * @nsid: namespace
+ * @nsid: namespace ID
  * @cdw2: dword 2
  * @cdw3: dword 3
  * @cdw10: dwords 10 to 15
- * @map: memory that data is moved to or from; NULL for none
+ * @map: memory of the data; NULL for none
  * @offset: first byte in @map
- * @length: bytes; what the command's own fields say must agree
- * @prp: both PRP entries, with STRAIT_NVME_RAW_DATA: bus addresses of strait_nvme_map_iova()
- * @timeout_ns: how long it may take; 0: as the controller was opened
- * @user_data: comes back in the result
+ * @length: bytes of data; must agree with the fields of the command
+ * @prp: both PRP entries, with STRAIT_NVME_RAW_DATA: addresses of strait_nvme_map_iova()
+ * @timeout_ns: timeout; 0: that of the controller
+ * @user_data: returned in the result
  */
 struct strait_nvme_command {
 	uint8_t opcode;
@@ -194,11 +195,11 @@ struct strait_nvme_command {
 };
 
 /**
- * struct strait_nvme_result - How a command went
+ * struct strait_nvme_result - Result of a command
  * @user_data: of the command
- * @status: 0 or a negative errno; -ETIMEDOUT for a command that took too long, -EIO for one that a reset of
- *	the controller ended
- * @nvme_status: the drive's own, 0 for success
+ * @status: 0 or a negative errno; -ETIMEDOUT for a command that timed out, -EIO for one that was ended by a reset of
+ *	the controller
+ * @nvme_status: status of the drive, 0 for success
  * @result: dword 0 of the completion
  * @reserved: 0
  */
@@ -211,11 +212,11 @@ struct strait_nvme_result {
 };
 
 /**
- * struct strait_nvme_event - Something a controller reports by itself
+ * struct strait_nvme_event - An asynchronous event of a controller
  * @size: sizeof(struct strait_nvme_event), set by the caller
- * @type: 0 error, 1 health, 2 notice, as the specification has it
- * @info: what of that type
- * @log_page: where more is to be read
+ * @type: event type of the specification: 0 error, 1 health, 2 notice
+ * @info: event information of the specification
+ * @log_page: log page that belongs to the event
  * @reserved: 0
  */
 struct strait_nvme_event {
@@ -229,12 +230,12 @@ struct strait_nvme_event {
 #define STRAIT_NVME_EVENT_SIZE_V1 24
 
 /**
- * struct strait_nvme_queue_opts - How a queue pair is made
+ * struct strait_nvme_queue_opts - Options of a queue pair
  * @size: sizeof(struct strait_nvme_queue_opts)
- * @entries: of both queues; 0: 256
+ * @entries: entries of both queues; 0: 256
  * @flags: STRAIT_NVME_INTERRUPTS
  * @region: memory for both queues, NULL for host memory; must be CPU-mappable and stay open
- * @offset: where in @region, a multiple of 4096
+ * @offset: offset in @region, a multiple of 4096
  */
 struct strait_nvme_queue_opts {
 	size_t size;
@@ -246,20 +247,20 @@ struct strait_nvme_queue_opts {
 
 #define STRAIT_NVME_QUEUE_OPTS_SIZE_V1 32
 
-/* Flags of a namespace as an endpoint. */
+/* Flags of strait_nvme_endpoint(). */
 #define STRAIT_NVME_READ_ONLY (1u << 0)
-#define STRAIT_NVME_FUA (1u << 1) /* every write is durable when it is done */
+#define STRAIT_NVME_FUA (1u << 1) /* every write is durable on completion */
 
 /**
- * struct strait_nvme_endpoint_info - What is known about a namespace that is an endpoint
+ * struct strait_nvme_endpoint_info - Properties and counters of a namespace endpoint
  * @size: sizeof(struct strait_nvme_endpoint_info), set by the caller
- * @nsid: the namespace
- * @lba_bytes: of a block
- * @length: bytes
- * @edge_reads: reads of a block of which only a part was wanted
- * @edge_writes: blocks that were read, changed and written, one at a time each
- * @direct_bytes: moved by the drive straight to or from regions
- * @bounced_bytes: moved through memory of the endpoint's own
+ * @nsid: namespace ID
+ * @lba_bytes: bytes of a logical block
+ * @length: bytes of the namespace
+ * @edge_reads: blocks read of which only a part was requested
+ * @edge_writes: read-modify-write cycles of a block
+ * @direct_bytes: bytes transferred by DMA to or from regions
+ * @bounced_bytes: bytes transferred through a bounce buffer
  */
 struct strait_nvme_endpoint_info {
 	size_t size;
@@ -275,29 +276,29 @@ struct strait_nvme_endpoint_info {
 #define STRAIT_NVME_ENDPOINT_INFO_SIZE_V1 56
 
 /**
- * strait_nvme_open() - Take a controller: reset it, enable it, find its namespaces
+ * strait_nvme_open() - Open a controller: reset it, enable it, find its namespaces
  * @ctx: the context
  * @name: its PCI address: "0000:01:00.0"
- * @opts: how, or NULL for the defaults
+ * @opts: options, or NULL for the defaults
  * @ret: the controller
  *
- * Return: 0; -ENODEV: no such device; -EBUSY: bound to another driver, or open elsewhere; -EOPNOTSUPP:
- * cannot be driven from user space, and the log says what would have to change; -ETIMEDOUT: it does not
- * become ready; -EPROTO: it is no NVMe controller, or answers nonsense; -EINVAL; -ENOMEM.
+ * Return: 0; -ENODEV: no such device; -EBUSY: bound to another driver, or open in another process;
+ * -EOPNOTSUPP: cannot be driven from user space: the log says why and what to do; -ETIMEDOUT: does not become ready;
+ * -EPROTO: not an NVMe controller, or its answers are invalid; -EINVAL; -ENOMEM.
  */
 STRAIT_API int strait_nvme_open(struct strait_context *ctx, const char *name, const struct strait_nvme_opts *opts,
 				struct strait_nvme **ret);
 
 /**
- * strait_nvme_close() - Give a controller back
+ * strait_nvme_close() - Close a controller
  * @nvme: the controller, or NULL
  *
- * Endpoints and queues keep it. With the last of them it is told to shut down, and waited for.
+ * Endpoints and queues reference the controller. When the last of them is closed it is shut down.
  */
 STRAIT_API void strait_nvme_close(struct strait_nvme *nvme);
 
 /**
- * strait_nvme_info() - What is known about a controller
+ * strait_nvme_info() - Get the properties and counters of a controller
  * @nvme: the controller
  * @info: filled; @info->size must be set before
  *
@@ -306,26 +307,26 @@ STRAIT_API void strait_nvme_close(struct strait_nvme *nvme);
 STRAIT_API int strait_nvme_info(struct strait_nvme *nvme, struct strait_nvme_info *info);
 
 /**
- * strait_nvme_namespace() - What is known about a namespace
+ * strait_nvme_namespace() - Get the properties of a namespace
  * @nvme: the controller
- * @index: 0, 1, 2, ... in the order of their numbers
+ * @index: 0, 1, 2, ... in the order of namespace IDs
  * @info: filled; @info->size must be set before
  *
- * Return: 0; -ENOENT when there are not so many; -EINVAL.
+ * Return: 0; -ENOENT past the last namespace; -EINVAL.
  */
 STRAIT_API int strait_nvme_namespace(struct strait_nvme *nvme, unsigned int index, struct strait_nvme_namespace *info);
 
 /**
- * strait_nvme_admin() - Run one admin command and wait for it
+ * strait_nvme_admin() - Run an admin command and wait
  * @nvme: the controller
- * @cmd: the command; its @map, @offset, @length and @prp are not looked at
- * @data: host memory that it fills or takes, as bits 0 and 1 of its opcode say; NULL for none
- * @len: bytes of that, up to 64 KiB
- * @result: filled, also on failure of the command
+ * @cmd: the command; its @map, @offset, @length and @prp are ignored
+ * @data: host memory that the command reads or writes, as bits 0 and 1 of its opcode say; NULL for none
+ * @len: bytes of @data, up to 64 KiB
+ * @result: filled, also if the command fails
  *
- * Commands that make or delete queues, abort, or wait for events are the library's own.
+ * Commands that create or delete queues, Abort and Asynchronous Event Request are reserved for the library.
  *
- * Return: 0; the result's status; -EPERM for a command that is the library's own; -EINVAL; -ENODEV.
+ * Return: 0; the status of the result; -EPERM for a reserved command; -EINVAL; -ENODEV.
  */
 STRAIT_API int strait_nvme_admin(struct strait_nvme *nvme, const struct strait_nvme_command *cmd, void *data,
 				 size_t len, struct strait_nvme_result *result);
@@ -333,47 +334,48 @@ STRAIT_API int strait_nvme_admin(struct strait_nvme *nvme, const struct strait_n
 /**
  * strait_nvme_log() - Read a log page
  * @nvme: the controller
- * @nsid: of the namespace, 0xffffffff for the controller
- * @page: its number: 1 errors, 2 health, 3 firmware, ...
+ * @nsid: namespace ID, 0xffffffff for the controller
+ * @page: log page identifier: 1 errors, 2 health, 3 firmware, ...
  * @offset: first byte, a multiple of 4
  * @buf: filled
  * @len: bytes, a multiple of 4
  *
- * Return: 0; -EINVAL; -EIO and the like as the drive says.
+ * Return: 0; -EINVAL; -EIO or another errno for the status of the drive.
  */
 STRAIT_API int strait_nvme_log(struct strait_nvme *nvme, uint32_t nsid, uint32_t page, uint64_t offset, void *buf,
 			       size_t len);
 
 /**
- * strait_nvme_event() - The next thing a controller has reported by itself
+ * strait_nvme_event() - Get the next asynchronous event
  * @nvme: the controller
  * @event: filled; @event->size must be set before
  *
- * Changes of namespaces have been looked at by then.
+ * The library has already updated its list of namespaces.
  *
  * Return: 0; -EAGAIN when there is none; -ENODEV.
  */
 STRAIT_API int strait_nvme_event(struct strait_nvme *nvme, struct strait_nvme_event *event);
 
 /**
- * strait_nvme_reset() - Reset a controller and bring it back
+ * strait_nvme_reset() - Reset and re-enable a controller
  * @nvme: the controller
  *
- * Commands in flight end with -EIO. Queues and endpoints stay usable.
+ * Commands in flight complete with -EIO. Queues and endpoints stay usable.
  *
- * Return: 0; -ETIMEDOUT and -ENODEV when it does not come back: nothing on it works any more.
+ * Return: 0; -ETIMEDOUT or -ENODEV when it cannot be re-enabled: every later call fails.
  */
 STRAIT_API int strait_nvme_reset(struct strait_nvme *nvme);
 
 /**
- * strait_nvme_map() - Make a part of a region reachable for a controller
+ * strait_nvme_map() - Map a part of a region for a controller
  * @nvme: the controller
  * @region: the region: device memory or host memory
  * @offset: first byte
  * @len: bytes, not 0
  * @ret: the mapping
  *
- * It dies with the region: commands that use it are waited for then, later ones get -ENODEV.
+ * Revoking or closing the region waits for commands that use the mapping and unmaps it; later commands fail with
+ * -ENODEV.
  *
  * Return: 0; -EOPNOTSUPP when the backend cannot map such memory: the log says why; -EINVAL; -ENODEV;
  * -ESTALE; -ENOMEM.
@@ -382,32 +384,33 @@ STRAIT_API int strait_nvme_map(struct strait_nvme *nvme, struct strait_region *r
 			       struct strait_nvme_map **ret);
 
 /**
- * strait_nvme_unmap() - Undo a mapping
+ * strait_nvme_unmap() - Unmap memory
  * @map: the mapping, or NULL
  *
- * Commands of the library that use it are waited for. When it returns the drive reaches the memory no more.
+ * Waits for commands that use the mapping, except those with STRAIT_NVME_RAW_DATA. On return the drive cannot access
+ * the memory.
  */
 STRAIT_API void strait_nvme_unmap(struct strait_nvme_map *map);
 
 /**
- * strait_nvme_map_iova() - Where the drive sees a byte of a mapping
+ * strait_nvme_map_iova() - Get the address by which the drive accesses a byte of a mapping
  * @map: the mapping
- * @offset: of the byte
- * @bus: its address
- * @run: how many bytes from there on are contiguous
+ * @offset: offset of the byte
+ * @bus: set to its I/O virtual address
+ * @run: set to the number of contiguous bytes from there
  *
- * Return: 0; -EINVAL outside the mapping; -ENODEV when the memory is gone.
+ * Return: 0; -EINVAL outside the mapping; -ENODEV when the memory was revoked.
  */
 STRAIT_API int strait_nvme_map_iova(struct strait_nvme_map *map, uint64_t offset, uint64_t *bus, uint64_t *run);
 
 /**
- * strait_nvme_queue_open() - Make a queue pair
+ * strait_nvme_queue_open() - Create a queue pair
  * @nvme: the controller
- * @opts: how, or NULL for the defaults
+ * @opts: options, or NULL for the defaults
  * @ret: the queue pair
  *
- * Return: 0; -ENOSPC when the controller grants no more; -EOPNOTSUPP for memory it cannot be put into, or
- * without interrupts; -EINVAL; -ENODEV; -ENOMEM.
+ * Return: 0; -ENOSPC when the controller grants no more; -EOPNOTSUPP for memory that cannot hold queues, or when there
+ * are no interrupts; -EINVAL; -ENODEV; -ENOMEM.
  */
 STRAIT_API int strait_nvme_queue_open(struct strait_nvme *nvme, const struct strait_nvme_queue_opts *opts,
 				      struct strait_nvme_queue **ret);
@@ -416,21 +419,21 @@ STRAIT_API int strait_nvme_queue_open(struct strait_nvme *nvme, const struct str
  * strait_nvme_queue_close() - Delete a queue pair
  * @queue: the queue pair, or NULL
  *
- * Commands in flight are waited for, as long as they may take. Results not fetched are lost.
+ * Waits for commands in flight, up to their timeouts. Results that were not fetched are lost.
  */
 STRAIT_API void strait_nvme_queue_close(struct strait_nvme_queue *queue);
 
 /**
- * strait_nvme_queue_submit() - Start commands
+ * strait_nvme_queue_submit() - Submit commands
  * @queue: the queue pair
  * @cmds: an array of commands
  * @n: how many
  *
- * They are copied. One doorbell tells the drive of them all.
+ * The commands are copied and submitted with one doorbell write.
  *
- * Return: how many were started, less than @n when the queue is full; what is wrong with the first one
- * otherwise: -EINVAL for data outside its mapping, longer than a command may move, or aligned as the
- * controller cannot take it; -EAGAIN when there is no room; -ENODEV when controller or memory is gone.
+ * Return: number of commands submitted, less than @n when the queue is full or a command is invalid. An errno of the
+ * first command if none was submitted: -EINVAL for data outside its mapping, longer than the controller supports or not
+ * aligned; -EAGAIN when the queue is full; -ENODEV when the controller failed or the memory was revoked.
  */
 STRAIT_API int strait_nvme_queue_submit(struct strait_nvme_queue *queue, const struct strait_nvme_command *cmds,
 					unsigned int n);
@@ -438,71 +441,72 @@ STRAIT_API int strait_nvme_queue_submit(struct strait_nvme_queue *queue, const s
 /**
  * strait_nvme_queue_wait() - Fetch results
  * @queue: the queue pair
- * @min: wait for at least that many, or for all that are in flight if there are fewer
+ * @min: wait for at least this many results, or for all commands in flight if there are fewer
  * @max: room in @results
- * @timeout_ns: how long to wait for @min; 0 to poll; STRAIT_FOREVER
+ * @timeout_ns: how long to wait for @min; 0 polls; STRAIT_FOREVER
  * @results: filled
  *
- * A command that took too long is aborted here, and if that does not help the controller reset: so all
- * commands end.
+ * A command that times out is aborted, and if the abort fails the controller is reset: every command completes.
  *
- * Return: how many results were written; -EINVAL if @min > @max.
+ * Return: number of results written; -EINVAL if @min > @max.
  */
 STRAIT_API int strait_nvme_queue_wait(struct strait_nvme_queue *queue, unsigned int min, unsigned int max,
 				      int64_t timeout_ns, struct strait_nvme_result *results);
 
 /**
- * strait_nvme_status_name() - The name of a drive's status
+ * strait_nvme_status_name() - Get the name of an NVMe status
  * @nvme_status: the status
  *
- * Return: "Success", "Unrecovered Read Error", ...; the name of its type where the code is not known.
+ * Return: "Success", "Unrecovered Read Error", ...; the name of the status code type for an unknown code.
  */
 STRAIT_API const char *strait_nvme_status_name(uint32_t nvme_status);
 
 /**
- * strait_nvme_endpoint() - A namespace as an endpoint of transfers
+ * strait_nvme_endpoint() - Open a namespace as an endpoint of transfers
  * @nvme: the controller
- * @nsid: the namespace
+ * @nsid: namespace ID
  * @flags: STRAIT_NVME_READ_ONLY, STRAIT_NVME_FUA
  * @ret: the endpoint; closed by strait_endpoint_close()
  *
- * Any byte offset and length can be moved: blocks of which only a part is written are read, changed and
- * written back, one writer at a time. strait_endpoint_sync() flushes the drive's cache.
+ * Transfers may have any byte offset and length: partial writes of a block are read-modify-write cycles, one writer at
+ * a time. strait_endpoint_sync() flushes the drive's write cache.
  *
- * Return: 0; -ENOENT: no such namespace; -EOPNOTSUPP for metadata, protection information or blocks of
- * another size than 512 and 4096 bytes; -EINVAL; -ENOMEM.
+ * Return: 0; -ENOENT: no such namespace; -EOPNOTSUPP for metadata, protection information or a
+ * block size other than 512 and 4096 bytes; -EINVAL; -ENOMEM.
  */
 STRAIT_API int strait_nvme_endpoint(struct strait_nvme *nvme, uint32_t nsid, uint32_t flags,
 				    struct strait_endpoint **ret);
 
 /**
- * strait_nvme_endpoint_info() - What is known about a namespace that is an endpoint
+ * strait_nvme_endpoint_info() - Get the properties and counters of a namespace endpoint
  * @ep: the endpoint
  * @info: filled; @info->size must be set before
  *
- * Return: 0; -EINVAL when it is not of strait_nvme_endpoint(); -ENODEV when the namespace is gone.
+ * Return: 0; -EINVAL when @ep is not an endpoint of strait_nvme_endpoint(); -ENODEV when the namespace was removed.
  */
 STRAIT_API int strait_nvme_endpoint_info(struct strait_endpoint *ep, struct strait_nvme_endpoint_info *info);
 
 /**
- * strait_nvme_write_zeroes() - Fill a part of a namespace with zeros, without moving any
+ * strait_nvme_write_zeroes() - Set a range of a namespace to zeros without transferring data
  * @ep: the endpoint
- * @offset: first byte, a multiple of the block
- * @len: bytes, likewise
+ * @offset: first byte, a multiple of the block size
+ * @len: bytes, a multiple of the block size
  *
- * Return: 0; -EINVAL; -EOPNOTSUPP when the drive cannot; -EBADF when it is read-only; what the drive says.
+ * Return: 0; -EINVAL; -EOPNOTSUPP when the drive does not support it; -EBADF when @ep is read-only; an errno for
+ * the status of the drive.
  */
 STRAIT_API int strait_nvme_write_zeroes(struct strait_endpoint *ep, uint64_t offset, uint64_t len);
 
 /**
- * strait_nvme_deallocate() - Tell the drive that a part of a namespace is not needed
+ * strait_nvme_deallocate() - Deallocate a range of a namespace
  * @ep: the endpoint
- * @offset: first byte, a multiple of the block
- * @len: bytes, likewise
+ * @offset: first byte, a multiple of the block size
+ * @len: bytes, a multiple of the block size
  *
- * What it reads as afterwards is the drive's choice.
+ * What later reads of the range return depends on the drive.
  *
- * Return: 0; -EINVAL; -EOPNOTSUPP when the drive cannot; -EBADF when it is read-only; what the drive says.
+ * Return: 0; -EINVAL; -EOPNOTSUPP when the drive does not support it; -EBADF when @ep is read-only; an errno for
+ * the status of the drive.
  */
 STRAIT_API int strait_nvme_deallocate(struct strait_endpoint *ep, uint64_t offset, uint64_t len);
 

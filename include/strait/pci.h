@@ -3,7 +3,7 @@
 #define STRAIT_PCI_H
 
 /*
- * Which driver a PCI device has: what is driven from user space is taken from the kernel's.
+ * Binding PCI devices to the drivers for user space, strait and vfio-pci, and back.
  *
  * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
@@ -15,18 +15,18 @@ extern "C" {
 #endif
 
 /* Flags of strait_pci_bind(). */
-#define STRAIT_PCI_FORCE (1u << 0) /* also what is in use, or has something on it */
+#define STRAIT_PCI_FORCE (1u << 0) /* even if the device is in use or holds data */
 
 /**
- * struct strait_pci_info - Who has a PCI device
+ * struct strait_pci_info - The drivers of a PCI device
  * @size: sizeof(struct strait_pci_info), set by the caller
  * @pci: "0000:17:00.0"
- * @driver: bound to it now, empty if none
- * @previous: the one strait_pci_unbind() would give it back to, empty if none
- * @saved: whether that is known: strait_pci_bind() has been called for it since the machine started
+ * @driver: the driver bound to it, empty if none
+ * @previous: the driver that strait_pci_unbind() binds again, empty if none
+ * @saved: 1 if @previous is known: strait_pci_bind() was called for the device since the machine was started
  * @iommu_group: -1 without an IOMMU
- * @node: the device node by which a program drives it, "/dev/strait-pci/0000:17:00.0" or "/dev/vfio/12": the
- *	permission to open it is the right to do so. Empty if it has none
+ * @node: the device node that a program opens to drive it, "/dev/strait-pci/0000:17:00.0" or "/dev/vfio/12"; its
+ *	permissions control access to the device. Empty if it has none
  */
 struct strait_pci_info {
 	size_t size;
@@ -41,45 +41,46 @@ struct strait_pci_info {
 #define STRAIT_PCI_INFO_SIZE_V1 96
 
 /**
- * strait_pci_bind() - Take a PCI device from its driver, to drive it from user space
+ * strait_pci_bind() - Bind a PCI device to a driver for user space
  * @pci: "0000:17:00.0", or "17:00.0"
  * @driver: "strait" or "vfio-pci"
  * @flags: STRAIT_PCI_FORCE or 0
- * @why: on failure, what was wrong and what to do; on success empty, or what could not be checked; may be NULL
- * @why_len: its size
+ * @why: set to what failed and what to do; on success empty, or what could not be checked; may be NULL
+ * @why_len: size of @why
  *
- * The driver it has is remembered in /run/strait/bind. A drive is refused when it or a partition of it is mounted,
+ * The current driver is saved in /run/strait/bind. A drive is refused when it or a partition of it is mounted,
  * used as swap space, held by another driver (dm, md) or opened exclusively (ZFS), or when it has partitions or
- * the signature of a file system, volume or partition table. libblkid looks for signatures where libblkid.so.1 can
- * be loaded, and a built-in list of signatures in any case. A network card is refused while an interface is up.
+ * the signature of a file system, volume or partition table. Signatures are searched by libblkid
+ * if libblkid.so.1 can be loaded, and by a built-in list in any case. A network card is refused while an interface is
+ * up.
  * Needs root.
  *
- * Return: 0, also when it was so before; -ENODEV for no such device; -EBUSY when it is in use; -ENOTEMPTY
- * when it has something on it; -ENOENT when that driver is not loaded; -EINVAL for another one, or a bridge;
- * -EIO when it is bound to nothing now, or to its previous driver again; otherwise what the kernel answers.
+ * Return: 0, also when it was already bound to @driver; -ENODEV when there is no such device; -EBUSY when it is in
+ * use; -ENOTEMPTY when it holds data; -ENOENT when @driver is not loaded; -EINVAL for another driver, or for a bridge;
+ * -EIO when binding failed and the device has no driver, or its previous one; otherwise an error of the kernel.
  */
 STRAIT_API int strait_pci_bind(const char *pci, const char *driver, uint32_t flags, char *why, size_t why_len);
 
 /**
- * strait_pci_unbind() - Give a PCI device back to the driver it had
+ * strait_pci_unbind() - Bind a PCI device to its previous driver
  * @pci: as for strait_pci_bind()
- * @flags: STRAIT_PCI_FORCE: also from a process that has it open; or 0
- * @why: what was wrong and what to do, when it fails; may be NULL
- * @why_len: its size
+ * @flags: STRAIT_PCI_FORCE: even if a process has it open; or 0
+ * @why: set to what failed and what to do; may be NULL
+ * @why_len: size of @why
  *
- * One that strait_pci_bind() was not called for goes to whichever driver takes it.
+ * If no previous driver was saved, the kernel probes all drivers for the device.
  *
- * Return: 0; -ENODEV for no such device; -EBUSY when it is open; -EINVAL when it is bound to neither of the
- * two; -EIO when its driver did not take it back; otherwise what the kernel answers.
+ * Return: 0; -ENODEV when there is no such device; -EBUSY when it is open; -EINVAL when it is bound to neither strait
+ * nor vfio-pci; -EIO when the previous driver did not bind; otherwise an error of the kernel.
  */
 STRAIT_API int strait_pci_unbind(const char *pci, uint32_t flags, char *why, size_t why_len);
 
 /**
- * strait_pci_info() - Which driver a PCI device has, and had
+ * strait_pci_info() - Get the drivers of a PCI device
  * @pci: as for strait_pci_bind()
- * @info: filled in; its size is set by the caller
+ * @info: filled; @info->size must be set before
  *
- * Return: 0; -ENODEV for no such device.
+ * Return: 0; -ENODEV when there is no such device.
  */
 STRAIT_API int strait_pci_info(const char *pci, struct strait_pci_info *info);
 

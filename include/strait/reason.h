@@ -3,8 +3,8 @@
 #define STRAIT_REASON_H
 
 /*
- * Why a route is taken or refused, why a file has no direct I/O, why a drive cannot be used: as a number that a
- * program compares, and as a sentence that it prints. Numbers never change; later versions add some.
+ * Why a route is taken or refused, why a file has no direct I/O, why a drive cannot be used: a number for programs, and
+ * a sentence for people. Numbers never change; later versions may add some.
  */
 
 #include <strait/types.h>
@@ -16,52 +16,52 @@ extern "C" {
 enum strait_reason {
 	STRAIT_WHY_NONE = 0,
 
-	/* How a route that can be taken moves the bytes. */
-	STRAIT_WHY_DRIVE_DMA = 1,	   /* the drive moves them to and from device memory */
+	/* How a usable route transfers the bytes. */
+	STRAIT_WHY_DRIVE_DMA = 1,	   /* DMA of the drive to and from device memory */
 	STRAIT_WHY_COPY_ENGINE = 2,	   /* the device's copy engine reads the page cache */
-	STRAIT_WHY_COPY_ENGINE_KEPT = 3,   /* likewise, and windows stay registered */
-	STRAIT_WHY_ENDS = 4,		   /* takes what is not aligned for the drive */
-	STRAIT_WHY_DRIVE_TO_HOST = 5,	   /* the drive moves them to host memory, then they are copied */
-	STRAIT_WHY_UNCACHED_PART = 6,	   /* takes the windows that are not cached */
-	STRAIT_WHY_RING_DIRECT = 7,	   /* pinned ring, direct I/O for what is not cached */
+	STRAIT_WHY_COPY_ENGINE_KEPT = 3,   /* likewise, with cached registrations */
+	STRAIT_WHY_ENDS = 4,		   /* the unaligned ends of a transfer by the drive's DMA */
+	STRAIT_WHY_DRIVE_TO_HOST = 5,	   /* DMA of the drive to pinned host memory, then a copy */
+	STRAIT_WHY_UNCACHED_PART = 6,	   /* the windows that are not in the page cache */
+	STRAIT_WHY_RING_DIRECT = 7,	   /* pinned ring, direct I/O for uncached data */
 	STRAIT_WHY_RING_BUFFERED = 8,	   /* pinned ring, buffered I/O */
 	STRAIT_WHY_RING_DIRECT_FORCED = 9, /* pinned ring, direct I/O where aligned */
-	STRAIT_WHY_DRIVE_HOST_DMA = 10,	   /* the drive moves them to and from host memory */
-	STRAIT_WHY_DRIVE_BOUNCE = 11,	   /* the drive moves them to memory of its own, then they are copied */
-	STRAIT_WHY_FILE_IO = 12,	   /* plain file I/O */
-	STRAIT_WHY_DRIVE_DMA_UNTRIED = 13, /* as 1, with memory that it cannot be tried with */
+	STRAIT_WHY_DRIVE_HOST_DMA = 10,	   /* DMA of the drive to and from host memory */
+	STRAIT_WHY_DRIVE_BOUNCE = 11,	   /* DMA of the drive to a bounce buffer, then a copy */
+	STRAIT_WHY_FILE_IO = 12,	   /* file I/O */
+	STRAIT_WHY_DRIVE_DMA_UNTRIED = 13, /* as DRIVE_DMA, to memory that it cannot be verified with */
 
 	/* Why a route is not taken. */
 	STRAIT_WHY_NOT_READABLE = 100,
 	STRAIT_WHY_NOT_WRITABLE = 101,
-	STRAIT_WHY_NOT_ASKED = 102,	  /* possible, but not among the routes asked for */
+	STRAIT_WHY_NOT_ASKED = 102,	  /* possible, but not among the requested routes */
 	STRAIT_WHY_HOST_MEMORY = 103,	  /* the region is host memory */
 	STRAIT_WHY_NOT_HOST = 104,	  /* host: the region is device memory */
 	STRAIT_WHY_NO_MODULE = 105,	  /* p2p: no strait.ko; the error is that of opening /dev/strait */
-	STRAIT_WHY_NO_PAGES = 106,	  /* p2p: nothing makes the device's memory known to the kernel */
-	STRAIT_WHY_NO_IMPORT = 107,	  /* p2p: strait.ko does not take the memory */
+	STRAIT_WHY_NO_PAGES = 106,	  /* p2p: no driver makes the device's memory known to the kernel */
+	STRAIT_WHY_NO_IMPORT = 107,	  /* p2p: strait.ko cannot import the memory */
 	STRAIT_WHY_NO_BRIDGE = 108,	  /* p2p: strait.ko has no bridge to the memory's driver */
 	STRAIT_WHY_NO_DIRECT = 109,	  /* p2p: no direct I/O */
 	STRAIT_WHY_MODULE_REFUSES = 110,  /* p2p: strait.ko refuses the file */
-	STRAIT_WHY_UNVERIFIED = 111,	  /* p2p: drive and device have not been tried */
-	STRAIT_WHY_NOT_ARRIVED = 112,	  /* p2p: a block that was tried did not arrive */
+	STRAIT_WHY_UNVERIFIED = 111,	  /* p2p: not verified for this drive and device */
+	STRAIT_WHY_NOT_ARRIVED = 112,	  /* p2p: verification failed: a block did not arrive */
 	STRAIT_WHY_UNALIGNED = 113,	  /* p2p: no part of the request is aligned */
-	STRAIT_WHY_CACHED = 114,	  /* p2p: possible, but the page cache is nearer than the drive */
+	STRAIT_WHY_CACHED = 114,	  /* p2p: possible, but the data is in the page cache */
 	STRAIT_WHY_READS_ONLY = 115,	  /* pagecache: not for writes */
 	STRAIT_WHY_NO_REGISTER = 116,	  /* pagecache: the device cannot register file mappings */
 	STRAIT_WHY_NO_FILE_MAP = 117,	  /* pagecache: the file cannot be mapped */
-	STRAIT_WHY_NO_PAGE_CACHE = 118,	  /* pagecache: the endpoint has none */
-	STRAIT_WHY_NOT_CACHED = 119,	  /* pagecache: possible, but the file is not in memory */
-	STRAIT_WHY_DIRECT_ASKED = 120,	  /* pagecache: direct I/O was asked for */
-	STRAIT_WHY_FEW_BYTES = 121,	  /* pagecache: copied faster than registered */
+	STRAIT_WHY_NO_PAGE_CACHE = 118,	  /* pagecache: the endpoint has no page cache */
+	STRAIT_WHY_NOT_CACHED = 119,	  /* pagecache: possible, but the data is not in the page cache */
+	STRAIT_WHY_DIRECT_ASKED = 120,	  /* pagecache: direct I/O was requested */
+	STRAIT_WHY_FEW_BYTES = 121,	  /* pagecache: so few bytes are copied faster than registered */
 	STRAIT_WHY_NO_DEVICE_MAP = 122,	  /* the memory cannot be mapped for the endpoint's device */
-	STRAIT_WHY_NOT_TRIED = 123,	  /* the memory could not be tried with a block */
-	STRAIT_WHY_NO_HARDWARE_YET = 124, /* not verified on hardware */
-	STRAIT_WHY_UNKNOWN = 125,	  /* strait.ko has a reason that this library does not know */
+	STRAIT_WHY_NOT_TRIED = 123,	  /* DMA to the memory could not be verified with a block */
+	STRAIT_WHY_NO_HARDWARE_YET = 124, /* not yet tested on hardware */
+	STRAIT_WHY_UNKNOWN = 125,	  /* strait.ko gave a reason that this library does not know */
 	STRAIT_WHY_DMA_ONLY = 126,	  /* neither the CPU nor a copy engine reaches the memory */
-	STRAIT_WHY_CANNOT_TRY = 127,	  /* p2p: possible, but it cannot be tried whether bytes arrive */
+	STRAIT_WHY_CANNOT_TRY = 127,	  /* p2p: possible, but it cannot be verified that bytes arrive */
 
-	/* Why strait.ko refuses a file: 200 and its own number (uapi/strait.h). */
+	/* Why strait.ko refuses a file: 200 + STRAIT_REASON_* of uapi/strait.h. */
 	STRAIT_WHY_MODULE_SILENT = 200,
 	STRAIT_WHY_MODULE_NOT_A_FILE = 201,
 	STRAIT_WHY_MODULE_NO_DIRECT = 202,
@@ -85,7 +85,7 @@ enum strait_reason {
 	STRAIT_WHY_FS_REFUSES_DIRECT = 303,
 	STRAIT_WHY_NOT_REOPENED = 304, /* the file cannot be opened a second time with O_DIRECT */
 	STRAIT_WHY_FS_IN_MEMORY = 305,
-	STRAIT_WHY_NO_FILE_SYSTEM = 306, /* the endpoint is no file */
+	STRAIT_WHY_NO_FILE_SYSTEM = 306, /* the endpoint is not a file */
 
 	/* Why a namespace of an NVMe drive cannot be an endpoint. */
 	STRAIT_WHY_NS_PROTECTION = 400, /* formatted with protection information */
@@ -95,20 +95,20 @@ enum strait_reason {
 };
 
 /**
- * strait_reason_text() - A reason as one sentence
+ * strait_reason_text() - Describe a reason in one sentence
  * @reason: enum strait_reason
  *
- * The text names no device and no file: the caller knows which it asked for.
+ * The text names no device or file.
  *
- * Return: the sentence, without a full stop; empty for STRAIT_WHY_NONE. It lives as long as the process.
+ * Return: the sentence, without a full stop, never freed; empty for STRAIT_WHY_NONE.
  */
 STRAIT_API const char *strait_reason_text(uint32_t reason);
 
 /**
- * strait_reason_fix() - What would change a reason
+ * strait_reason_fix() - Tell what to do about a reason
  * @reason: enum strait_reason
  *
- * Return: what to do, as one sentence without a full stop; empty if nothing would help, or nothing has to be done.
+ * Return: one sentence, without a full stop, never freed; empty if nothing helps or nothing has to be done.
  */
 STRAIT_API const char *strait_reason_fix(uint32_t reason);
 

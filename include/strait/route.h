@@ -11,12 +11,12 @@ extern "C" {
 #endif
 
 /**
- * struct strait_route_verdict - What stands for or against one route
- * @usable: 1 if the transfer can take it
- * @code: 0, or the negative errno a transfer that requires this route gets
- * @reason: enum strait_reason: why it is not usable, or what it will do
- * @because: enum strait_reason: what is behind @reason, STRAIT_WHY_NONE if there is no more to say
- * @error: the negative errno behind @because, or behind @reason if there is no such; 0 if there was none
+ * struct strait_route_verdict - Whether a transfer can take one route, and why
+ * @usable: 1 if the transfer can take the route
+ * @code: 0, or the negative errno of a transfer that requires this route
+ * @reason: enum strait_reason: why it is not usable, or how it transfers the bytes
+ * @because: enum strait_reason: the cause of @reason, or STRAIT_WHY_NONE
+ * @error: the negative errno that belongs to @because, or to @reason if @because is STRAIT_WHY_NONE; 0 if there is none
  * @reserved: 0
  */
 struct strait_route_verdict {
@@ -29,14 +29,14 @@ struct strait_route_verdict {
 };
 
 /**
- * enum strait_plan - How a transfer is run, as a mask
- * @STRAIT_PLAN_DRIVE: the drive moves the aligned part itself; the rest is for the unaligned ends
- * @STRAIT_PLAN_REGISTERED: one copy out of pages that are registered already, if they are
+ * enum strait_plan - How a transfer is executed, as a mask
+ * @STRAIT_PLAN_DRIVE: DMA of the drive for the aligned part; the other bits are for the unaligned ends
+ * @STRAIT_PLAN_REGISTERED: one copy from a cached registration, if there is one
  * @STRAIT_PLAN_SMALL: one staging chunk, on the calling thread
- * @STRAIT_PLAN_WINDOWS: windows, on as many threads as are free
- * @STRAIT_PLAN_REGISTER: windows that the page cache holds are registered with the device
+ * @STRAIT_PLAN_WINDOWS: windows, on the calling thread and free workers
+ * @STRAIT_PLAN_REGISTER: windows in the page cache are registered with the device
  * @STRAIT_PLAN_BUFFERED: file I/O through the page cache
- * @STRAIT_PLAN_DIRECT: direct file I/O; with @STRAIT_PLAN_BUFFERED only where the page cache does not hold the bytes
+ * @STRAIT_PLAN_DIRECT: direct file I/O; with @STRAIT_PLAN_BUFFERED only for bytes that are not in the page cache
  */
 enum strait_plan {
 	STRAIT_PLAN_DRIVE = 1 << 0,
@@ -49,11 +49,11 @@ enum strait_plan {
 };
 
 /**
- * struct strait_route_report - Which routes a transfer would take
+ * struct strait_route_report - The routes of a transfer
  * @size: sizeof(struct strait_route_report), set by the caller
- * @route: the route most bytes would take, -1 if there is none
- * @mask: all routes that would carry bytes: windows of one file can travel differently
- * @cached_bytes: how many bytes of the range were in the page cache when asked
+ * @route: the route of most bytes, -1 if no route is usable
+ * @mask: mask of all routes that bytes would take: windows of one file can take different routes
+ * @cached_bytes: bytes of the range that are in the page cache at the time of the call
  * @verdict: one for each route, indexed by enum strait_route
  * @plan: mask of enum strait_plan, 0 if no route is usable
  * @reserved: 0
@@ -71,7 +71,7 @@ struct strait_route_report {
 #define STRAIT_ROUTE_REPORT_SIZE_V1 280
 
 /**
- * strait_route_name() - The name of a route
+ * strait_route_name() - Get the name of a route
  * @route: enum strait_route
  *
  * Return: "p2p", "pagecache", "staged" or "host"; "none" for anything else.
@@ -79,7 +79,7 @@ struct strait_route_report {
 STRAIT_API const char *strait_route_name(int route);
 
 /**
- * strait_route_parse() - The route of a name
+ * strait_route_parse() - Get a route by name
  * @name: "p2p", "pagecache", "staged" or "host"
  *
  * Return: enum strait_route; -EINVAL.
@@ -87,55 +87,54 @@ STRAIT_API const char *strait_route_name(int route);
 STRAIT_API int strait_route_parse(const char *name);
 
 /**
- * strait_route_verdict_text() - A verdict as one line
- * @verdict: of a report
- * @text: where the line is written, always terminated
- * @len: room in @text; 256 is enough
+ * strait_route_verdict_text() - Describe a verdict in one line
+ * @verdict: a verdict of a report
+ * @text: filled, NUL-terminated
+ * @len: size of @text; 256 is enough
  *
- * The texts of its reasons and of its error, put together.
+ * The line has the texts of both reasons and of the error.
  *
  * Return: 0; -EINVAL.
  */
 STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *verdict, char *text, size_t len);
 
 /**
- * strait_route_verdict_fix() - What would make a route usable
- * @verdict: of a report
+ * strait_route_verdict_fix() - Tell how to make a route usable
+ * @verdict: a verdict of a report
  *
- * Return: one line, which lives as long as the process; empty if nothing would, or nothing is needed.
+ * Return: one line, never freed; empty if the route is usable or cannot be made so.
  */
 STRAIT_API const char *strait_route_verdict_fix(const struct strait_route_verdict *verdict);
 
 /**
- * strait_route_plan_text() - A plan as one line
- * @plan: of a report
- * @text: where the line is written, always terminated
- * @len: room in @text; 256 is enough
+ * strait_route_plan_text() - Describe a plan in one line
+ * @plan: the plan of a report
+ * @text: filled, NUL-terminated
+ * @len: size of @text; 256 is enough
  *
  * Return: 0; -EINVAL.
  */
 STRAIT_API int strait_route_plan_text(uint32_t plan, char *text, size_t len);
 
 /**
- * strait_route_query() - Which routes a transfer would take, and why not better ones
- * @t: the request; nothing is moved
+ * strait_route_query() - Tell which routes a transfer would take, and why
+ * @t: the request; no bytes are transferred
  * @report: filled; @report->size must be set before
  *
- * This is the decision the transfer itself makes, made now: a file that is read or evicted in
- * between changes the answer.
+ * Makes the same decision as the transfer. The decision changes if pages of the file are read or evicted in between.
  *
- * Return: 0, also when no route is usable; -EINVAL for a malformed request; -ENODEV; -ESTALE.
+ * Return: 0, also when no route is usable; -EINVAL for an invalid request; -ENODEV; -ESTALE.
  */
 STRAIT_API int strait_route_query(const struct strait_transfer *t, struct strait_route_report *report);
 
 /**
- * strait_route_query_device() - The same for a device, without a region
+ * strait_route_query_device() - Tell which routes a transfer to a device would take, without a region
  * @ep: the endpoint
- * @dev: where a region would be
+ * @dev: the device of the memory
  * @op: enum strait_op
  * @report: filled; @report->size must be set before
  *
- * Asks for the whole length of the endpoint.
+ * The answer is for a transfer of the whole endpoint.
  *
  * Return: 0, also when no route is usable; -EINVAL.
  */

@@ -3,9 +3,9 @@
 #define STRAIT_SAFETENSORS_H
 
 /*
- * Model files in the safetensors format: a header that names tensors, then their bytes. The tensors are
- * placed in one region at aligned offsets, in the order of the file, so that a file whose tensors
- * are aligned already travels as one transfer.
+ * Model files in the safetensors format: a header that lists tensors, then their bytes. The tensors are loaded into one
+ * region at aligned offsets, in the order of the file, so that a file whose tensors are already aligned is loaded by
+ * one transfer.
  *
  * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
  */
@@ -24,9 +24,9 @@ struct strait_safetensors;
 /**
  * struct strait_tensor_info - One tensor of a file
  * @size: sizeof(struct strait_tensor_info), set by the caller
- * @name: its name; lives as long as the file is open
- * @dtype: the format's name of its type: "F32", "BF16", "I64", ...
- * @element_bits: bits of one element
+ * @name: its name; valid until strait_safetensors_close()
+ * @dtype: its type as the format names it: "F32", "BF16", "I64", ...
+ * @element_bits: bits per element
  * @rank: number of dimensions, 0 for a scalar
  * @shape: the dimensions
  * @length: bytes
@@ -50,29 +50,28 @@ struct strait_tensor_info {
 /**
  * strait_safetensors_open() - Read and check the header of a safetensors file
  * @ctx: the context of @ep
- * @ep: the file; it must stay open as long as the result
- * @align: each tensor starts at a multiple of this many bytes of the region, a power of two; 0: 256
- * @why: where a sentence is written that says what is wrong with the file; may be NULL
- * @why_len: room in @why
+ * @ep: the file; must stay open until strait_safetensors_close()
+ * @align: alignment of each tensor in the region in bytes, a power of two; 0: 256
+ * @why: set to what is wrong with the file, if it is refused; may be NULL
+ * @why_len: size of @why
  * @ret: the tensors
  *
- * Everything the header says is checked before anything is moved: lengths, types, shapes, overlaps, and
- * that all tensors lie inside the file.
+ * Checks the whole header: lengths, types, shapes, overlaps, and that all tensors lie inside the file.
  *
  * Return: 0; -EBADMSG for a file that is not a well-formed safetensors file, with the reason in @why;
- * -EINVAL; -ENOMEM; what reading the file gives.
+ * -EINVAL; -ENOMEM; an error of reading the file.
  */
 STRAIT_API int strait_safetensors_open(struct strait_context *ctx, struct strait_endpoint *ep, uint64_t align,
 				       char *why, size_t why_len, struct strait_safetensors **ret);
 
 /**
- * strait_safetensors_close() - Free what strait_safetensors_open() made
+ * strait_safetensors_close() - Free the tensors of strait_safetensors_open()
  * @st: the tensors, or NULL
  */
 STRAIT_API void strait_safetensors_close(struct strait_safetensors *st);
 
 /**
- * strait_safetensors_count() - How many tensors the file has
+ * strait_safetensors_count() - Number of tensors
  * @st: the tensors
  *
  * Return: the number; -EINVAL.
@@ -80,7 +79,7 @@ STRAIT_API void strait_safetensors_close(struct strait_safetensors *st);
 STRAIT_API int strait_safetensors_count(const struct strait_safetensors *st);
 
 /**
- * strait_safetensors_bytes() - How long a region must be to hold all tensors
+ * strait_safetensors_bytes() - Length of a region that holds all tensors
  * @st: the tensors
  *
  * Return: the number of bytes, at least 1.
@@ -88,7 +87,7 @@ STRAIT_API int strait_safetensors_count(const struct strait_safetensors *st);
 STRAIT_API uint64_t strait_safetensors_bytes(const struct strait_safetensors *st);
 
 /**
- * strait_safetensors_tensor() - One tensor
+ * strait_safetensors_tensor() - Get the properties of a tensor
  * @st: the tensors
  * @index: 0 to strait_safetensors_count() - 1, in the order of the file
  * @info: filled; @info->size must be set before
@@ -99,7 +98,7 @@ STRAIT_API int strait_safetensors_tensor(const struct strait_safetensors *st, un
 					 struct strait_tensor_info *info);
 
 /**
- * strait_safetensors_find() - The index of a tensor by its name
+ * strait_safetensors_find() - Find a tensor by name
  * @st: the tensors
  * @name: the name
  *
@@ -108,24 +107,24 @@ STRAIT_API int strait_safetensors_tensor(const struct strait_safetensors *st, un
 STRAIT_API int strait_safetensors_find(const struct strait_safetensors *st, const char *name);
 
 /**
- * strait_safetensors_metadata() - A value of the file's free-form metadata
+ * strait_safetensors_metadata() - Get a value of the file's metadata
  * @st: the tensors
- * @key: its key
+ * @key: the key
  *
- * Return: the value, which lives as long as the file is open; NULL if there is none.
+ * Return: the value, valid until strait_safetensors_close(); NULL if there is none.
  */
 STRAIT_API const char *strait_safetensors_metadata(const struct strait_safetensors *st, const char *key);
 
 /**
- * strait_safetensors_load() - Bring all tensors into a region
+ * strait_safetensors_load() - Load all tensors into a region
  * @st: the tensors
  * @region: a region of at least strait_safetensors_bytes()
  * @routes: as in struct strait_transfer
- * @timeout_ns: how long all of it may take; STRAIT_FOREVER
- * @result: filled, also on failure: bytes, status and routes of all transfers together
+ * @timeout_ns: deadline of the whole load in nanoseconds from now; STRAIT_FOREVER for none
+ * @result: filled, also on failure: the sum of all transfers
  *
  * Return: 0 when all bytes are in device memory; -EINVAL if the region is too short; -ENODATA if the file
- * has become shorter; otherwise as strait_transfer_run().
+ * was truncated since it was opened; otherwise as of strait_transfer_run().
  */
 STRAIT_API int strait_safetensors_load(struct strait_safetensors *st, struct strait_region *region, uint32_t routes,
 				       int64_t timeout_ns, struct strait_result *result);

@@ -10,9 +10,9 @@ extern "C" {
 
 /**
  * struct strait_route_stats - Counters of one route
- * @read_bytes: bytes brought to regions
- * @write_bytes: bytes brought to endpoints
- * @transfers: transfers that used the route; one that mixes routes counts on each
+ * @read_bytes: bytes transferred to regions
+ * @write_bytes: bytes transferred to endpoints
+ * @transfers: transfers that used the route; a transfer on several routes counts for each
  * @reserved: 0
  */
 struct strait_route_stats {
@@ -23,20 +23,20 @@ struct strait_route_stats {
 };
 
 /**
- * struct strait_stats - Counters, of a context or of the process
+ * struct strait_stats - Counters of a context or of the process
  * @size: sizeof(struct strait_stats), set by the caller
- * @transfers: transfers completed, failed ones included
- * @errors: transfers that failed
- * @canceled: of those, canceled ones
- * @small: transfers that took the short path: one call, no thread
- * @gathered: queued transfers that travelled in a common buffer
- * @gathers: common buffers they travelled in
+ * @transfers: completed transfers, including failed ones
+ * @errors: failed transfers, including canceled ones
+ * @canceled: canceled transfers
+ * @small: small transfers, run on the calling thread with one I/O and one copy
+ * @gathered: small transfers that were coalesced
+ * @gathers: copies of coalesced transfers
  * @stream: transfers ordered on a stream
- * @direct_bytes: bytes that went by direct I/O
- * @registrations: page-cache windows registered
- * @registration_hits: windows found registered, under a lease or promise
- * @kept_bytes: page-cache bytes registered right now
- * @pool_bytes: pinned staging bytes right now
+ * @direct_bytes: bytes of direct I/O
+ * @registrations: windows of the page cache that were registered
+ * @registration_hits: windows found in the registration cache
+ * @kept_bytes: bytes in the registration cache now
+ * @pool_bytes: bytes of pinned staging memory now
  * @pool_waits: times a transfer waited for a staging chunk
  * @route: counters by route, indexed by enum strait_route
  */
@@ -62,11 +62,11 @@ struct strait_stats {
 
 /**
  * strait_stats_get() - Read the counters
- * @ctx: the context, or NULL for all contexts this process has had
+ * @ctx: the context, or NULL for the sum of all contexts of the process, including closed ones
  * @stats: filled; @stats->size must be set before
  *
- * Counters only grow, except those that say "right now". Each is exact; together they are not a
- * snapshot of one moment.
+ * Counters only grow, except @kept_bytes and @pool_bytes. Each counter is exact, but they are not read at the same
+ * instant.
  *
  * Return: 0; -EINVAL.
  */

@@ -3,8 +3,8 @@
 #define STRAIT_STRAIT_H
 
 /*
- * The core, which is stable (docs/abi.md): devices, regions, files, transfers, routes. What serves special devices or
- * callers has a header of its own that is included by name: strait/nvme.h, pci.h, dma.h, bounce.h, safetensors.h,
+ * The stable core (docs/abi.md): devices, regions, files, transfers, routes. Headers for particular devices and callers
+ * are included by name: strait/nvme.h, pci.h, dma.h, bounce.h, safetensors.h,
  * interpose.h, emu.h.
  */
 

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* The parameters are what they will be when the stream reaches the transfer. */
+/* The parameters of the transfer already have their final values when it is enqueued. */
 #define STRAIT_STREAM_FIXED (1u << 0)
 
 typedef void strait_stream_fn(void *arg);
@@ -20,22 +20,21 @@ typedef void strait_stream_done_fn(void *arg, const struct strait_result *result
  * @size: sizeof(struct strait_stream_transfer)
  * @op: enum strait_op
  * @routes: as in struct strait_transfer
- * @endpoint: one side
- * @region: the other side: memory of the stream's device, or of the host
- * @endpoint_offset: where the offset is found when the stream reaches the transfer
- * @region_offset: likewise; counted from @region_base on
- * @length: likewise
- * @result: where the bytes moved, or a negative errno, are stored before later work on the stream
- *	runs; may be NULL
- * @region_base: where in the region offsets are counted from
- * @done: called when the bytes have been moved, before @result is stored and later work on the stream runs, from
- *	any thread; must not call into the library; not called when strait_stream_transfer() has failed; may be
- *	NULL
+ * @endpoint: the file, namespace or card
+ * @region: memory of the stream's device, or host memory
+ * @endpoint_offset: points to the offset in the endpoint, which is read when the stream reaches the transfer
+ * @region_offset: points to the offset in the region from @region_base, read when the stream reaches the transfer
+ * @length: points to the length, read when the stream reaches the transfer
+ * @result: set to the bytes transferred, or a negative errno, before later work on the stream runs; may be NULL
+ * @region_base: offset in the region that @region_offset is relative to
+ * @done: called on any thread when the transfer is complete, before @result is set and later work on the stream runs.
+ *	Must not call the library. Not called if strait_stream_transfer() fails; may be NULL
  * @done_arg: first argument of @done
- * @flags: STRAIT_STREAM_FIXED if offsets and length do not change any more: what can be prepared is then prepared
+ * @flags: STRAIT_STREAM_FIXED if offsets and length have their final values: they may be read at once, and the transfer
+ *	be prepared ahead of the stream
  * @reserved: 0
  *
- * The four pointers must stay valid until the stream has passed the transfer.
+ * @endpoint_offset, @region_offset, @length and @result must stay valid until the stream has passed the transfer.
  */
 struct strait_stream_transfer {
 	size_t size;
@@ -57,7 +56,7 @@ struct strait_stream_transfer {
 #define STRAIT_STREAM_TRANSFER_SIZE_V1 96
 
 /**
- * strait_stream_open() - Make a stream: work on it runs in order
+ * strait_stream_open() - Create a stream: work on it runs in order
  * @dev: the device
  * @ret: the stream
  *
@@ -66,10 +65,10 @@ struct strait_stream_transfer {
 STRAIT_API int strait_stream_open(struct strait_device *dev, struct strait_stream **ret);
 
 /**
- * strait_stream_import() - Use a stream the application made
+ * strait_stream_import() - Use a stream that the application created
  * @dev: the device
- * @native: the provider's own handle (a CUstream); NULL is the provider's default stream
- * @ret: the stream; the application keeps @native and destroys it after strait_stream_close()
+ * @native: the provider's handle (a CUstream); NULL is the provider's default stream
+ * @ret: the stream; the application still owns @native and destroys it after strait_stream_close()
  *
  * Return: 0; -EOPNOTSUPP when the provider has no streams of its own; -EINVAL; -ENOMEM.
  */
@@ -82,37 +81,37 @@ STRAIT_API int strait_stream_import(struct strait_device *dev, void *native, str
 STRAIT_API void strait_stream_close(struct strait_stream *stream);
 
 /**
- * strait_stream_call() - Put a host function on a stream
+ * strait_stream_call() - Enqueue a host function on a stream
  * @stream: the stream
- * @fn: called when all earlier work is done; later work waits for it to return. On the emulated
- *	device this is what a kernel is
- * @arg: its argument
+ * @fn: called when all earlier work is complete; later work waits until it returns. On the emulated device it takes
+ *	the place of a kernel
+ * @arg: argument of @fn
  *
- * @fn must not call into the library.
+ * @fn must not call the library.
  *
  * Return: 0; -ENODEV; -EIO for a device error; -ENOMEM.
  */
 STRAIT_API int strait_stream_call(struct strait_stream *stream, strait_stream_fn *fn, void *arg);
 
 /**
- * strait_stream_transfer() - Put a transfer on a stream
+ * strait_stream_transfer() - Enqueue a transfer on a stream
  * @stream: the stream
- * @t: what, and where its parameters will be
+ * @t: the transfer
  *
- * Returns at once. The transfer starts when all earlier work on the stream is done, reads its
- * parameters then, and later work on the stream sees its result and its bytes. A transfer that fails
- * stores its error in @t->result and the stream goes on.
+ * Does not wait for the transfer. It starts when all earlier work on the stream is complete and reads its parameters
+ * then; later work on the stream sees its result and its bytes. A transfer that fails stores its error in @t->result,
+ * and the stream continues.
  *
  * Return: 0; -EINVAL; -EXDEV when the region is the memory of another device; -ENODEV; -EOPNOTSUPP; -ENOMEM.
  */
 STRAIT_API int strait_stream_transfer(struct strait_stream *stream, const struct strait_stream_transfer *t);
 
 /**
- * strait_stream_wait() - Wait until all work put on a stream so far is done
+ * strait_stream_wait() - Wait until all work enqueued on a stream is complete
  * @stream: the stream
- * @timeout_ns: how long; 0 to ask only; STRAIT_FOREVER
+ * @timeout_ns: how long to wait; 0 polls; STRAIT_FOREVER
  *
- * Return: 0; -ETIMEDOUT; -EIO for a device error of work on the stream.
+ * Return: 0; -ETIMEDOUT; -EIO when work on the stream failed with a device error.
  */
 STRAIT_API int strait_stream_wait(struct strait_stream *stream, int64_t timeout_ns);
 

@@ -17,10 +17,10 @@ enum strait_topo_kind {
 	STRAIT_TOPO_OTHER = 6,
 };
 
-/* How two PCI devices reach each other, nearest first. */
+/* The path between two PCI devices, nearest first. */
 enum strait_topo_link {
 	STRAIT_LINK_SAME = 0,	/* the same device */
-	STRAIT_LINK_SWITCH = 1, /* below one switch: peer DMA need not leave it */
+	STRAIT_LINK_SWITCH = 1, /* below one switch: peer-to-peer DMA can stay inside it */
 	STRAIT_LINK_ROOT = 2,	/* through one host bridge */
 	STRAIT_LINK_NODE = 3,	/* through several host bridges of one NUMA node */
 	STRAIT_LINK_SYSTEM = 4, /* across NUMA nodes */
@@ -32,7 +32,7 @@ enum strait_topo_link {
  * @pci: "0000:17:00.0"
  * @parent: PCI address of the bridge above it, empty at the root
  * @driver: the driver bound to it, empty if none
- * @block: name of the block device behind it ("nvme0n1"), empty if none
+ * @block: its block device ("nvme0n1"), empty if none
  * @vendor: PCI vendor id
  * @device: PCI device id
  * @class_code: PCI class, 24 bits
@@ -40,7 +40,7 @@ enum strait_topo_link {
  * @numa_node: -1 if unknown
  * @iommu_group: -1 without an IOMMU
  * @iommu_type: "DMA", "DMA-FQ", "identity", empty if unknown
- * @acs_redirect: 1 if the port above redirects peer traffic to the root, 0 if not, -1 if unknown
+ * @acs_redirect: 1 if ACS of the port above redirects peer-to-peer requests to the root, 0 if not, -1 if unknown
  * @link_gts: speed of the link in GT/s, 0 if unknown
  * @link_width: lanes, 0 if unknown
  * @bar_bytes: size of the largest memory BAR
@@ -67,22 +67,23 @@ struct strait_topo_node {
 #define STRAIT_TOPO_NODE_SIZE_V1 160
 
 /**
- * struct strait_topo_kernel - What this kernel and machine offer
+ * struct strait_topo_kernel - What the kernel and the machine support
  * @size: sizeof(struct strait_topo_kernel), set by the caller
- * @release: as uname(2) has it
+ * @release: kernel release, as of uname(2)
  * @iommu: "intel", "amd", ... or empty when no IOMMU is active
- * @io_uring: 0, or the negative errno io_uring_setup(2) gives here
- * @cachestat: 0, or the negative errno cachestat(2) gives here
- * @userfaultfd: likewise
- * @udmabuf: 0, or the negative errno opening /dev/udmabuf gives
+ * @io_uring: 0, or the negative errno of io_uring_setup(2)
+ * @cachestat: 0, or the negative errno of cachestat(2)
+ * @userfaultfd: 0, or the negative errno of userfaultfd(2)
+ * @udmabuf: 0, or the negative errno of opening /dev/udmabuf
  * @p2pdma: 1 if the kernel has PCI P2PDMA, 0 if not, -1 if unknown
- * @strait_module: 0, or the negative errno opening /dev/strait gives
+ * @strait_module: 0, or the negative errno of opening /dev/strait; -EPROTO if the module's ABI does not fit
  * @memlock: RLIMIT_MEMLOCK in bytes, UINT64_MAX for no limit
- * @cpus: CPUs this process may use
+ * @cpus: CPUs that this process may use
  * @numa_nodes: NUMA nodes
- * @module_version: of strait.ko, empty if it cannot be asked
- * @module_features: what it can do on this kernel, as words with spaces between: p2pdma (the kernel lets devices
- *	reach each other), p2p user dmabuf nvp2p (kinds of memory it takes), uring (I/O as io_uring commands)
+ * @module_version: version of strait.ko, empty if unknown
+ * @module_features: features of strait.ko on this kernel, separated by spaces: p2pdma (the kernel has PCI P2PDMA);
+ *	p2p, user, dmabuf, nvp2p (kinds of memory that it imports); uring (I/O as io_uring commands); attach (PCI
+ *	devices driven from user space)
  */
 struct strait_topo_kernel {
 	size_t size;
@@ -105,9 +106,9 @@ struct strait_topo_kernel {
 
 /**
  * strait_topo_open() - Read the PCI tree of this machine
- * @ret: the tree, as it was when read
+ * @ret: a snapshot of the tree
  *
- * Works without a context and without privileges; what cannot be read is reported as unknown.
+ * Needs neither a context nor privileges; properties that cannot be read are reported as unknown.
  *
  * Return: 0, also when there is no PCI bus; -ENOMEM.
  */
@@ -120,7 +121,7 @@ STRAIT_API int strait_topo_open(struct strait_topo **ret);
 STRAIT_API void strait_topo_close(struct strait_topo *topo);
 
 /**
- * strait_topo_node() - One device of the tree
+ * strait_topo_node() - Get a device of the tree
  * @topo: the tree
  * @index: 0, 1, ... until -ENOENT, parents before their children
  * @node: filled; @node->size must be set before
@@ -130,18 +131,18 @@ STRAIT_API void strait_topo_close(struct strait_topo *topo);
 STRAIT_API int strait_topo_node(struct strait_topo *topo, unsigned int index, struct strait_topo_node *node);
 
 /**
- * strait_topo_link() - How two devices reach each other
+ * strait_topo_link() - Tell the path between two devices
  * @topo: the tree
- * @a: PCI address of one
- * @b: PCI address of the other
+ * @a: PCI address of one device
+ * @b: PCI address of the other device
  * @hops: number of links between them; may be NULL
  *
- * Return: enum strait_topo_link; -ENODEV when one of them is not in the tree.
+ * Return: enum strait_topo_link; -ENODEV when a device is not in the tree.
  */
 STRAIT_API int strait_topo_link(struct strait_topo *topo, const char *a, const char *b, unsigned int *hops);
 
 /**
- * strait_topo_kernel() - What this kernel and machine offer
+ * strait_topo_kernel() - Tell what the kernel and the machine support
  * @kernel: filled; @kernel->size must be set before
  *
  * Return: 0; -EINVAL.

@@ -3,7 +3,7 @@
 #define STRAIT_TYPES_H
 
 /*
- * What every other public header builds on. Conventions that hold for the whole library:
+ * Common types. These conventions hold for the whole library:
  *
  *  - Functions return 0 or a count on success and a negative errno on failure. The library never
  *    sets errno, exits, aborts, prints or installs a signal handler.
@@ -18,7 +18,7 @@
  *  - Destructors take NULL.
  *  - Every call may be made from any thread. A handle must not be used while another thread closes it.
  *  - In a child made by fork() every call on an inherited handle fails with -EOWNERDEAD and
- *    destructors do nothing: threads and rings stay with the parent.
+ *    destructors do nothing: the child has neither the threads nor the rings of the parent.
  */
 
 #include <stddef.h>
@@ -46,16 +46,16 @@ struct strait_queue;
 struct strait_stream;
 struct strait_topo;
 
-/* How a transfer travels, best first. */
+/* The routes of a transfer, best first. */
 enum strait_route {
-	STRAIT_ROUTE_P2P = 0,	    /* the drive's DMA engine, straight into device memory */
-	STRAIT_ROUTE_PAGECACHE = 1, /* the device's copy engine, straight out of the page cache */
-	STRAIT_ROUTE_STAGED = 2,    /* through a pinned ring, reading and copying overlapped */
-	STRAIT_ROUTE_HOST = 3,	    /* the region is host memory: plain file I/O */
-	STRAIT_ROUTE_COUNT = 4,	    /* routes this header names; grows with them */
+	STRAIT_ROUTE_P2P = 0,	    /* the drive's DMA reads and writes device memory */
+	STRAIT_ROUTE_PAGECACHE = 1, /* the device's copy engine reads the page cache */
+	STRAIT_ROUTE_STAGED = 2,    /* file I/O to a pinned ring, overlapped with copies to the device */
+	STRAIT_ROUTE_HOST = 3,	    /* the region is host memory: file I/O */
+	STRAIT_ROUTE_COUNT = 4,	    /* number of routes; grows with them */
 };
 
-/* Entries of every array that is indexed by enum strait_route; those of routes the library does not have are 0. */
+/* Length of every array that is indexed by enum strait_route. Unused entries are 0. */
 #define STRAIT_ROUTES_MAX 8
 
 #define STRAIT_ROUTE_MASK(route) (1u << (route))
@@ -66,20 +66,20 @@ enum strait_op {
 	STRAIT_WRITE = 1, /* region to endpoint */
 };
 
-/* A wait without end is asked for by name; 0 means "do not wait". So is every timeout above half of it (146 years). */
+/* No timeout. Every timeout above half of it (146 years) means the same; 0 means "do not wait". */
 #define STRAIT_FOREVER INT64_MAX
 
 /**
- * strait_version() - The version of the library that is loaded.
+ * strait_version() - Version of the loaded library, as text
  *
- * For people; strait_version_number() is what a program compares. The text lives as long as the process.
+ * To compare versions use strait_version_number(). The text is never freed.
  *
  * Return: a string of the form "0.1.0".
  */
 STRAIT_API const char *strait_version(void);
 
 /**
- * strait_version_number() - The version of the library that is loaded, as a number.
+ * strait_version_number() - Version of the loaded library, as a number
  *
  * A program compares it with STRAIT_VERSION of the headers it was built with, or with STRAIT_VERSION_NUMBER() of the
  * first version that has what it needs.
