@@ -7,24 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/util.h"
 #include "os/os.h"
-
-#ifndef __NR_cachestat
-#define __NR_cachestat 451
-#endif
-#ifndef __NR_io_uring_setup
-#define __NR_io_uring_setup 425
-#endif
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
 
 static int by_name(const void *a, const void *b)
 {
@@ -113,7 +100,7 @@ ssize_t os_read_bytes(const char *path, void *buf, size_t len)
 		done += (size_t)n;
 	}
 	os_close(fd);
-	/* PCI config space ends with an error, not with an end of file, where the reader may see no more. */
+	/* Reading PCI config space past what the process may see is an error, not an end of file. */
 	return done ? (ssize_t)done : n;
 }
 
@@ -170,7 +157,7 @@ int os_remove(const char *path)
 	return unlink(path) < 0 ? -errno : 0;
 }
 
-/* @text is a whole number of lines, terminated. */
+/* @text is whole lines, NUL-terminated. */
 static bool has_word(const char *text, const char *word)
 {
 	size_t len = strlen(word);
@@ -187,7 +174,7 @@ static bool has_word(const char *text, const char *word)
 int os_file_has_word(const char *path, const char *word)
 {
 	enum { PIECE = 64 << 10 };
-	size_t reg_window = 0;
+	size_t have = 0;
 	uint64_t off = 0;
 	int fd, ret = 0;
 	ssize_t n;
@@ -204,104 +191,34 @@ int os_file_has_word(const char *path, const char *word)
 	for (;;) {
 		char *end, cut;
 
-		n = os_pread(fd, buf + reg_window, PIECE - reg_window, off);
+		n = os_pread(fd, buf + have, PIECE - have, off);
 		if (n <= 0)
 			break;
 		off += (uint64_t)n;
-		reg_window += (size_t)n;
-		buf[reg_window] = '\0';
-		/* A word may go on in the next piece: look at whole lines only. */
-		end = memrchr(buf, '\n', reg_window);
-		if (!end && reg_window < PIECE)
+		have += (size_t)n;
+		buf[have] = '\0';
+		/* A word may continue in the next piece: search whole lines only. */
+		end = memrchr(buf, '\n', have);
+		if (!end && have < PIECE)
 			continue;
 		if (!end)
-			end = buf + reg_window - 1;
+			end = buf + have - 1;
 		cut = end[1];
 		end[1] = '\0';
 		ret = has_word(buf, word);
 		end[1] = cut;
 		if (ret)
 			break;
-		reg_window -= (size_t)(end + 1 - buf);
-		memmove(buf, end + 1, reg_window);
+		have -= (size_t)(end + 1 - buf);
+		memmove(buf, end + 1, have);
 	}
 	if (n < 0)
 		ret = (int)n;
-	else if (!n && reg_window) {
-		buf[reg_window] = '\0';
+	else if (!n && have) {
+		buf[have] = '\0';
 		ret = has_word(buf, word);
 	}
 	os_close(fd);
 	free(buf);
 	return ret;
-}
-
-int os_probe_uring(void)
-{
-	/* The kernel's struct io_uring_params: 120 bytes, all zero for the defaults. */
-	uint32_t params[30] = { 0 };
-	long fd = syscall(__NR_io_uring_setup, 1, params);
-
-	if (fd < 0)
-		return -errno;
-	os_close((int)fd);
-	return 0;
-}
-
-int os_probe_cachestat(void)
-{
-	struct {
-		uint64_t off, len;
-	} range = { 0, 4096 };
-	uint64_t stat[5];
-	int fd, err;
-
-	fd = os_open("/proc/self/exe", O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
-		return fd;
-	err = syscall(__NR_cachestat, fd, &range, stat, 0) < 0 ? -errno : 0;
-	os_close(fd);
-	return err;
-}
-
-int os_probe_userfaultfd(void)
-{
-	long fd = syscall(__NR_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-
-	/* Without privilege the kernel still gives one that catches faults of user code only. */
-	if (fd < 0 && errno == EPERM)
-		fd = syscall(__NR_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-	if (fd < 0)
-		return -errno;
-	os_close((int)fd);
-	return 0;
-}
-
-int os_probe_device(const char *path)
-{
-	int fd = os_open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK, 0);
-
-	if (fd < 0)
-		return fd;
-	os_close(fd);
-	return 0;
-}
-
-int os_kernel_release(char *buf, size_t len)
-{
-	struct utsname name;
-
-	if (uname(&name) < 0)
-		return -errno;
-	str_copy(buf, len, name.release);
-	return 0;
-}
-
-uint64_t os_memlock_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
-		return UINT64_MAX;
-	return limit.rlim_cur;
 }

@@ -34,13 +34,4 @@ int os_remove(const char *path);
  */
 int os_file_has_word(const char *path, const char *word);
 
-/* Each: 0 if the kernel lets this process use it, or the negative errno it answers. */
-int os_probe_uring(void);
-int os_probe_cachestat(void);
-int os_probe_userfaultfd(void);
-int os_probe_device(const char *path);
-
-int os_kernel_release(char *buf, size_t len);
-uint64_t os_memlock_limit(void); /* UINT64_MAX for no limit */
-
 #endif

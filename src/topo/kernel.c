@@ -7,6 +7,7 @@
 #include "module/module.h"
 #include "os/dir.h"
 #include "os/os.h"
+#include "os/probe.h"
 #include "topo/topo.h"
 
 void topo_iommu_name(const char *sysfs_root, char *buf, size_t len)
