@@ -3,8 +3,8 @@
 #define BASE_CHECK_H
 
 /*
- * CHECK(): what must hold unless this library has a bug. Builds with a sanitizer, and those of build type debug, have
- * STRAIT_CHECKS and stop at a violation; other builds do not evaluate the condition.
+ * CHECK(): an internal invariant. Sanitizer and debug builds define STRAIT_CHECKS and abort on a violation; other
+ * builds do not evaluate the condition.
  */
 
 #ifdef STRAIT_CHECKS

@@ -9,17 +9,17 @@
 #endif
 
 /*
- * Bit i of a word is the coefficient of x^(31 - i): the polynomial and all arithmetic are reflected, as
- * the instruction is.
+ * Bit i of a word is the coefficient of x^(31 - i): the polynomial and all arithmetic are bit-reflected, as in
+ * the instruction.
  */
 #define POLY 0x82f63b78u
 #define ONE 0x80000000u /* the polynomial 1 */
 
-/* Three of these are checksummed at the same time, then joined: the instruction takes three cycles. */
+/* Three blocks of this size are checksummed in parallel, then combined: the instruction has a latency of 3 cycles. */
 #define LONG 4096
 #define SHORT 256
 
-/* Appends zero bytes to what a checksum covers, a byte of the checksum at a time. */
+/* Extends a checksum by a fixed number of zero bytes, by table lookups. */
 struct shift_table {
 	uint32_t t[4][256];
 };
@@ -84,7 +84,7 @@ static uint32_t shift(const struct shift_table *s, uint32_t crc)
 	return s->t[0][crc & 255] ^ s->t[1][crc >> 8 & 255] ^ s->t[2][crc >> 16 & 255] ^ s->t[3][crc >> 24];
 }
 
-/* Three blocks of @block bytes, which @s appends. */
+/* Three blocks of @block bytes; @s extends a checksum by @block zero bytes. */
 __attribute__((target("sse4.2"))) static inline uint64_t three(uint64_t a, const unsigned char *p, size_t block,
 							       const struct shift_table *s)
 {

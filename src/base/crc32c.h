@@ -5,13 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CRC-32C (Castagnoli) of @len bytes and what went before them, whose checksum is @crc; 0 to start. */
+/* CRC-32C (Castagnoli) of @len bytes. @crc is the checksum of the preceding bytes, 0 to start. */
 uint32_t crc32c_update(uint32_t crc, const void *buf, size_t len);
 
 /* The checksum of A followed by B, from that of A, that of B, and the length of B. */
 uint32_t crc32c_combine(uint32_t crc1, uint32_t crc2, uint64_t len2);
 
-/* What crc32c_update() is where the CPU has no instruction for it; for tests. */
+/* The implementation for CPUs without a CRC instruction; for tests. */
 uint32_t crc32c_update_table(uint32_t crc, const void *buf, size_t len);
 
 #endif

@@ -47,7 +47,7 @@ static inline void list_del(struct list *node)
 	list_init(node);
 }
 
-/* Moves the first nodes of @from, up to and with @last, to the front of @to. */
+/* Move the first nodes of @from, up to and including @last, to the front of @to. */
 static inline void list_move_front(struct list *to, struct list *from, struct list *last)
 {
 	struct list *first = from->next;

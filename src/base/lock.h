@@ -2,11 +2,11 @@
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 
-/* Locks that are not of the default kind. */
+/* Locks with non-default attributes. */
 
 #include <pthread.h>
 
-/* A lock that is held for moments only: who has to wait for it looks again for a while before it sleeps. */
+/* A lock with short critical sections: a waiter spins before it sleeps. */
 static inline void mutex_init_brief(pthread_mutex_t *lock)
 {
 	pthread_mutexattr_t attr;
@@ -18,9 +18,8 @@ static inline void mutex_init_brief(pthread_mutex_t *lock)
 }
 
 /*
- * A lock for an index that is read with every copy and changed now and then. By default readers that
- * come one after the other keep a writer out for ever; here it is next. No thread may take it for
- * reading twice.
+ * A lock for an index that every copy reads and few calls change. With the default attributes a steady stream of
+ * readers starves writers; this one prefers writers. A thread must not take it for reading recursively.
  */
 static inline void rwlock_init(pthread_rwlock_t *lock)
 {

@@ -4,7 +4,7 @@
 
 #include <strait/log.h>
 
-/* Where log lines go. A zeroed sink drops them. */
+/* Receiver of log lines. A zeroed sink drops them. */
 struct log_sink {
 	strait_log_fn *fn;
 	void *arg;

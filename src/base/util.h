@@ -25,7 +25,7 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* @align is a power of two in both. align_up() must not be given values near UINT64_MAX. */
+/* align_down() and align_up(): @align is a power of two. align_up() overflows near UINT64_MAX. */
 static inline uint64_t align_down(uint64_t v, uint64_t align)
 {
 	return v & ~(align - 1);
@@ -65,7 +65,7 @@ static inline bool range_fits_off_t(uint64_t off, uint64_t len)
 	return off <= INT64_MAX && len <= INT64_MAX - off;
 }
 
-/* In a loop that waits for another thread. */
+/* Hint to the CPU in a spin loop. */
 static inline void cpu_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -76,20 +76,20 @@ static inline void cpu_pause(void)
 }
 
 /*
- * Structs of the public interface that start with `size`, which the caller sets. @first is the first size that was
- * published (STRAIT_..._SIZE_V1), @known_size what this library knows.
+ * Structs of the public interface that start with `size`, which the caller sets. @first is the first published size
+ * (STRAIT_..._SIZE_V1), @known_size the size that this library knows.
  *
- * struct_in() reads one: what the caller's is too short for is 0, and -E2BIG if the part that this library does not
- * know is not zero. struct_out() writes one: as far as the caller's goes, and zeros to the part that is not known.
- * Both give -EINVAL for a struct shorter than @first; calls with side effects ask struct_room() before those.
+ * struct_in() reads one: members past the end of a shorter struct are 0; -E2BIG if a longer one is not zero past
+ * @known_size. struct_out() fills one: up to its size, with zeros past @known_size. Both return -EINVAL for a struct
+ * shorter than @first; calls with side effects check that by struct_room() first.
  */
 bool struct_room(const void *user, size_t first);
 int struct_in(void *known, size_t known_size, const void *user, size_t first);
 int struct_out(void *user, const void *known, size_t known_size, size_t first);
 
 /*
- * Complete a table of operations: @table becomes @has, with the entry of @defaults in every slot that @has leaves NULL. A
- * table has nothing but pointers, @size bytes in all.
+ * Complete a table of operations: @table becomes @has, with the entry of @defaults in every slot that @has leaves NULL.
+ * A table has nothing but pointers, @size bytes in all.
  */
 void ops_overlay(void *table, const void *defaults, const void *has, size_t size);
 

@@ -64,7 +64,7 @@ struct endpoint_io {
 /* One of many transfers in flight at the same time. deadline and cancel of @m are ignored. */
 struct endpoint_io_async {
 	struct endpoint_io m;
-	uint64_t done; /* bytes transferred, on completion; if not all, @m.err says why, and -EAGAIN that a retry may help */
+	uint64_t done; /* bytes transferred; if not all, @m.err says why: -EAGAIN if a retry may help */
 };
 
 struct endpoint_batch;

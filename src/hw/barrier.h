@@ -3,15 +3,14 @@
 #define HW_BARRIER_H
 
 /*
- * What one side of a PCI link must do for the other to see its writes in order. Named by use; nowhere
- * else is there a fence.
+ * Ordering of memory accesses between the CPU and a PCI device. Functions are named by use; no other file has a fence.
  */
 
 #include <stdint.h>
 
 /*
- * Everything written to memory before, host memory or a device's behind a write-combining mapping, is
- * there before a register is written.
+ * Earlier writes to memory, host memory or write-combining device memory, are visible to the device before a later
+ * register write.
  */
 static inline void hw_before_doorbell(void)
 {
@@ -24,13 +23,13 @@ static inline void hw_before_doorbell(void)
 #endif
 }
 
-/* A word that a device writes last: what is read afterwards is at least as new. */
+/* Load a word that a device writes last: later loads see what the device wrote before it. */
 static inline uint32_t hw_load_last(const uint32_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* A word of memory that a device may read or write at any time. */
+/* Load a word of memory that a device may write at any time; hw_store64() stores one that it may read. */
 static inline uint32_t hw_load(const uint32_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -42,8 +41,8 @@ static inline void hw_store64(uint64_t *word, uint64_t value)
 }
 
 /*
- * A word that a device polls, and one it answers with: the store is seen by the device before the load
- * is made. So of two who each store and then load, one sees the other.
+ * Store a word that the device polls, then load the word that it answers with; the store is visible before the load is
+ * made. When CPU and device both store and then load, at least one of them sees the other's store.
  */
 static inline uint32_t hw_store_then_load(uint32_t *store, uint32_t value, const uint32_t *load)
 {

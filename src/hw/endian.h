@@ -2,7 +2,7 @@
 #ifndef HW_ENDIAN_H
 #define HW_ENDIAN_H
 
-/* Little-endian words in structs that devices read and write, and in the pages they fill. */
+/* Little-endian words in structs and pages that devices read and write. */
 
 #include <stdint.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static inline uint32_t hw_of_le32(hw_le32 v)
 	return HW_SWAP32((HW_FORCE uint32_t)v);
 }
 
-/* The same at any place of a page. */
+/* Little-endian words at any offset of a page. */
 static inline uint16_t hw_get16(const void *page, unsigned int off)
 {
 	uint16_t v;

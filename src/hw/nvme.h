@@ -2,7 +2,7 @@
 #ifndef HW_NVME_H
 #define HW_NVME_H
 
-/* How NVM Express says things: registers, commands, completions, the pages a controller fills. */
+/* Definitions of the NVM Express specification: registers, commands, completions, identify data. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,9 +22,9 @@ enum {
 	NVME_DOORBELLS = 0x1000,
 };
 
-#define NVME_CAP_MQES(cap) ((uint32_t)((cap)&0xffff) + 1) /* entries of a queue */
+#define NVME_CAP_MQES(cap) ((uint32_t)((cap)&0xffff) + 1) /* most entries of a queue */
 #define NVME_CAP_CQR(cap) ((bool)((cap) >> 16 & 1))	  /* queues must be contiguous */
-#define NVME_CAP_TO(cap) ((uint32_t)((cap) >> 24 & 0xff)) /* in 500 ms */
+#define NVME_CAP_TO(cap) ((uint32_t)((cap) >> 24 & 0xff)) /* in units of 500 ms */
 #define NVME_CAP_DSTRD(cap) ((uint32_t)((cap) >> 32 & 0xf))
 #define NVME_CAP_NVM(cap) ((bool)((cap) >> 37 & 1))
 #define NVME_CAP_MPSMIN(cap) ((uint32_t)((cap) >> 48 & 0xf))
@@ -65,7 +65,7 @@ enum nvme_opcode {
 };
 
 #define NVME_RW_FUA (1u << 30)	     /* of dword 12 */
-#define NVME_WZ_DEAC (1u << 25)	     /* of dword 12: deallocate them */
+#define NVME_WZ_DEAC (1u << 25)	     /* of dword 12: deallocate the blocks */
 #define NVME_DATASET_DEALLOCATE (4u) /* of dword 11 */
 #define NVME_QUEUE_CONTIGUOUS (1u)   /* of dword 11 */
 #define NVME_QUEUE_INTERRUPTS (2u)   /* of dword 11 of a completion queue */
@@ -84,7 +84,7 @@ enum {
 
 	NVME_ID_NAMESPACE = 0,
 	NVME_ID_CONTROLLER = 1,
-	NVME_ID_NAMESPACES = 2, /* the active ones, 1024 at a time */
+	NVME_ID_NAMESPACES = 2, /* list of active namespaces, 1024 per page */
 
 	NVME_LOG_ERRORS = 1,
 	NVME_LOG_HEALTH = 2,
@@ -97,7 +97,7 @@ enum {
 	NVME_NOTICE_NAMESPACES = 0,
 };
 
-/* Where things are in the controller's page of Identify. */
+/* Offsets in the Identify Controller data. */
 enum {
 	NVME_CTRL_VENDOR = 0,
 	NVME_CTRL_SERIAL = 4,
@@ -123,7 +123,7 @@ enum {
 	NVME_ONCS_WRITE_ZEROES = 1 << 3,
 };
 
-/* And in a namespace's. */
+/* Offsets in the Identify Namespace data. */
 enum {
 	NVME_NS_SIZE = 0,
 	NVME_NS_CAPACITY = 8,
@@ -145,7 +145,7 @@ struct nvme_sqe {
 };
 
 struct nvme_cqe {
-	uint32_t result; /* little-endian, all of them: read by hw_load() */
+	uint32_t result; /* all four words are little-endian and read by hw_load() */
 	uint32_t reserved;
 	uint32_t sq;   /* head, identifier */
 	uint32_t last; /* command identifier, phase, status */
@@ -180,9 +180,9 @@ enum {
 	NVME_SC_BY_HOST = 0x371,
 };
 
-/* "Unrecovered Read Error"; a generic name by type where the code is not known. Never NULL. */
+/* "Unrecovered Read Error"; the name of the status code type for an unknown code. Never NULL. */
 const char *nvme_status_name(uint32_t status);
-/* What it means as a negative errno; 0 for success. */
+/* The status as a negative errno; 0 for success. */
 int nvme_status_errno(uint32_t status);
 
 #endif

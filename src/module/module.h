@@ -4,8 +4,8 @@
 
 /*
  * Client of strait.ko (uapi/strait.h): what more than one layer asks of the module. A descriptor is that of /dev/strait
- * or, except in module_check() and module_io(), of the node of an attached PCI device. All calls return a negative errno
- * on failure. They set the size member of the requests themselves.
+ * or, except in module_check() and module_io(), of the node of an attached PCI device. All calls return a negative
+ * errno on failure. They set the size member of the requests themselves.
  */
 
 #include <stdbool.h>

@@ -2,13 +2,13 @@
 #ifndef OS_DIR_H
 #define OS_DIR_H
 
-/* What reading a tree such as sysfs takes beyond single lines, and asking the kernel what it offers. */
+/* Directories and small files, such as those of sysfs. */
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Names in a directory, sorted, "." and ".." left out. */
+/* Names in a directory, sorted, without "." and "..". */
 struct os_names {
 	char **name;
 	unsigned int n;
@@ -17,20 +17,20 @@ struct os_names {
 int os_names_read(const char *path, struct os_names *ret);
 void os_names_free(struct os_names *names);
 
-/* The first bytes of a file: how many there were, up to @len. */
+/* Read the first @len bytes of a file: how many it has, up to @len. */
 ssize_t os_read_bytes(const char *path, void *buf, size_t len);
 
-/* Give a file that is there, such as sysfs has, something to read. */
+/* Write to an existing file, such as those of sysfs. */
 int os_write_text(const char *path, const char *text);
-/* A new file, or another content for one; nobody sees a part of it. */
+/* Create a file or replace its content, atomically. */
 int os_create_text(const char *path, const char *text);
-/* A folder and those above it, as far as they are not there. */
+/* Create a directory and its missing parents. */
 int os_make_dirs(const char *path);
 int os_remove(const char *path);
 
 /*
- * Does a text file have a line that is @word, or has it as a word between blanks? 1, 0 or a negative
- * errno. Made for files of megabytes (/proc/kallsyms), read piece by piece.
+ * Does a text file contain @word, delimited by blanks or line ends? 1, 0 or a negative errno. Reads in pieces: the file
+ * may be megabytes long (/proc/kallsyms).
  */
 int os_file_has_word(const char *path, const char *word);
 

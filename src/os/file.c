@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files: opening, facts, reading and writing. */
+/* Files, block devices and eventfds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fiemap.h>
@@ -85,9 +85,9 @@ int os_ioctl(int fd, unsigned long request, void *arg)
 int os_data_on_drive(int fd, uint64_t len, uint64_t *off)
 {
 	enum { EXTENTS = 32 };
-	const uint32_t not_there = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |
-				   FIEMAP_EXTENT_DATA_ENCRYPTED | FIEMAP_EXTENT_NOT_ALIGNED |
-				   FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_UNWRITTEN;
+	const uint32_t not_stored = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |
+				    FIEMAP_EXTENT_DATA_ENCRYPTED | FIEMAP_EXTENT_NOT_ALIGNED |
+				    FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_UNWRITTEN;
 	union {
 		struct fiemap map;
 		char room[sizeof(struct fiemap) + EXTENTS * sizeof(struct fiemap_extent)];
@@ -101,7 +101,7 @@ int os_data_on_drive(int fd, uint64_t len, uint64_t *off)
 	if (ioctl(fd, FS_IOC_FIEMAP, &u.map) < 0)
 		return -errno;
 	for (uint32_t i = 0; i < u.map.fm_mapped_extents; i++) {
-		if (e[i].fe_length < len || (e[i].fe_flags & not_there))
+		if (e[i].fe_length < len || (e[i].fe_flags & not_stored))
 			continue;
 		*off = e[i].fe_logical;
 		return 0;
@@ -216,7 +216,7 @@ int os_event_share(int fd)
 
 	if (flags < 0)
 		return flags;
-	/* Who finds it taken by another does not wait for the next. */
+	/* A thread that loses the race to read the event must not block until the next one. */
 	return OS_RET(fcntl(fd, F_SETFL, flags | O_NONBLOCK));
 }
 

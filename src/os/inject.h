@@ -4,7 +4,7 @@
 
 #include "os/os.h"
 
-/* First line of each call at the seam: a test may answer in the kernel's place. */
+/* First statement of each call: a test may return a result in place of the kernel. */
 #define OS_POINT(call)                                                                                                 \
 	do {                                                                                                           \
 		int64_t injected_;                                                                                     \

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Read leases. The kernel tells the holder of a lease by a signal that a writer is waiting, and the
- * default action of that signal ends the process. So the signal is pointed, before the lease is taken,
- * at a thread of ours that has all signals blocked, where it stays pending and harms nobody; the state
- * of the lease is asked for instead.
+ * Read leases. The kernel sends a signal to the holder of a lease when a writer is waiting; its default action kills
+ * the process. Before the lease is taken the signal is directed to a thread of the library that has all signals
+ * blocked, where it stays pending. The state of the lease is polled with F_GETLEASE.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory: mappings, page-cache residency, memfds, copies that cannot raise a signal. */
+/* Memory: mappings, page-cache residency, memfds, dma-bufs, copies that raise no signal. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/dma-buf.h>
@@ -35,7 +35,7 @@ int os_map_file(int fd, uint64_t off, size_t len, void **ret)
 	void *p;
 
 	OS_POINT(OS_MMAP);
-	if (off % os_page_size()) /* as the kernel says, also of pages that are larger than this one's */
+	if (off % os_page_size()) /* what the kernel returns, also with os_page_override */
 		return -EINVAL;
 	p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)off);
 	if (p == MAP_FAILED)
@@ -63,7 +63,7 @@ int os_map_anon(size_t len, int numa_node, void **ret)
 	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return -errno;
-	/* Both are wishes: memory on another node, or in small pages, works too. */
+	/* Best effort: memory on another node, or in small pages, works as well. */
 	bind_to_node(p, len, numa_node);
 	madvise(p, len, MADV_HUGEPAGE);
 	*ret = p;
@@ -100,7 +100,7 @@ int os_map_device(int fd, uint64_t off, size_t len, size_t align, void **ret)
 	char *p;
 
 	OS_POINT(OS_MMAP);
-	/* Room for it wherever it comes to lie; what is too much of that goes back. */
+	/* Reserve enough to align the mapping, then unmap the excess. */
 	p = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return -errno;
@@ -129,7 +129,7 @@ int os_populate_read(void *ptr, size_t len)
 	OS_POINT(OS_MADVISE);
 	if (!madvise(ptr, len, MADV_POPULATE_READ))
 		return 0;
-	/* Kernels before 5.14 do not know it, and nothing else faults pages in without a signal. */
+	/* Kernels before 5.14 lack it, and nothing else faults pages in without a signal. */
 	return errno == EINVAL ? -EOPNOTSUPP : -errno;
 }
 
@@ -184,10 +184,10 @@ free_vec:
 }
 
 /*
- * What of a file is in memory is told to those who own it or may write it. To others cachestat says
- * -EPERM, and mincore that all of it is.
+ * The kernel reports page-cache residency only to a process that owns the file or may write it. For any other process
+ * cachestat(2) fails with -EPERM, and mincore(2) reports all pages as resident.
  */
-static bool may_know(int fd)
+static bool may_see_residency(int fd)
 {
 	struct stat st;
 
@@ -208,9 +208,9 @@ int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
 		if (rc != -ENOSYS && rc != -EPERM)
 			return rc;
 	}
-	if (!may_know(fd))
+	if (!may_see_residency(fd))
 		return -EOPNOTSUPP;
-	/* Refused to who may know: by the kernel's age, or by a sandbox, and so for good. */
+	/* An old kernel or a sandbox, not the file: do not try cachestat(2) again. */
 	if (!os_inject)
 		atomic_store_explicit(&no_cachestat, true, memory_order_relaxed);
 	rc = cached_by_mincore(fd, off, len, bytes);
@@ -218,8 +218,8 @@ int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes)
 }
 
 /*
- * Older kernels give up, and start over, at any signal: in pieces, so that a program with a timer
- * gets on as well.
+ * Older kernels abort the whole allocation at any signal. Allocating in pieces makes progress in a program with a timer
+ * signal.
  */
 static int reserve(int fd, uint64_t len)
 {
@@ -245,7 +245,7 @@ int os_memfd(const char *name, uint64_t len, int *ret)
 	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	/* Reserving now turns a later SIGBUS for want of memory into an error here. */
+	/* Reserve now: running out of memory is an error here, and a SIGBUS later. */
 	rc = reserve(fd, len);
 	if (rc)
 		goto close_fd;

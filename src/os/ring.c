@@ -25,7 +25,7 @@ int os_ring_open(unsigned int depth, struct os_ring **ret)
 		free(ring);
 		return rc;
 	}
-	/* A child must not see the queues: the kernel serves them for the parent. */
+	/* The rings belong to the parent: do not map them in a forked child. */
 	io_uring_ring_dontfork(&ring->uring);
 	*ret = ring;
 	return 0;
@@ -122,7 +122,7 @@ int os_ring_take(struct os_ring *ring, int64_t timeout_ns, void **tag, ssize_t *
 	io_uring_cqe_seen(&ring->uring, cqe);
 	if (os_inject && os_inject(OS_RING_RESULT, &injected))
 		*res = (ssize_t)injected;
-	/* Nobody here cancels: signals kept the kernel from starting a thread for it. */
+	/* We never cancel: io-wq could not start a worker. Report -EAGAIN so that the caller does it synchronously. */
 	if (*res == -ECANCELED)
 		*res = -EAGAIN;
 	return 1;

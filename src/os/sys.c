@@ -27,7 +27,7 @@ int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *t
 	int rc;
 
 	OS_POINT(OS_THREAD);
-	/* The application's signals are the application's: our threads take none. */
+	/* Signals of the application must not be delivered to threads of the library. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&t, NULL, fn, arg);
@@ -47,7 +47,7 @@ int os_tid(void)
 #define SLOTS 256u
 
 static atomic_ullong slots[SLOTS / 64];
-static __thread unsigned int my_slot; /* and one, 0: none yet */
+static __thread unsigned int my_slot; /* slot + 1; 0: none yet */
 static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
 static pthread_key_t slot_key;
 static bool slots_return;
@@ -65,14 +65,14 @@ static void make_slot_key(void)
 	slots_return = !pthread_key_create(&slot_key, put_slot);
 }
 
-/* put_slot() must not be called when this library is gone. */
+/* put_slot() must not be called after the library is unloaded. */
 __attribute__((destructor)) static void drop_slot_key(void)
 {
 	if (slots_return)
 		pthread_key_delete(slot_key);
 }
 
-/* The lowest that no thread has; those past SLOTS are not given out again. */
+/* The lowest free slot. Slots past SLOTS are never reused. */
 static unsigned int take_slot(void)
 {
 	static atomic_uint more = SLOTS;

@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
-/* What headers before 6.6 do not have. */
+/* From linux/vfio.h; missing in headers before 6.6. */
 struct bind_iommufd {
 	uint32_t argsz, flags;
 	int32_t iommufd;
@@ -24,7 +24,7 @@ struct attach_pt {
 #define BIND_IOMMUFD _IO(VFIO_TYPE, VFIO_BASE + 18)
 #define ATTACH_PT _IO(VFIO_TYPE, VFIO_BASE + 19)
 
-/* linux/iommufd.h. */
+/* From linux/iommufd.h. */
 #define IOAS_ALLOC _IO(';', 0x81)
 #define IOAS_RANGES _IO(';', 0x84)
 #define IOAS_MAP _IO(';', 0x85)
@@ -59,7 +59,7 @@ static void forget(struct os_vfio *v)
 
 void os_vfio_close(struct os_vfio *v)
 {
-	/* The device before what its addresses are in. */
+	/* Close the device before its IOVA space. */
 	const int fds[] = { v->device, v->group, v->container, v->iommufd };
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++)
@@ -76,8 +76,8 @@ static int irq_count(const struct os_vfio *v, uint32_t index)
 	return rc || !(info.flags & VFIO_IRQ_INFO_EVENTFD) ? 0 : (int)info.count;
 }
 
-/* What there is to know of a device that was opened. */
-static int look(struct os_vfio *v)
+/* Read the properties of an open device. */
+static int read_info(struct os_vfio *v)
 {
 	struct vfio_device_info info = { .argsz = sizeof(info) };
 	int rc = os_ioctl(v->device, VFIO_DEVICE_GET_INFO, &info);
@@ -124,7 +124,7 @@ static int open_type1(const char *pci, unsigned int group, struct os_vfio *v)
 	if (rc)
 		return rc;
 	v->device = os_ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, (void *)(uintptr_t)pci);
-	return v->device < 0 ? v->device : look(v);
+	return v->device < 0 ? v->device : read_info(v);
 }
 
 int os_vfio_open_group(const char *pci, unsigned int group, struct os_vfio *v)
@@ -161,7 +161,7 @@ static int open_iommufd(const char *node, struct os_vfio *v)
 		return rc;
 	v->ioas = attach.pt_id = alloc.out_id;
 	rc = os_ioctl(v->device, ATTACH_PT, &attach);
-	return rc ? rc : look(v);
+	return rc ? rc : read_info(v);
 }
 
 int os_vfio_open_device(const char *node, struct os_vfio *v)
@@ -181,7 +181,7 @@ static int region_info(const struct os_vfio *v, uint32_t index, struct vfio_regi
 	return os_ioctl(v->device, VFIO_DEVICE_GET_REGION_INFO, info);
 }
 
-/* A list of parts that can be mapped means that some cannot. */
+/* The kernel lists the mappable parts only if some parts are not mappable. */
 static int has_holes(const struct os_vfio *v, uint32_t index, uint32_t bytes)
 {
 	struct vfio_region_info *info = calloc(1, bytes);
@@ -315,7 +315,7 @@ int os_vfio_ranges(const struct os_vfio *v, struct os_vfio_range *ranges)
 {
 	int n = v->iommufd >= 0 ? iommufd_ranges(v, ranges) : type1_ranges(v, ranges);
 
-	/* A kernel that does not tell: what every device can use, below the addresses of interrupts. */
+	/* The kernel does not report ranges: use IOVAs below the interrupt window, which every device supports. */
 	return n ? n : add_range(ranges, 0, KIB(64), 0xfedfffff);
 }
 
