@@ -158,6 +158,7 @@ static const struct place ext4 = PLACE_EXT4;
 
 struct user {
 	int ko, file, gpu;
+	uint64_t past; /* what the write that goes over the limit gives: files have one, block devices have not */
 };
 
 /* As a user that may write files of 512 KiB: what cannot be done at once is done by a worker, which is root's. */
@@ -200,6 +201,106 @@ TEST(limits_and_rights_are_the_submitters)
 	ASSERT_EQ(pread(u.file, have, MIB(1), 0), MIB(1));
 	ASSERT_MEMEQ(have, want, MIB(1));
 	close(u.file);
+	place_unmount();
+	free(want);
+	free(have);
+}
+
+#define REQUESTS "/sys/block/nvme0n1/queue/nr_requests"
+
+static unsigned int drive_requests(void)
+{
+	unsigned int n = 0;
+	FILE *f = fopen(REQUESTS, "re");
+
+	ASSERT_TRUE(f);
+	ASSERT_EQ(fscanf(f, "%u", &n), 1);
+	fclose(f);
+	return n;
+}
+
+/* How many requests the drive's queue takes at a time: a command that may not wait gets -EAGAIN when there is none. */
+static void drive_set_requests(unsigned int n)
+{
+	FILE *f = fopen(REQUESTS, "we");
+
+	ASSERT_TRUE(f);
+	ASSERT_TRUE(fprintf(f, "%u", n) > 0);
+	ASSERT_EQ(fclose(f), 0);
+}
+
+#define SMALL KIB(4)
+
+/* Of all that are submitted at once only the first find room in the drive's queue; the last goes over the limit. */
+static int write_past_the_limit(void *arg)
+{
+	struct user *u = arg;
+	struct gpu_mem m = gpu_alloc(u->gpu, PLAIN, MIB(1));
+	uint32_t handle = ko_import(u->ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	struct rlimit limit = { KIB(512), KIB(512) };
+	struct io_uring ring;
+	uint64_t tag;
+
+	signal(SIGXFSZ, SIG_IGN);
+	ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	ASSERT_EQ(syscall(SYS_setresuid, 1, 1, 1), 0);
+	fill(m.p, MIB(1), 5);
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	for (unsigned int i = 0; i < DEPTH - 1; i++)
+		prepare(&ring, u->ko, STRAIT_URING_WRITE, handle, u->file, i * SMALL, i * SMALL, SMALL, i);
+	prepare(&ring, u->ko, STRAIT_URING_WRITE, handle, u->file, KIB(512) - SMALL, KIB(512) - SMALL, 2 * SMALL,
+		DEPTH - 1);
+	ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+	for (unsigned int i = 0; i < DEPTH; i++) {
+		int32_t res = reap(&ring, &tag);
+
+		ASSERT_EQ(res, tag == DEPTH - 1 ? u->past : SMALL);
+	}
+	io_uring_queue_exit(&ring);
+	return 0;
+}
+
+/*
+ * A command to a block device that the drive's queue has no room for is submitted again by a worker. File systems let the
+ * submitter wait for room.
+ */
+TEST_VARIANTS_TIMEOUT(a_full_queue_of_the_drive, struct place, places, 120)
+{
+	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, MIB(1), SEED, 0);
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, MIB(1));
+	uint32_t handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
+	unsigned char *want = malloc(MIB(1)), *have = malloc(MIB(1));
+	struct user u = { .ko = ko, .gpu = gpu, .file = file };
+	unsigned int requests = drive_requests();
+	uint64_t before = ko_counter("retried"), tag;
+	struct io_uring ring;
+
+	ASSERT_TRUE(want && have);
+	ASSERT_OK(io_uring_queue_init(DEPTH, &ring, 0));
+	drive_set_requests(4);
+	file_pattern(want, 0, MIB(1), SEED);
+	for (unsigned int i = 0; i < DEPTH; i++)
+		prepare(&ring, ko, STRAIT_URING_READ, handle, file, i * KIB(16), i * KIB(16), KIB(16), i);
+	ASSERT_EQ(io_uring_submit(&ring), DEPTH);
+	for (unsigned int i = 0; i < DEPTH; i++)
+		ASSERT_EQ(reap(&ring, &tag), KIB(16));
+	if (!v->mkfs)
+		ASSERT_TRUE(ko_counter("retried") > before);
+	ASSERT_MEMEQ(m.p, want, MIB(1));
+	before = ko_counter("retried");
+	u.past = v->mkfs ? SMALL : 2 * SMALL;
+	ASSERT_EQ(wait_for(start(write_past_the_limit, &u)), 0);
+	if (!v->mkfs)
+		ASSERT_TRUE(ko_counter("retried") > before);
+	fill(have, MIB(1), 5);
+	memcpy(want, have, (DEPTH - 1) * SMALL);
+	memcpy(want + KIB(512) - SMALL, have + KIB(512) - SMALL, u.past);
+	ASSERT_EQ(pread(file, have, MIB(1), 0), MIB(1));
+	ASSERT_MEMEQ(have, want, MIB(1));
+	drive_set_requests(requests);
+	ko_expect_counter("in_flight", 0);
+	io_uring_queue_exit(&ring);
+	close(file);
 	place_unmount();
 	free(want);
 	free(have);
