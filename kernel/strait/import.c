@@ -94,8 +94,11 @@ static int import_pin_pages(struct strait_region *r, struct page **pages, unsign
 					 import_pin_flags(r->kind), pages + done);
 		if (rc <= 0) {
 			unpin_user_pages(pages, done);
-			/* -EREMOTEIO: P2PDMA pages, without FOLL_PCI_P2PDMA. */
-			return !rc ? -EFAULT : rc == -EREMOTEIO ? -EOPNOTSUPP : rc;
+			/*
+			 * -EREMOTEIO: P2PDMA pages, without FOLL_PCI_P2PDMA. -EEXIST: a page table
+			 * entry without a struct page.
+			 */
+			return !rc ? -EFAULT : rc == -EREMOTEIO || rc == -EEXIST ? -EOPNOTSUPP : rc;
 		}
 		done += rc;
 		cond_resched();
