@@ -26,7 +26,6 @@ struct uring_io {
 	struct strait_io_request req;
 	struct io_uring_cmd *cmd;
 	const struct cred *cred;	/* the submitter's, for resubmission */
-	unsigned long size_limit;	/* RLIMIT_FSIZE of the submitter, for resubmission */
 	refcount_t refs;
 	ssize_t result;
 	struct work_struct retry;
@@ -58,13 +57,23 @@ static void uring_end(struct uring_io *io)
 	io_uring_cmd_complete_in_task(io->cmd, uring_finish_task_work);
 }
 
+/*
+ * IOCB_NOWAIT may still complete with -EAGAIN, where a block device's queue is full. A worker does
+ * not have the submitter's RLIMIT_FSIZE, so a write to a regular file is not resubmitted: its
+ * submitter gets -EAGAIN. ext4 and XFS do not complete one with it, as they do not set REQ_NOWAIT.
+ */
+static bool uring_must_retry(const struct uring_io *io)
+{
+	return io->result == -EAGAIN && (io->kiocb.ki_flags & IOCB_NOWAIT) &&
+	       (io->args.op == STRAIT_OP_READ || !S_ISREG(file_inode(io->req.file)->i_mode));
+}
+
 static void uring_put(struct uring_io *io)
 {
 	if (!refcount_dec_and_test(&io->refs))
 		return;
 	strait_window_spin(STRAIT_W_COMPLETE);
-	/* IOCB_NOWAIT may still complete with -EAGAIN (a split bio): resubmit from a worker. */
-	if (io->result == -EAGAIN && (io->kiocb.ki_flags & IOCB_NOWAIT))
+	if (uring_must_retry(io))
 		queue_work(strait_retry_wq, &io->retry);
 	else
 		uring_end(io);
@@ -96,11 +105,7 @@ static ssize_t uring_submit(struct uring_io *io, bool nowait)
 	return n;
 }
 
-/*
- * Resubmits with the submitter's credentials and RLIMIT_FSIZE: a worker has the kernel's
- * credentials and no limits. The offset was below the limit at the first submission, which checked
- * it.
- */
+/* Resubmits with the submitter's credentials: a worker has the kernel's. */
 static void uring_retry_work(struct work_struct *work)
 {
 	struct uring_io *io = container_of(work, struct uring_io, retry);
@@ -109,9 +114,6 @@ static void uring_retry_work(struct work_struct *work)
 
 	strait_count(STRAIT_N_RETRIED, 1);
 	strait_window(STRAIT_W_RETRY);
-	if (io->args.op == STRAIT_OP_WRITE && S_ISREG(file_inode(io->req.file)->i_mode) &&
-	    io->args.file_offset < io->size_limit)
-		io->args.length = min(io->args.length, io->size_limit - io->args.file_offset);
 	old = override_creds(io->cred);
 	n = uring_submit(io, false);
 	revert_creds(old);
@@ -160,7 +162,6 @@ static int uring_begin(struct strait_file *f, struct io_uring_cmd *cmd, struct u
 	}
 	INIT_WORK(&io->retry, uring_retry_work);
 	io->cred = get_current_cred();
-	io->size_limit = rlimit(RLIMIT_FSIZE);
 	io->cmd = cmd;
 	*io_uring_cmd_to_pdu(cmd, struct uring_io *) = io;
 	*ret = io;
