@@ -332,7 +332,10 @@ static void submit_wait_and_poll(struct model_thread *t, struct strait_queue *q)
 	poll_for_group(t, q);
 }
 
-/* One group, or all of the queue. Each is marked first: from then on a result may say so. */
+/*
+ * One group, or all of the queue. Each is marked first: from then on a result may say so. Its lock is held over the call:
+ * otherwise all its results could be fetched before, and another thread's group of the same number be canceled.
+ */
 static void cancel_some(struct model_thread *t, unsigned int qi)
 {
 	struct world *w = t->w;
@@ -350,8 +353,8 @@ static void cancel_some(struct model_thread *t, unsigned int qi)
 		mine = g->used && g->q == w->queue[qi].q;
 		if (mine)
 			g->canceled = true;
-		pthread_mutex_unlock(&g->lock);
 		rc = mine ? strait_queue_cancel(w->queue[qi].q, i) : -ENOENT;
+		pthread_mutex_unlock(&g->lock);
 		ASSERT_TRUE(rc == -ENOENT || (rc > 0 && rc <= MOST));
 	}
 }
