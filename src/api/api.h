@@ -3,8 +3,7 @@
 #define API_API_H
 
 /*
- * The public calls: they check what only the caller can get wrong (NULL, a forked child) and hand
- * over to the layers below.
+ * The public calls, one file per header. They check arguments and for a forked child, and call the layers below.
  */
 
 #include "engine/engine.h"

@@ -12,7 +12,7 @@ static struct strait_context *owner(const struct strait_dma *dma)
 	return dma->owner;
 }
 
-/* Takes @pci over, also on failure. */
+/* Takes ownership of @pci, also on failure. */
 static int adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *o,
 		 struct strait_dma **ret)
 {

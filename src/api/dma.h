@@ -6,7 +6,7 @@
 
 #include "pci/pci.h"
 
-/* strait_dma_open() on a device that is open already, which is taken over: for models of hardware. */
+/* strait_dma_open() with an open device, of which it takes ownership: for models of hardware. */
 int dma_adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_dma_opts *opts,
 	      struct strait_dma **ret);
 

@@ -7,7 +7,7 @@
 #include "base/util.h"
 #include "endpoint/nvme/nvme.h"
 
-/* Every handle keeps the controller and the context. */
+/* Every handle references the controller and the context. */
 static struct strait_context *owner(const struct strait_nvme *nvme)
 {
 	return nvme->owner;
@@ -27,7 +27,7 @@ static void controller_ref(struct strait_nvme *nvme)
 	engine_ref(owner(nvme));
 }
 
-/* Takes @pci over, also on failure. */
+/* Takes ownership of @pci, also on failure. */
 static int adopt(struct strait_context *ctx, struct pci_device *pci, const struct strait_nvme_opts *o,
 		 struct strait_nvme **ret)
 {
@@ -134,7 +134,7 @@ STRAIT_API int strait_nvme_admin(struct strait_nvme *nvme, const struct strait_n
 	default:
 		break;
 	}
-	/* The number of queues was agreed on when it was opened. */
+	/* The number of queues was set when the controller was opened. */
 	if (cmd->opcode == NVME_ADMIN_SET_FEATURES && (cmd->cdw10[0] & 0xff) == NVME_FEAT_QUEUES)
 		return -EPERM;
 	rc = nvme_admin(nvme, cmd, data, len, &r);
@@ -201,7 +201,7 @@ STRAIT_API int strait_nvme_map_iova(struct strait_nvme_map *map, uint64_t offset
 
 	API_CHECK(map && bus && run && offset < map->length);
 	API_ALIVE(owner(map->ctrl));
-	/* Counted as a command is, so that it stays while it is looked at. */
+	/* Count as a user, as a command does, so that the mapping stays. */
 	atomic_fetch_add(&map->users, 1);
 	pm = atomic_load(&map->pm);
 	if (pm)

@@ -10,7 +10,7 @@ static struct strait_context *region_context(const struct strait_region *r)
 	return device_context(r->dev);
 }
 
-/* A region keeps its context; the reference is given back by strait_region_close(). */
+/* A region references its context until strait_region_close(). */
 STRAIT_API int strait_region_alloc(struct strait_device *dev, size_t len, struct strait_region **ret)
 {
 	int rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a device does to the bytes of a region, waited for. */
+/* Operations of the device on the memory of a region, synchronous. */
 #include <strait/region.h>
 
 #include "api/api.h"

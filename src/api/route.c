@@ -33,7 +33,7 @@ STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *v, c
 
 	API_CHECK(v && text && len);
 	because = strait_reason_text(v->because);
-	/* Not what the error is about. */
+	/* The error does not belong to this reason: print it last. */
 	if (v->because == STRAIT_WHY_NO_HARDWARE_YET) {
 		untested = because;
 		because = "";
@@ -106,7 +106,7 @@ STRAIT_API int strait_route_query(const struct strait_transfer *t, struct strait
 STRAIT_API int strait_route_query_device(struct strait_endpoint *ep, struct strait_device *dev, uint32_t op,
 					 struct strait_route_report *rep)
 {
-	/* A region of no memory is enough: the route depends on where memory is, not on which. */
+	/* An empty region suffices: the route depends on the device, not on the memory. */
 	struct strait_region region = { .dev = dev };
 	struct strait_transfer t = { .op = op, .endpoint = ep, .region = &region };
 	int rc;

@@ -130,7 +130,7 @@ struct strait_endpoint {
 	uint32_t flags;		     /* STRAIT_FILE_*, STRAIT_NVME_*: of its kind, read only by its ops */
 	atomic_uint refs;
 	void *owner;				/* struct strait_context */
-	struct list reg_windows;		/* the engine's kept registrations, under the engine's lock */
+	struct list reg_windows;		/* the engine's cached registrations, under its lock */
 	struct list lease_node;			/* the engine's list of leases */
 	_Atomic uint16_t p2p[ENDPOINT_DEVICES]; /* the engine's verdict for each device, 0: not asked yet */
 	atomic_uint p2p_tries;

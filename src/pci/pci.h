@@ -3,15 +3,14 @@
 #define PCI_PCI_H
 
 /*
- * A PCI device driven from user space: its registers, its interrupts, and memory it can reach.
+ * A PCI device driven from user space: its registers, its interrupts, and memory mapped for its DMA.
  *
- * Who gives access to it is a backend: strait.ko, VFIO, or in the tests a model of the hardware. Drivers
- * (endpoint/nvme, endpoint/dma) call the functions below and know none of them.
+ * A backend gives access to the device: strait.ko, VFIO, or in the tests a model of the hardware. Drivers
+ * (endpoint/nvme, endpoint/dma) call the functions below and do not depend on the backend.
  *
- * An address that the device uses is a bus address: it means something to this device alone, and only
- * while the mapping it came from lives.
+ * A bus address is valid for this device only, and only while its mapping exists.
  *
- * Registers may be touched by any thread. Everything else: one thread at a time for each object.
+ * Any thread may access registers. All other calls: one thread at a time for each object.
  */
 
 #include <stdbool.h>
@@ -71,8 +70,8 @@ struct pci_mapping {
 };
 
 /*
- * Operations of a backend. Outputs are written only on success. After the device was removed all operations but unmap and
- * close return -ENODEV, and registers read as all ones.
+ * Operations of a backend. Outputs are written only on success. After the device was removed all operations but unmap
+ * and close return -ENODEV, and registers read as all ones.
  */
 struct pci_ops {
 	const char *name; /* "strait", "vfio", "model" */
@@ -110,9 +109,9 @@ struct pci_ops {
 };
 
 /*
- * Open "0000:01:00.0", or "01:00.0". @backend is "strait", "vfio" ("vfio-type1" or "vfio-iommufd" for one of the kernel's
- * two interfaces), or NULL for the driver the device is bound to. -ENODEV: no such device; -EBUSY: bound to another driver
- * or open in another process; -EOPNOTSUPP: cannot be used from user space, and @why says what to change.
+ * Open "0000:01:00.0", or "01:00.0". @backend is "strait", "vfio" ("vfio-type1" or "vfio-iommufd" for one of the
+ * kernel's two interfaces), or NULL for the driver the device is bound to. -ENODEV: no such device; -EBUSY: bound to
+ * another driver or open in another process; -EOPNOTSUPP: cannot be used from user space, and @why says what to change.
  */
 int pci_open(const struct log_sink *log, const char *name, const char *backend, char *why, size_t why_len,
 	     struct pci_device **ret);

@@ -4,11 +4,11 @@
 
 /*
  * Access Control Services, PCIe base specification 7.7.11: an extended capability of a port. With a
- * redirect bit set, a request from one device below a switch to another goes up to the root first.
+ * redirect bit set, a request from one device below a switch to another is routed through the root complex.
  */
 enum {
-	CONFIG_BASIC = 64,   /* what an unprivileged reader of sysfs gets */
-	CONFIG_LEGACY = 256, /* all there is on conventional PCI; extended capabilities begin here */
+	CONFIG_BASIC = 64,   /* bytes that an unprivileged reader of sysfs gets */
+	CONFIG_LEGACY = 256, /* length on conventional PCI; extended capabilities begin here */
 	CONFIG_FULL = 4096,
 
 	CAP_ID_ACS = 0x000d,
@@ -29,7 +29,7 @@ int topo_acs_redirect(const uint8_t *config, size_t len)
 
 	if (len <= CONFIG_BASIC)
 		return -1;
-	/* The list is chained by offsets that a broken device may loop: visit no more than fit. */
+	/* A broken device may chain its capabilities in a loop: limit the number of steps. */
 	for (unsigned int left = (CONFIG_FULL - CONFIG_LEGACY) / 8; left && at >= CONFIG_LEGACY; left--) {
 		uint32_t header;
 

@@ -15,7 +15,7 @@ static struct topo_dev *find_path(struct strait_topo *topo, const char *path)
 	return NULL;
 }
 
-/* A disk's link in /sys/block leads through the PCI device it hangs on. */
+/* The link of a disk in /sys/block contains the address of its PCI device. */
 static void read_links(const char *root, struct strait_topo *topo)
 {
 	char file[TOPO_PATH], link[TOPO_PATH], path[TOPO_PATH];
@@ -38,8 +38,8 @@ static void read_links(const char *root, struct strait_topo *topo)
 }
 
 /*
- * With NVMe multipath the disk hangs on a virtual device, and the controller has only a path to it:
- * controller 3's "nvme0c3n1" is a path to the disk "nvme0n1".
+ * With NVMe multipath the disk belongs to a virtual device, and the controller has only a path to it: "nvme0c3n1" of
+ * controller 3 is a path to the disk "nvme0n1".
  */
 static void read_multipath(const char *root, struct strait_topo_node *node)
 {

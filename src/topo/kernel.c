@@ -57,7 +57,7 @@ unsigned int topo_numa_nodes(const char *sysfs_root)
 	return n ? n : 1;
 }
 
-/* The kernel does not tell directly: its build configuration does, or the list of its symbols. */
+/* Found in the kernel's build configuration, or in its list of symbols. */
 static int has_p2pdma(const char *release)
 {
 	static const char *const dirs[][2] = { { "/boot/config-", "" }, { "/lib/modules/", "/config" } };
@@ -73,7 +73,7 @@ static int has_p2pdma(const char *release)
 	found = os_file_has_word("/proc/kallsyms", "pci_p2pdma_add_resource");
 	if (found > 0)
 		return 1;
-	/* No symbols at all is a kernel that hides them, not one without P2PDMA. */
+	/* A list without any symbol is hidden, not a sign of a kernel without P2PDMA. */
 	if (!found && os_file_has_word("/proc/kallsyms", "schedule") > 0)
 		return 0;
 	return -1;

@@ -4,7 +4,7 @@
 #include "base/util.h"
 #include "topo/topo.h"
 
-/* Steps below the host bridge: "pci0000:16/0000:16:01.0/0000:17:00.0" has two. */
+/* Depth below the host bridge: 2 for "pci0000:16/0000:16:01.0/0000:17:00.0". */
 static unsigned int depth(const char *path)
 {
 	unsigned int n = 0;
@@ -14,7 +14,7 @@ static unsigned int depth(const char *path)
 	return n;
 }
 
-/* How many leading components two paths share, the host bridge included. */
+/* Number of leading components that two paths share, including the host bridge. */
 static unsigned int shared(const char *a, const char *b)
 {
 	unsigned int n = 0;

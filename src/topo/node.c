@@ -34,7 +34,7 @@ static long read_number(const char *dir, const char *name, long unknown)
 	return end == text ? unknown : v;
 }
 
-/* The last component of a link: drivers and groups are named that way. */
+/* The last component of a link: the name of a driver or group. */
 static int read_link_name(const char *dir, const char *name, char *buf, size_t len)
 {
 	char file[TOPO_PATH + 64], link[TOPO_PATH];
@@ -54,7 +54,7 @@ static uint32_t kind_of(const struct strait_topo_node *node)
 {
 	uint32_t class = node->class_code >> 8, base = class >> 8;
 
-	/* The lab's GPU is a memory controller by class; its driver tells what it is. */
+	/* The class of the lab's GPU is memory controller: identify it by its driver. */
 	if (!strcmp(node->driver, "strait_vgpu"))
 		return STRAIT_TOPO_GPU;
 	switch (base) {
@@ -63,7 +63,7 @@ static uint32_t kind_of(const struct strait_topo_node *node)
 	case 0x02:
 		return STRAIT_TOPO_NIC;
 	case 0x03:
-		/* The display of a management controller has no memory worth reaching. */
+		/* The VGA device of a management controller (BMC) is no GPU. */
 		if (node->vendor == VENDOR_ASPEED || node->vendor == VENDOR_MATROX)
 			return STRAIT_TOPO_OTHER;
 		return STRAIT_TOPO_GPU;
@@ -98,7 +98,7 @@ static uint64_t largest_bar(const char *dir)
 	return largest;
 }
 
-/* The port above decides about peer traffic: its config space is one directory up. */
+/* ACS is in the port above, whose config space is one directory up. */
 static int acs_above(const char *dir)
 {
 	char file[TOPO_PATH + 64];
@@ -156,6 +156,6 @@ void topo_read_node(const char *sysfs_root, const char *path, struct strait_topo
 		node->link_gts = (uint32_t)strtoul(speed, NULL, 10);
 	node->link_width = (uint32_t)read_number(dir, "current_link_width", 0);
 	if (node->link_width > 32)
-		node->link_width = 0; /* 63 and 255 stand for "no link" */
+		node->link_width = 0; /* 63 and 255 mean "no link" */
 	node->bar_bytes = largest_bar(dir);
 }

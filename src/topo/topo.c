@@ -11,7 +11,7 @@
 
 bool topo_is_address(const char *s, size_t len)
 {
-	/* The domain has four digits or, behind a VMD controller, five and more. */
+	/* The domain has four digits, or more behind a VMD controller. */
 	static const char tail[] = ":xx:xx.x";
 	size_t tail_len = sizeof(tail) - 1;
 
@@ -94,7 +94,7 @@ int topo_open_at(const char *sysfs_root, struct strait_topo **ret)
 	if (err == -ENOMEM)
 		goto err_close;
 	if (err || !names.n)
-		goto out; /* no PCI bus, or none that we may see: an empty tree */
+		goto out; /* no PCI bus, or no permission: an empty tree */
 
 	topo->dev = calloc(names.n, sizeof(*topo->dev));
 	if (!topo->dev) {

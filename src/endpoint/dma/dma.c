@@ -42,7 +42,7 @@ static int bring_up(struct strait_dma *d)
 {
 	int rc;
 
-	/* Off until it is known that it does nothing of its own. */
+	/* The engine may still be running: no DMA before it is reset. */
 	rc = d->pci->ops->bus_master(d->pci, false);
 	if (!rc && (d->flags & STRAIT_DMA_INTERRUPTS)) {
 		rc = d->pci->vectors ? d->pci->ops->irq(d->pci, 0, &d->irq) : -EOPNOTSUPP;
@@ -101,7 +101,7 @@ int dma_open(struct device_set *set, struct pci_device *pci, const struct strait
 	d->engine = find_engine(pci, opts->engine);
 	rc = d->engine ? bring_up(d) : -EPROTO;
 	if (rc) {
-		log_error(d->log, "%s: no DMA engine that can be used here: %s", pci->name, strerror(-rc));
+		log_error(d->log, "%s: no usable DMA engine: %s", pci->name, strerror(-rc));
 		dma_unref(d);
 		return rc;
 	}
@@ -161,8 +161,7 @@ void dma_info(struct strait_dma *d, struct strait_dma_info *i)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* With map_lock held. */
-static int map_new(struct strait_dma *d, struct strait_region *r, struct dma_map **ret)
+static int map_new_locked(struct strait_dma *d, struct strait_region *r, struct dma_map **ret)
 {
 	unsigned int flags = PCI_MAP_READ | PCI_MAP_WRITE |
 			     (d->flags & STRAIT_DMA_UNREVOCABLE ? PCI_MAP_UNREVOCABLE : 0);
@@ -195,14 +194,14 @@ int dma_map(struct strait_dma *d, struct strait_region *r, const struct pci_mapp
 		m = NULL;
 	}
 	if (!m)
-		rc = map_new(d, r, &m);
+		rc = map_new_locked(d, r, &m);
 	pthread_mutex_unlock(&d->map_lock);
 	if (!rc)
 		*ret = m->pm;
 	return rc;
 }
 
-/* What the card has at its start, by way of host memory and straight into @r: the same? */
+/* Read the start of the card's memory into host memory and into @r, and compare. */
 static int compare(struct strait_dma *d, struct strait_region *r, struct dev_stream *s)
 {
 	struct dma_job job = { .length = min_u64(TRY_BYTES, d->card_bytes), .deadline = UINT64_MAX };

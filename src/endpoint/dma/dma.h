@@ -3,11 +3,10 @@
 #define ENDPOINT_DMA_DMA_H
 
 /*
- * DMA engines above the seam of pci/pci.h. What is common to them is in dma.c, move.c and endpoint.c; an
- * engine is a table of operations.
+ * DMA engines on pci/pci.h. An engine is a table of operations; dma.c, io.c and endpoint.c are common to all engines.
  *
- * Locks: dma.map_lock (mappings); dma.bounce_lock, then dma.lock (the engine, one start at a time). None while
- * a region is given back.
+ * Lock order: dma.map_lock (mappings); dma.bounce_lock, then dma.lock (the engine, one run at a time). None is held
+ * while a region is released.
  */
 
 #include <pthread.h>
@@ -19,10 +18,10 @@
 #include "endpoint/endpoint.h"
 #include "pci/pci.h"
 
-#define DMA_PIECES 64u /* of one start */
+#define DMA_PIECES 64u /* most descriptors of one run */
 #define DMA_BOUNCE KIB(64)
 
-/* One descriptor: contiguous for both sides. */
+/* One descriptor: contiguous in memory and on the card. */
 struct dma_piece {
 	uint64_t bus, card;
 	uint64_t length;
@@ -32,16 +31,16 @@ struct strait_dma;
 
 struct dma_engine {
 	const char *name;
-	/* Is it this card's? Looks at numbers only; open() makes sure. */
+	/* Does the card have this engine, by its PCI IDs? open() verifies it. */
 	bool (*knows)(const struct pci_device *pci);
-	/* Fills card_bytes, chunk, align, pieces, address_bits and channels. -EPROTO if it is not there after all. */
+	/* Fills card_bytes, chunk, align, pieces, address_bits and channels. -EPROTO if the card has no such engine. */
 	int (*open)(struct strait_dma *d);
 	void (*close)(struct strait_dma *d);
-	/* Begin to move @n pieces, 1 to d->pieces. With the lock held, as the next two. */
+	/* Start a run of @n pieces, 1 to d->pieces. start, ended and stop are called with d->lock held. */
 	int (*start)(struct strait_dma *d, bool to_card, const struct dma_piece *p, unsigned int n);
-	/* 0 when all of them have arrived, -EAGAIN before; an error of the engine, its own code in @status. */
+	/* 0 if the run is complete, -EAGAIN if not; an error of the engine, with its code in @status. */
 	int (*ended)(struct strait_dma *d, bool to_card, int32_t *status);
-	/* Stop. When it returns 0 the engine touches no memory any more; -ETIMEDOUT if it does not stop. */
+	/* Stop the run. On 0 the engine does no more DMA; -ETIMEDOUT if it does not stop. */
 	int (*stop)(struct strait_dma *d, bool to_card);
 };
 
@@ -49,7 +48,7 @@ extern const struct dma_engine dma_xdma, dma_edu;
 
 struct dma_map {
 	struct list node;
-	struct strait_region *region; /* only compared */
+	struct strait_region *region; /* compared, never dereferenced */
 	struct pci_mapping *pm;
 };
 
@@ -63,10 +62,10 @@ struct strait_dma {
 	const struct dma_engine *engine;
 	uint64_t card_bytes, chunk, timeout;
 	uint32_t align, pieces, address_bits, channels, channel, flags;
-	unsigned int bar; /* of its registers */
+	unsigned int bar; /* BAR of its registers */
 	int irq;	  /* eventfd, -1: polled */
-	void *priv;	  /* the engine's */
-	_Atomic int dead; /* 0, or what everything gets */
+	void *priv;	  /* private to the engine */
+	_Atomic int dead; /* 0, or the errno of every call */
 
 	pthread_mutex_t lock;
 	pthread_mutex_t bounce_lock; /* taken before @lock */
@@ -76,13 +75,13 @@ struct strait_dma {
 
 	pthread_mutex_t map_lock;
 	struct list maps;
-	_Atomic int8_t pair[ENDPOINT_DEVICES]; /* as in a drive's */
+	_Atomic int8_t pair[ENDPOINT_DEVICES]; /* DMA to the device: 0 not verified, 1 arrives, -1 does not */
 };
 
-/* Bytes between mapped memory and the card. */
+/* A transfer between mapped memory and the card. */
 struct dma_job {
 	const struct pci_mapping *pm;
-	uint64_t offset; /* in it */
+	uint64_t offset; /* in @pm */
 	uint64_t card;
 	uint64_t length;
 	bool to_card;
@@ -92,18 +91,18 @@ struct dma_job {
 	int32_t status;
 };
 
-/* dma.c: takes @pci over, also on failure. */
+/* dma.c: takes ownership of @pci, also on failure. */
 int dma_open(struct device_set *set, struct pci_device *pci, const struct strait_dma_opts *opts,
 	     struct strait_dma **ret);
 void dma_ref(struct strait_dma *d);
 void dma_unref(struct strait_dma *d);
 void dma_info(struct strait_dma *d, struct strait_dma_info *info);
-/* All of a region, made the first time. The region is in use. */
+/* The cached mapping of a whole region, created on first use. The caller holds a use of the region. */
 int dma_map(struct strait_dma *d, struct strait_region *r, const struct pci_mapping **ret);
-/* Can the card reach memory of the region or device? 0, or a negative errno with the enum strait_reason. */
+/* Can the card transfer to the memory of the region or device? 0, or a negative errno with the enum strait_reason. */
 int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason);
 
-/* move.c: how many bytes from the start on are good. Nothing is in flight any more. */
+/* io.c: how many bytes from the start on were transferred. Nothing is in flight when it returns. */
 uint64_t dma_move(struct strait_dma *d, struct dma_job *job);
 int dma_bounce(struct strait_dma *d, struct strait_region *src, uint64_t src_off, struct strait_region *dst,
 	       uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done);

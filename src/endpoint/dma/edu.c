@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* QEMU's "edu": one engine for both directions, a page of memory, a tenth of a second for anything. */
+/* The "edu" device of QEMU: one engine for both directions, one page of memory, 100 ms per run. */
 #include "base/util.h"
 #include "endpoint/dma/dma.h"
 #include "os/os.h"
@@ -8,7 +8,7 @@ enum {
 	EDU_IDENTITY = 0x00, /* 0xRRrr00ed */
 	EDU_IRQ_STATUS = 0x24,
 	EDU_IRQ_ACK = 0x64,
-	EDU_SOURCE = 0x80, /* this and the next three: 64 bits */
+	EDU_SOURCE = 0x80, /* EDU_SOURCE to EDU_COMMAND are 64 bits wide */
 	EDU_TARGET = 0x88,
 	EDU_COUNT = 0x90,
 	EDU_COMMAND = 0x98,
@@ -18,7 +18,7 @@ enum {
 	EDU_INTERRUPT = 4,
 
 	EDU_BUFFER = 0x40000,
-	/* Versions of QEMU end the machine when all of the page is moved at once. */
+	/* Some versions of QEMU abort when the whole page is transferred at once. */
 	EDU_MOST = 2048,
 };
 
@@ -39,7 +39,7 @@ static int edu_open(struct strait_dma *d)
 	d->chunk = EDU_MOST;
 	d->align = 1;
 	d->pieces = 1;
-	d->address_bits = 28; /* what it has unless the machine was told otherwise */
+	d->address_bits = 28; /* the default of QEMU's dma_mask option */
 	d->channels = 1;
 	return 0;
 }
@@ -80,7 +80,7 @@ static int edu_ended(struct strait_dma *d, bool to_card, int32_t *status)
 	return 0;
 }
 
-/* It has no way to be stopped: what it was told ends soon by itself. */
+/* The engine cannot be stopped: wait until the run completes. */
 static int edu_stop(struct strait_dma *d, bool to_card)
 {
 	for (uint64_t end = os_now_ns() + STOP_NS; edu_busy(d);) {

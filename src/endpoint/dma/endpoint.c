@@ -24,7 +24,7 @@ static int card_length(struct strait_endpoint *ep, uint64_t *bytes)
 	return rc;
 }
 
-/* What is on the card is as durable as it gets. */
+/* Memory of the card has no cache to flush. */
 static int card_sync(struct strait_endpoint *ep)
 {
 	return atomic_load(&to_card(ep)->d->dead);
@@ -58,7 +58,7 @@ static ssize_t card_read(struct strait_endpoint *ep, enum io_mode mode, void *bu
 	return rc ? rc : (ssize_t)len;
 }
 
-/* Words of which only a part is written are read first. */
+/* Partially written words are a read-modify-write cycle. */
 static ssize_t card_write(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off)
 {
 	struct strait_dma *d = to_card(ep)->d;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes between memory and the card: pieces, starts, deadlines. */
+/* Transfers between memory and the card: pieces, runs of the engine, deadlines. */
 #include "base/util.h"
 #include "endpoint/dma/dma.h"
 #include "os/os.h"
@@ -16,7 +16,7 @@ static int stop_now(const struct dma_job *job)
 	return job->deadline != UINT64_MAX && os_now_ns() >= job->deadline ? -ETIMEDOUT : 0;
 }
 
-/* What one start can take, from @at on. */
+/* The pieces of one run, from @at. */
 static unsigned int cut(const struct strait_dma *d, const struct dma_job *job, uint64_t at, struct dma_piece *p,
 			uint64_t *bytes)
 {
@@ -35,7 +35,7 @@ static unsigned int cut(const struct strait_dma *d, const struct dma_job *job, u
 	return n;
 }
 
-/* An engine that does not stop must not reach memory either. */
+/* If the engine does not stop, disable bus mastering, so that memory can be freed. */
 static void force_stop(struct strait_dma *d, bool to_card)
 {
 	int rc;
@@ -44,14 +44,14 @@ static void force_stop(struct strait_dma *d, bool to_card)
 	rc = d->engine->stop(d, to_card);
 	if (!rc)
 		return;
-	log_error(d->log, "%s: the engine does not stop (%s): it is not used any more", d->pci->name, strerror(-rc));
+	log_error(d->log, "%s: the engine does not stop (%s): it is disabled", d->pci->name, strerror(-rc));
 	d->pci->ops->bus_master(d->pci, false);
 	if (rc != -ENODEV)
 		d->pci->ops->reset(d->pci);
 	atomic_store(&d->dead, -ENODEV);
 }
 
-/* Until the engine is through; with the lock held. */
+/* Wait until the run completes. d->lock is held. */
 static int wait(struct strait_dma *d, struct dma_job *job)
 {
 	uint64_t end = os_now_ns() + d->timeout, nap = NAP_NS;
@@ -73,7 +73,7 @@ static int wait(struct strait_dma *d, struct dma_job *job)
 			return rc;
 		}
 		if (!rc && os_now_ns() >= end) {
-			log_warn(d->log, "%s: the engine takes too long: stopping it", d->pci->name);
+			log_warn(d->log, "%s: the engine timed out: stopping it", d->pci->name);
 			d->errors++;
 			rc = -ETIMEDOUT;
 		}
@@ -119,7 +119,7 @@ uint64_t dma_move(struct strait_dma *d, struct dma_job *job)
 		if (!job->err)
 			at += bytes;
 	}
-	/* A card whose access to revoked memory faulted knows nothing of it, or that it failed. */
+	/* The engine may report success for an access that faulted in the IOMMU. */
 	if ((at || job->err == -EIO) && d->pci->ops->mapping_check(d->pci, job->pm)) {
 		job->err = -ENODEV;
 		at = 0;
@@ -136,7 +136,7 @@ static int flush(struct strait_region *r)
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-/* Both regions are in use. */
+/* The caller holds a use of both regions. */
 static int through_card(struct strait_dma *d, struct strait_region *src, uint64_t src_off, struct strait_region *dst,
 			uint64_t dst_off, uint64_t len, uint64_t deadline, uint64_t *done)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Xilinx XDMA: a channel for each direction, which follows a chain of descriptors in host memory. Registers
- * are at target << 12 | channel << 8 | register of a BAR that names itself.
+ * Xilinx XDMA: a channel per direction, which processes a chain of descriptors in host memory. Registers are at
+ * target << 12 | channel << 8 | register of the BAR whose identifier registers match.
  */
 #include <stdlib.h>
 
@@ -16,19 +16,19 @@ enum {
 	C2H = 1,
 	IRQ = 2,
 	CONFIG = 3,
-	SGDMA = 4, /* of H2C; of C2H the next */
+	SGDMA = 4, /* SGDMA target of H2C; that of C2H is one more */
 
 	IDENTITY = 0x00,
 	CONTROL = 0x04,
 	CONTROL_CLEAR = 0x0c,
 	STATUS = 0x40,
-	STATUS_CLEAR = 0x44, /* reading clears */
+	STATUS_CLEAR = 0x44, /* cleared by reading */
 	COMPLETED = 0x48,
 	ALIGNMENTS = 0x4c,
 	ENABLE_MASK = 0x90,
-	CHANNEL_MASK = 0x10,   /* of IRQ */
-	CHANNEL_VECTOR = 0xa0, /* likewise */
-	FIRST_LO = 0x80,       /* of SGDMA */
+	CHANNEL_MASK = 0x10,   /* of target IRQ */
+	CHANNEL_VECTOR = 0xa0, /* of target IRQ */
+	FIRST_LO = 0x80,       /* of target SGDMA */
 	FIRST_HI = 0x84,
 	FIRST_ADJACENT = 0x88,
 
@@ -51,7 +51,7 @@ enum {
 #define DESC_STOP 1u
 #define DESC_DONE 2u
 #define DESC_BYTES 32u
-#define CHUNK_MOST ((1u << 28) - 64) /* of one descriptor: 28 bits, whole words */
+#define CHUNK_MOST ((1u << 28) - 64) /* most bytes of one descriptor: 28 bits, whole words */
 #define STOP_NS 1000000000u
 #define NAP_NS 10000u
 
@@ -59,7 +59,7 @@ enum {
 struct xdma {
 	void *page[2];
 	struct pci_mapping *map[2];
-	uint32_t expected[2]; /* descriptors of this start */
+	uint32_t expected[2]; /* descriptors of the current run */
 };
 
 static uint64_t at(const struct strait_dma *d, unsigned int target, unsigned int reg)
@@ -87,7 +87,7 @@ static bool xdma_knows(const struct pci_device *pci)
 	return is_nvidia_card(pci) || pci->vendor == 0x10ee;
 }
 
-/* The PicoEVB has 64 KiB, the HTG-K800 2 GiB; of others nothing is known. */
+/* The PicoEVB has 64 KiB, the HTG-K800 2 GiB; the size of other cards is unknown. */
 static uint64_t known_memory(struct strait_dma *d)
 {
 	uint32_t subsystem = 0;
@@ -158,14 +158,14 @@ static int xdma_open(struct strait_dma *d)
 	rc = make_page(d, x, 0);
 	if (!rc)
 		rc = make_page(d, x, 1);
-	/* Both channels as they are after a reset. */
+	/* Put both channels in their state after reset. */
 	for (unsigned int i = 0; !rc && i < 2; i++) {
 		set(d, i, CONTROL_CLEAR, UINT32_MAX);
 		get(d, i, STATUS_CLEAR);
 		set(d, i, ENABLE_MASK, d->irq >= 0 ? STOPPED | DONE | ERRORS : 0);
 	}
 	if (!rc && d->irq >= 0) {
-		set(d, IRQ, CHANNEL_VECTOR, 0); /* all by the first vector */
+		set(d, IRQ, CHANNEL_VECTOR, 0); /* all interrupts on vector 0 */
 		set(d, IRQ, CHANNEL_MASK, UINT32_MAX);
 	}
 	return rc;
@@ -218,7 +218,7 @@ static int xdma_ended(struct strait_dma *d, bool to_card, int32_t *status)
 	}
 	if (s & BUSY)
 		return -EAGAIN;
-	/* Not busy and not done: it has halted by itself, or not begun. */
+	/* Neither busy nor done: it has halted with an error, or not started. */
 	if (!(s & (STOPPED | DONE)))
 		return -EAGAIN;
 	*status = (int32_t)s;

@@ -10,23 +10,23 @@
 
 struct file {
 	struct strait_endpoint ep;
-	int fd;	       /* buffered, and never the application's own descriptor */
+	int fd;	       /* buffered; never the application's descriptor */
 	int fd_direct; /* -1 without direct I/O */
 	int fd_lease;  /* -1 without a lease */
 	/*
-	 * Descriptors that threads read by, opened when first used; 0: not yet, -1: cannot be. With a
-	 * single one its reference count passes between the caches of all CPUs at each read, which halves
-	 * the rate of small reads by eight threads and takes more than that from sixteen.
+	 * Descriptors for buffered reads, by thread slot, opened on first use; 0: not yet, -1: failed. The reference
+	 * count of a single descriptor would bounce between the caches of all CPUs: with eight threads it halves the
+	 * rate of small reads.
 	 */
 	atomic_int reader[FILE_READERS];
-	atomic_bool read_nowait; /* RWF_NOWAIT works here as far as known */
-	atomic_uint ask;	 /* so many of the next reads ask what is in memory before they try */
+	atomic_bool read_nowait; /* false once RWF_NOWAIT was refused */
+	atomic_uint ask;	 /* this many of the next reads check the page cache first */
 	char fs[20];
 };
 
 extern const struct endpoint_ops file_endpoint_ops;
 
-/* Fills the facts about the file system and direct I/O; opens fd_direct. @oflags are those of fd. */
+/* Fill in the facts about the file system and direct I/O, and open fd_direct. @oflags are those of fd. */
 int file_probe(struct file *f, const struct stat *st, const char *path, int oflags);
 
 #endif

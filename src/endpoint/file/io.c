@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Moving bytes, and what is in memory of a file. */
+/* Operations of a file endpoint. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static int file_fd(struct strait_endpoint *ep, enum io_mode mode)
 	return mode == IO_DIRECT ? f->fd_direct : f->fd;
 }
 
-/* Descriptors of this kind of all files: there are only so many, and they are the application's too. */
+/* Reader descriptors of all files, limited to a part of RLIMIT_NOFILE: the application needs descriptors, too. */
 static atomic_uint n_readers;
 
 static void reader_close(int fd)
@@ -58,7 +58,7 @@ static int reader_open(struct file *f)
 	unsigned int n = atomic_fetch_add_explicit(&n_readers, 1, memory_order_relaxed);
 	int fd = n < os_descriptor_limit() / 4 ? os_reopen(f->fd, O_RDONLY) : -EMFILE;
 
-	if (!fd) { /* 0 has a meaning of its own here */
+	if (!fd) { /* 0 means "not opened yet" */
 		os_close(fd);
 		fd = -EMFILE;
 	}
@@ -73,7 +73,7 @@ static int reader_fd(struct file *f)
 	unsigned int slot = os_thread_slot() % FILE_READERS;
 	int fd, none = 0;
 
-	/* The first thread, which may be the only one, needs no other. */
+	/* The first thread, often the only one, uses f->fd. */
 	if (!slot)
 		return f->fd;
 	fd = atomic_load_explicit(&f->reader[slot], memory_order_acquire);
@@ -94,7 +94,7 @@ static ssize_t file_read(struct strait_endpoint *ep, enum io_mode mode, void *bu
 	return os_pread(mode == IO_DIRECT ? f->fd_direct : reader_fd(f), buf, len, off);
 }
 
-/* Every page of the range is in memory, or that cannot be told. */
+/* Is every page of the range in the page cache? True if that is unknown. */
 static bool in_memory(struct file *f, uint64_t off, size_t len)
 {
 	uint64_t page = os_page_size(), start = align_down(off, page);
@@ -104,8 +104,8 @@ static bool in_memory(struct file *f, uint64_t off, size_t len)
 }
 
 /*
- * The kernel fetches what a read without waiting does not find, for the next one to find. Who then reads
- * it directly has the drive read it twice: one miss is a hint that the next would be, too.
+ * RWF_NOWAIT starts readahead of missing pages. If the caller then reads them by direct I/O, the drive reads them
+ * twice. So after a miss the next reads check the page cache before they try.
  */
 static ssize_t file_read_cached(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off)
 {
@@ -151,7 +151,7 @@ static int file_lease(struct strait_endpoint *ep, int tid)
 	struct file *f = to_file(ep);
 	int fd, rc;
 
-	/* A lease needs a read-only descriptor of its own, and none open for writing anywhere. */
+	/* A read lease needs a read-only descriptor, and the file must not be open for writing anywhere. */
 	fd = os_reopen(f->fd, O_RDONLY);
 	if (fd < 0)
 		return fd;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening: descriptors of our own, whatever the application's look like. */
+/* Opening a file: the endpoint has its own descriptors, whatever flags the application's have. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "os/os.h"
 
 #define FILE_FLAGS (STRAIT_FILE_BUFFERED | STRAIT_FILE_DIRECT | STRAIT_FILE_UNCHANGING | STRAIT_FILE_LEASE)
-/* Flags of a descriptor that change what a write means; a reopened one keeps them. */
+/* Flags that change the meaning of a write: kept when a descriptor is reopened. */
 #define SYNC_FLAGS (O_SYNC | O_DSYNC)
 
 static int check_flags(uint32_t flags)
@@ -26,11 +26,11 @@ static int check_type(const struct log_sink *log, const struct stat *st)
 		return 0;
 	if (S_ISDIR(st->st_mode))
 		return -EISDIR;
-	log_warn(log, "not a regular file or block device (mode 0%o): it has no offsets to read at", st->st_mode);
+	log_warn(log, "not a regular file or block device (mode 0%o)", st->st_mode);
 	return -ENOTSUP;
 }
 
-/* Opening a pipe would wait for its other end: look at what is there before opening it for real. */
+/* Opening a pipe would block: check the type with O_PATH first. */
 static int refuse_type(const struct log_sink *log, const char *path)
 {
 	int fd = os_open(path, O_PATH, 0), rc;
@@ -53,14 +53,14 @@ static struct file *file_new(uint32_t flags)
 		return NULL;
 	endpoint_init(&f->ep, &file_endpoint_ops, flags);
 	f->ep.facts.unchanging = flags & STRAIT_FILE_UNCHANGING;
-	/* A promise is worth more than a lease, which a writer that was not to come would only wait for. */
+	/* With the promise a lease is useless: it would only block a writer. */
 	f->ep.facts.wants_lease = (flags & STRAIT_FILE_LEASE) && !f->ep.facts.unchanging;
 	f->fd = f->fd_direct = f->fd_lease = -1;
 	f->read_nowait = true;
 	return f;
 }
 
-/* The rest of opening, when f->fd is there. */
+/* Complete opening, with f->fd set. */
 static int file_finish(struct file *f, const struct stat *st, const char *path, int oflags,
 		       struct strait_endpoint **ret)
 {
@@ -74,7 +74,7 @@ static int file_finish(struct file *f, const struct stat *st, const char *path, 
 	rc = file_probe(f, st, path, oflags);
 	if (rc)
 		return rc;
-	/* An O_DIRECT descriptor that could not be reopened is of no use where direct I/O is not to be had. */
+	/* An O_DIRECT descriptor that cannot be reopened is useless without direct I/O. */
 	if (!f->ep.facts.can_buffered && !f->ep.facts.can_direct)
 		return -ENOTSUP;
 	f->ep.facts.force_direct = f->ep.facts.can_direct && (f->ep.flags & STRAIT_FILE_DIRECT);
@@ -127,8 +127,9 @@ destroy:
 }
 
 /*
- * A descriptor without O_DIRECT, O_APPEND, O_PATH or O_NONBLOCK (which makes a ring give up where it
- * would wait) for the same file; oflags says what it has got.
+ * A descriptor of the same file without O_DIRECT, O_APPEND, O_PATH and O_NONBLOCK (io_uring returns -EAGAIN for it).
+ * Sets
+ * @oflags to its flags.
  */
 static int own_descriptor(const struct log_sink *log, int fd, int *oflags)
 {
@@ -156,7 +157,7 @@ static int own_descriptor(const struct log_sink *log, int fd, int *oflags)
 					  "O_APPEND would ignore the offsets of writes");
 		return -ENOTSUP;
 	}
-	/* What is left is usable as it is. */
+	/* Usable as it is: O_DIRECT, O_NONBLOCK, or O_APPEND for reading only. */
 	return os_dup(fd);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What file system this is, and whether and how direct I/O works on it. */
+/* Facts about the file system: its name, and whether direct I/O works. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -9,7 +9,7 @@
 static const struct fs_name {
 	uint64_t magic;
 	const char *name;
-	bool in_memory; /* it has no drive below: nothing for direct I/O to go past to */
+	bool in_memory; /* no drive below it: no direct I/O */
 } fs_names[] = {
 	{ 0xef53, "ext4", false },     { 0x58465342, "xfs", false },	  { 0x9123683e, "btrfs", false },
 	{ 0xf2f52010, "f2fs", false }, { 0x2fc12fc1, "zfs", false },	  { 0x794c7630, "overlayfs", false },
@@ -30,7 +30,7 @@ static const struct fs_name *fs_find(uint64_t magic)
 	return NULL;
 }
 
-/* Alignment that direct I/O needs. */
+/* Alignment for direct I/O. */
 static int find_alignment(struct file *f, uint32_t *mem, uint32_t *off)
 {
 	int rc = os_dio_align(f->fd, mem, off);
@@ -41,14 +41,14 @@ static int find_alignment(struct file *f, uint32_t *mem, uint32_t *off)
 		f->ep.facts.direct_reason = STRAIT_WHY_FS_NO_DIRECT;
 		return -EOPNOTSUPP;
 	}
-	/* The kernel does not tell (before 6.1, or this file system): the sector, or a page, is safe. */
+	/* Not reported, by a kernel before 6.1 or by this file system: the sector size, or a page, is safe. */
 	*mem = *off = 4096;
 	if (f->ep.facts.is_block && !os_block_sector(f->fd, off))
 		*mem = *off;
 	return 0;
 }
 
-/* Another descriptor of the same file with O_DIRECT: through /proc, else by its path if that still leads there. */
+/* Open the same file with O_DIRECT: through /proc, or by its path if that still names the same file. */
 static int open_direct(struct file *f, const struct stat *st, const char *path, int oflags)
 {
 	int want = (oflags & (O_ACCMODE | O_SYNC | O_DSYNC)) | O_DIRECT;
@@ -83,7 +83,7 @@ static void probe_direct(struct file *f, const struct stat *st, const char *path
 		return;
 	}
 	if (oflags & O_DIRECT) {
-		/* The application's, which could not be reopened without it. */
+		/* The application's descriptor has O_DIRECT and could not be reopened without it. */
 		f->fd_direct = os_dup(f->fd);
 	} else {
 		f->fd_direct = open_direct(f, st, path, oflags);
@@ -123,7 +123,7 @@ int file_probe(struct file *f, const struct stat *st, const char *path, int ofla
 	}
 	if (fs && fs->in_memory) {
 		f->ep.facts.direct_reason = STRAIT_WHY_FS_IN_MEMORY;
-		f->ep.facts.can_buffered = true; /* O_DIRECT, where it is accepted, changes nothing there */
+		f->ep.facts.can_buffered = true; /* O_DIRECT has no effect there, if it is accepted */
 	} else {
 		probe_direct(f, st, path, oflags);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Admin commands, one at a time, polled. */
+/* Admin commands: one at a time, by polling. */
 #include "endpoint/nvme/nvme.h"
 
 #include "base/util.h"
@@ -8,7 +8,7 @@
 #define SPINS 512
 #define NAP_NS 50000u
 #define LOG_PIECE KIB(4)
-#define LEAST_NS 5000000000u /* for those that say nothing else, however little I/O commands get */
+#define LEAST_NS 5000000000u /* least timeout of an admin command that sets none, also with a short timeout for I/O */
 
 struct admin_wait {
 	struct nvme_wait wait;
@@ -51,11 +51,11 @@ int nvme_admin_locked(struct strait_nvme *ctrl, const struct strait_nvme_command
 		}
 		now = os_now_ns();
 		if (nvme_needs_help(q, now)) {
-			/* In the middle of a reset there is nothing more to try. */
+			/* During a reset there is no further recovery. */
 			if (ctrl->resetting)
 				nvme_fail_all(q, -ETIMEDOUT);
 			else
-				nvme_reset_locked(ctrl, "an admin command does not end");
+				nvme_reset_locked(ctrl, "an admin command does not complete");
 			break;
 		}
 		os_sleep_ns(NAP_NS);
@@ -64,13 +64,13 @@ int nvme_admin_locked(struct strait_nvme *ctrl, const struct strait_nvme_command
 	return r->status;
 }
 
-/* Does a command with this opcode take data to the controller, or bring some? */
-static bool takes(uint8_t opcode)
+/* Bits 0 and 1 of an opcode tell the direction of its data. */
+static bool reads_host(uint8_t opcode)
 {
 	return opcode & 1;
 }
 
-static bool brings(uint8_t opcode)
+static bool writes_host(uint8_t opcode)
 {
 	return opcode & 2;
 }
@@ -89,12 +89,12 @@ int nvme_admin(struct strait_nvme *ctrl, const struct strait_nvme_command *cmd, 
 	c.offset = 0;
 	c.length = len;
 	pthread_mutex_lock(&ctrl->lock);
-	if (c.map && takes(c.opcode))
+	if (c.map && reads_host(c.opcode))
 		memcpy(page, data, len);
 	else if (c.map)
 		memset(page, 0, len);
 	rc = nvme_admin_locked(ctrl, &c, r);
-	if (!rc && c.map && brings(c.opcode))
+	if (!rc && c.map && writes_host(c.opcode))
 		memcpy(data, page, len);
 	pthread_mutex_unlock(&ctrl->lock);
 	return rc;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Many moves at once on a queue pair, by one thread: a command for each. */
+/* Many transfers in flight on a queue pair, started and reaped by one thread: one command each. */
 #include <stdlib.h>
 
 #include "base/util.h"
 #include "endpoint/nvme/endpoint.h"
 #include "os/os.h"
 
-#define RING_AFTER 8 /* commands before the drive is told of the first */
+#define RING_AFTER 8 /* commands per doorbell write */
 
 struct slot {
 	struct nvme_wait wait;
-	struct list node; /* endpoint_batch.free, or .over */
+	struct list node; /* endpoint_batch.free or .completed */
 	struct endpoint_batch *batch;
 	struct endpoint_io_async *io_async;
 	struct strait_nvme_map *map;
@@ -24,7 +24,8 @@ struct endpoint_batch {
 	struct strait_nvme_queue *q;
 	struct list free;
 	atomic_bool woken;
-	struct list completed; /* this and the next under the lock of the queue */
+	/* Protected by the lock of the queue: */
+	struct list completed;
 	unsigned int in_flight, fresh;
 	struct slot slot[];
 };
@@ -53,7 +54,7 @@ void namespace_batch_close(struct endpoint_batch *b)
 	free(b);
 }
 
-/* With the lock of the queue held, by whoever looks for completions. */
+/* Called by the thread that reaps the queue, with the lock of the queue held. */
 static void slot_done(struct nvme_wait *w, const struct strait_nvme_result *r)
 {
 	struct slot *s = container_of(w, struct slot, wait);
@@ -64,7 +65,7 @@ static void slot_done(struct nvme_wait *w, const struct strait_nvme_result *r)
 	s->batch->in_flight--;
 }
 
-/* The command into the queue. */
+/* Queue the command. */
 static int put_slot(struct endpoint_batch *b, struct slot *s, const struct nvme_job *job)
 {
 	struct strait_nvme_command cmd = nvme_job_command(job, 0, job->length);
@@ -100,7 +101,7 @@ int namespace_batch_start(struct endpoint_batch *b, struct endpoint_io_async *f)
 	if (rc)
 		return rc;
 	*s = (struct slot){ .wait.done = slot_done, .node = s->node, .batch = b, .io_async = f, .map = job.map };
-	/* Who writes a part of a block there now has it alone for a while. */
+	/* A read-modify-write cycle holds the range: the caller retries. */
 	if (m->write && !range_lock_try(n, &s->range_lock, m->offset, m->length))
 		return -EBUSY;
 	rc = put_slot(b, s, &job);
@@ -109,7 +110,7 @@ int namespace_batch_start(struct endpoint_batch *b, struct endpoint_io_async *f)
 	return rc;
 }
 
-static bool some_over(void *arg)
+static bool has_completed(void *arg)
 {
 	struct endpoint_batch *b = arg;
 
@@ -137,7 +138,7 @@ static void slot_end(struct endpoint_batch *b, struct slot *s)
 
 unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_io_async **completed, unsigned int max)
 {
-	struct nvme_until u = { some_over, b, UINT64_MAX };
+	struct nvme_until u = { has_completed, b, UINT64_MAX };
 	struct list mine = LIST_INIT(mine);
 	unsigned int n = 0;
 
@@ -164,7 +165,7 @@ unsigned int namespace_batch_reap(struct endpoint_batch *b, struct endpoint_io_a
 void namespace_batch_wake(struct endpoint_batch *b)
 {
 	atomic_store_explicit(&b->woken, true, memory_order_relaxed);
-	/* Who polls looks; who sleeps takes it for the drive's interrupt. */
+	/* A polling thread sees the flag; a sleeping one is woken as if by the drive's interrupt. */
 	if (b->q->irq < 0)
 		return;
 	os_event_signal(b->q->irq);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Any byte offset and any host memory, by way of memory of the controller's own. */
+/* Any byte offset and any host memory, through a bounce buffer of the controller. */
 #include "base/util.h"
 #include "endpoint/nvme/endpoint.h"
 
@@ -8,7 +8,7 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* Whole blocks, to or from the start of @m. */
+/* Transfer whole blocks to or from offset @at of @m. */
 static int run(struct namespace *n, struct strait_nvme_map *m, uint64_t at, uint64_t off, uint64_t len, bool write)
 {
 	struct nvme_job job = namespace_job(n, write);
@@ -21,7 +21,7 @@ static int run(struct namespace *n, struct strait_nvme_map *m, uint64_t at, uint
 	return job.err;
 }
 
-/* Blocks at the ends of [off, off + len) of which only a part is in it. */
+/* Number of blocks that [off, off + len) covers partially, at its ends. */
 static unsigned int edges(const struct namespace *n, uint64_t off, uint64_t len)
 {
 	uint64_t mask = ((uint64_t)1 << n->lba_shift) - 1, end = off + len;
@@ -65,7 +65,7 @@ ssize_t namespace_read(struct strait_endpoint *ep, enum io_mode mode, void *buf,
 	return done ? (ssize_t)done : rc;
 }
 
-/* The blocks at the ends as they are now, so that the rest of them is written back unchanged. */
+/* Read the partially covered blocks, so that their other bytes are written back unchanged. */
 static int read_edges(struct namespace *n, struct strait_nvme_map *m, uint64_t first, uint64_t span, uint64_t off,
 		      uint64_t len)
 {

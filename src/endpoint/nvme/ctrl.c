@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A controller: from off to ready, and back. */
+/* A controller: enabling, disabling, shutdown. */
 #include "endpoint/nvme/nvme.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define NAP_NS 100000u
 #define BAR_BYTES 0x1000u
 
-/* Until @mask of the status is @want; the time is the controller's own, in half seconds. */
+/* Wait until CSTS & @mask is @want, at most @ns. */
 static int wait_status(struct strait_nvme *ctrl, uint32_t mask, uint32_t want, uint64_t ns)
 {
 	uint64_t end = os_now_ns() + ns;
@@ -46,7 +46,7 @@ int nvme_disable(struct strait_nvme *ctrl)
 
 	if (cc == NVME_GONE)
 		return -ENODEV;
-	/* One that is becoming ready may not be told to stop before it is. */
+	/* CC.EN must not be cleared before the controller has become ready. */
 	if ((cc & NVME_CC_EN) && !(nvme_reg32(ctrl, NVME_CSTS) & (NVME_CSTS_RDY | NVME_CSTS_CFS)))
 		wait_status(ctrl, NVME_CSTS_RDY, NVME_CSTS_RDY, ready_ns(ctrl));
 	pci_write32(ctrl->pci, 0, NVME_CC, cc & ~(NVME_CC_EN | NVME_CC_SHN_MASK));
@@ -92,7 +92,7 @@ static int read_identity(struct strait_nvme *ctrl)
 
 	if (rc)
 		return rc;
-	/* The page size may be more than 4 KiB; a list of ours then says more. 0 means no limit. */
+	/* MDTS is in units of the controller's page size. 0 means no limit. */
 	if (ctrl->id[NVME_CTRL_MDTS] && ctrl->id[NVME_CTRL_MDTS] < 20)
 		most = min_u64(most, (uint64_t)1 << (ctrl->page_shift + ctrl->id[NVME_CTRL_MDTS]));
 	ctrl->max_transfer = (uint32_t)most;
@@ -106,7 +106,7 @@ static int read_identity(struct strait_nvme *ctrl)
 	return 0;
 }
 
-/* From a disabled controller to one as it was. Queues that cannot be made again are gone. */
+/* Enable a disabled controller and create its queues again. A queue that cannot be created is marked gone. */
 int nvme_start(struct strait_nvme *ctrl)
 {
 	uint16_t had = ctrl->max_queues;
@@ -125,13 +125,13 @@ int nvme_start(struct strait_nvme *ctrl)
 		if (!q || q->gone)
 			continue;
 		if (i > ctrl->max_queues || nvme_queue_attach(q)) {
-			log_error(ctrl->log, "%s: queue %u is not to be had any more", ctrl->pci->name, i);
+			log_error(ctrl->log, "%s: queue %u cannot be created again after a reset", ctrl->pci->name, i);
 			q->gone = true;
 		}
 		if (nvme_dead(ctrl))
 			return -ENODEV;
 	}
-	/* What a reset cannot have changed is not asked again. */
+	/* A reset does not change the namespaces. */
 	if (!ctrl->n_ns)
 		rc = nvme_scan(ctrl);
 	if (!rc)
@@ -146,7 +146,7 @@ static void shut_down(struct strait_nvme *ctrl)
 	if (cc != NVME_GONE && (cc & NVME_CC_EN) && !nvme_dead(ctrl)) {
 		pci_write32(ctrl->pci, 0, NVME_CC, (cc & ~NVME_CC_SHN_MASK) | NVME_CC_SHN_NORMAL);
 		if (wait_status(ctrl, 3u << 2, NVME_SHST_DONE << 2, SHUTDOWN_NS))
-			log_warn(ctrl->log, "%s: does not say that it has shut down", ctrl->pci->name);
+			log_warn(ctrl->log, "%s: did not report that its shutdown is complete", ctrl->pci->name);
 	}
 	if (nvme_disable(ctrl) && cc != NVME_GONE)
 		ctrl->pci->ops->reset(ctrl->pci);
@@ -168,14 +168,15 @@ static int check_device(struct strait_nvme *ctrl)
 	ctrl->stride = 4u << NVME_CAP_DSTRD(ctrl->cap);
 	ctrl->max_entries = (uint32_t)min_u64(NVME_CAP_MQES(ctrl->cap), NVME_MAX_ENTRIES);
 	if (!NVME_CAP_NVM(ctrl->cap) || ctrl->max_entries < 2 || ctrl->page_shift > 16) {
-		log_error(ctrl->log, "%s: its capabilities (%#llx) are not of a drive", pci->name,
-			  (unsigned long long)ctrl->cap);
+		log_error(ctrl->log,
+			  "%s: its capabilities register (%#llx) is not that of a drive with the NVM command set",
+			  pci->name, (unsigned long long)ctrl->cap);
 		return -EPROTO;
 	}
 	return 0;
 }
 
-/* Queues for endpoints: as many as are wanted, or fewer. One there must be. */
+/* Create the queues for endpoints: as many as requested, or fewer, at least one. */
 static int open_queues(struct strait_nvme *ctrl, const struct strait_nvme_opts *o)
 {
 	struct strait_nvme_queue_opts qo = { .size = sizeof(qo),
@@ -221,7 +222,7 @@ static int bring_up(struct strait_nvme *ctrl, const struct strait_nvme_opts *o)
 
 	if (rc)
 		return rc;
-	/* It may be running, on queues of somebody who is gone. */
+	/* It may still be enabled, with queues of a process that has exited. */
 	rc = nvme_disable(ctrl);
 	if (rc == -ETIMEDOUT && !ctrl->pci->ops->reset(ctrl->pci))
 		rc = nvme_disable(ctrl);
@@ -265,7 +266,7 @@ int nvme_ctrl_open(struct device_set *set, struct pci_device *pci, const struct 
 	ctrl->log = set->log;
 	ctrl->timeout = opts->timeout_ns ? opts->timeout_ns : DEFAULT_TIMEOUT;
 	ctrl->flags = opts->flags;
-	ctrl->max_transfer = KIB(4); /* what any controller moves at once, until it says more */
+	ctrl->max_transfer = KIB(4); /* every controller supports this much; read_identity() sets the limit */
 	atomic_init(&ctrl->refs, 1);
 	list_init(&ctrl->maps);
 	list_init(&ctrl->watcher.node);
@@ -277,7 +278,7 @@ int nvme_ctrl_open(struct device_set *set, struct pci_device *pci, const struct 
 	device_set_watch(set, &ctrl->watcher);
 	rc = bring_up(ctrl, opts);
 	if (rc) {
-		log_error(ctrl->log, "%s: cannot be started: %s", pci->name, strerror(-rc));
+		log_error(ctrl->log, "%s: cannot enable the controller: %s", pci->name, strerror(-rc));
 		nvme_unref(ctrl);
 		return rc;
 	}
@@ -315,7 +316,7 @@ void nvme_unref(struct strait_nvme *ctrl)
 	free(ctrl);
 }
 
-/* Text in a page of Identify: padded with spaces, and whatever a drive puts there. */
+/* A text of the Identify data, padded with spaces. Non-printable characters become '?'. */
 static void text(char *to, size_t size, const uint8_t *from, size_t len)
 {
 	size_t n = 0;

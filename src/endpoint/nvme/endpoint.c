@@ -6,9 +6,9 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define ZEROES_BLOCKS 65536u /* of one command */
+#define ZEROES_BLOCKS 65536u /* most blocks of one Write Zeroes command */
 
-static int look_again(struct namespace *n, uint32_t epoch)
+static int refresh(struct namespace *n, uint32_t epoch)
 {
 	struct nvme_ns ns;
 	int rc = nvme_ns_find(n->ctrl, n->nsid, &ns);
@@ -16,7 +16,7 @@ static int look_again(struct namespace *n, uint32_t epoch)
 	if (rc || ns.info.usable)
 		rc = -ENODEV;
 	else if (ns.generation != n->generation || ns.info.lba_bytes != 1u << n->lba_shift)
-		rc = -ESTALE; /* another format: what offsets mean has changed */
+		rc = -ESTALE; /* reformatted: offsets mean other bytes now */
 	if (rc) {
 		atomic_store(&n->gone, rc);
 		return rc;
@@ -35,7 +35,7 @@ int namespace_look(struct namespace *n, uint64_t *length)
 	epoch = atomic_load(&n->ctrl->ns_epoch);
 	rc = atomic_load(&n->gone);
 	if (!rc && epoch != atomic_load(&n->epoch))
-		rc = look_again(n, epoch);
+		rc = refresh(n, epoch);
 	if (!rc)
 		rc = nvme_dead(n->ctrl);
 	if (!rc)
@@ -67,7 +67,7 @@ static int namespace_sync(struct strait_endpoint *ep)
 	uint64_t length;
 	int rc = namespace_look(n, &length);
 
-	/* Without a volatile cache what is written is durable. */
+	/* Without a volatile write cache completed writes are durable. */
 	if (rc || !n->ctrl->volatile_cache)
 		return rc;
 	return nvme_run(nvme_queue_mine(n->ctrl), &cmd, &r);
@@ -118,11 +118,11 @@ uint64_t namespace_io_result(struct namespace *n, const struct strait_nvme_map *
 
 	m->err = job->err;
 	m->device_status = (int32_t)job->nvme_status;
-	/* A drive whose access to revoked memory faulted says that all is well, or that it failed. */
+	/* An access to revoked memory faults in the IOMMU; the drive may report success or an error. */
 	if ((done || job->err == -EIO) && ops->mapping_check(n->ctrl->pci, atomic_load(&map->pm))) {
 		m->err = -ENODEV;
 		done = 0;
-		nvme_recover(nvme_queue_mine(n->ctrl)); /* it may not transfer any more, for anybody */
+		nvme_recover(nvme_queue_mine(n->ctrl)); /* bus mastering was disabled with the mapping */
 	}
 	atomic_fetch_add_explicit(&n->direct_bytes, done, memory_order_relaxed);
 	return done;
@@ -213,7 +213,7 @@ int nvme_endpoint_open(struct strait_nvme *ctrl, uint32_t nsid, uint32_t flags, 
 	atomic_init(&n->epoch, epoch);
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->freed, NULL);
-	list_init(&n->holds);
+	list_init(&n->ranges);
 	nvme_ref(ctrl);
 	*ret = &n->ep;
 	return 0;
@@ -237,14 +237,14 @@ int nvme_endpoint_info(struct strait_endpoint *ep, struct strait_nvme_endpoint_i
 	return rc;
 }
 
-/* Checks what both of the next two take. */
+/* Checks for commands on a range of blocks; @needs is a bit of ONCS. */
 static int check_range(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint16_t needs)
 {
 	struct namespace *n = to_namespace(ep);
 	uint64_t length;
 	int rc;
 
-	/* The endpoint may be of another kind, and shorter. */
+	/* Check the kind before reading members of struct namespace. */
 	if (!endpoint_is(ep, &namespace_ops))
 		return -EINVAL;
 	rc = namespace_look(n, &length);

@@ -14,22 +14,22 @@ struct namespace
 	uint32_t lba_shift;
 	uint32_t generation;
 	_Atomic uint64_t length;
-	_Atomic uint32_t epoch; /* of the controller's list when length was right */
-	_Atomic int gone;	/* 0, or what everything gets */
-	pthread_mutex_t lock;	/* protects @holds */
+	_Atomic uint32_t epoch; /* ctrl.ns_epoch that @length is from */
+	_Atomic int gone;	/* 0, or the errno of every call: removed or reformatted */
+	pthread_mutex_t lock;	/* protects @ranges */
 	pthread_cond_t freed;
-	struct list holds; /* struct hold */
+	struct list ranges; /* struct range_lock */
 	_Atomic uint64_t edge_reads, edge_writes, direct_bytes, bounced_bytes;
 };
 
 /*
- * A part of the namespace that is being written. Who writes a part of a block reads the rest of it first,
- * and has it alone until it is written back: a write of the whole block in between would be undone.
+ * A range of the namespace that is being written. A partial write of a block is a read-modify-write cycle and holds the
+ * range exclusively: a write of the same block in between would be lost.
  */
 struct range_lock {
 	struct list node;
 	uint64_t start, end;
-	bool alone;
+	bool exclusive;
 };
 
 static inline struct namespace *to_namespace(struct strait_endpoint *ep)
@@ -37,20 +37,20 @@ static inline struct namespace *to_namespace(struct strait_endpoint *ep)
 	return container_of(ep, struct namespace, ep);
 }
 
-/* hold.c */
-void range_lock_get(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len, bool alone);
+/* range_lock.c: a non-exclusive lock conflicts with exclusive ones only. */
+void range_lock_get(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len, bool exclusive);
 void range_lock_put(struct namespace *n, struct range_lock *h);
-/* For who does not want it alone: false if it had to wait. */
+/* Non-exclusive, without waiting: false if there is a conflict. */
 bool range_lock_try(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len);
 
-/* bounce.c: any byte offset, by way of memory of the controller's own. */
+/* bounce.c: any byte offset, through a bounce buffer. */
 ssize_t namespace_read(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off);
 ssize_t namespace_write(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off);
 
-/* endpoint.c: is it still there, and how long? A job on it. */
+/* endpoint.c: the current length, or why the namespace cannot be used; a job on the namespace. */
 int namespace_look(struct namespace *n, uint64_t *length);
 struct nvme_job namespace_job(const struct namespace *n, bool write);
-/* What @m says, for a job: its memory mapped. And when that is over, with @done bytes: how many of them are good. */
+/* Fill in a job from @m and map its memory; on completion set the results in @m: bytes transferred, of @done. */
 int namespace_prepare(struct namespace *n, const struct endpoint_io *m, struct nvme_job *job);
 uint64_t namespace_io_result(struct namespace *n, const struct strait_nvme_map *map, struct endpoint_io *m,
 			     const struct nvme_job *job, uint64_t done);

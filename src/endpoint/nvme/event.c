@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What a controller reports by itself. */
+/* Asynchronous events. */
 #include "endpoint/nvme/nvme.h"
 
 #include "base/util.h"
 #include "os/os.h"
 
-/* With the lock held, as in all but the last two. */
-static void arm(struct strait_nvme *ctrl)
+/* Submit Asynchronous Event Requests. */
+static void arm_locked(struct strait_nvme *ctrl)
 {
 	struct strait_nvme_command cmd = { .opcode = NVME_ADMIN_ASYNC_EVENT };
 	struct strait_nvme_queue *q = ctrl->admin;
@@ -16,7 +16,7 @@ static void arm(struct strait_nvme *ctrl)
 
 		if (nvme_dead(ctrl) || nvme_put(q, &cmd, &ctrl->event_wait, os_now_ns()))
 			return;
-		/* It ends when something happens, which may be never. */
+		/* It completes when an event occurs, which may be never. */
 		s->state = SLOT_EVENT;
 		s->deadline = UINT64_MAX;
 	}
@@ -27,7 +27,7 @@ static void event_done(struct nvme_wait *w, const struct strait_nvme_result *r)
 {
 	struct strait_nvme *ctrl = container_of(w, struct strait_nvme, event_wait);
 
-	/* Ended by a reset, or refused: the controller takes no more of them. */
+	/* Ended by a reset, or refused by the controller: do not submit it again. */
 	if (r->status || r->nvme_status)
 		return;
 	nvme_event_arrived(ctrl, r->result);
@@ -39,7 +39,7 @@ void nvme_event_arrived(struct strait_nvme *ctrl, uint32_t result)
 	struct strait_nvme_event *e = &ctrl->event[(ctrl->event_head + ctrl->event_count) % NVME_EVENTS];
 
 	ctrl->events++;
-	if (ctrl->event_count == NVME_EVENTS) /* nobody asks: the oldest goes */
+	if (ctrl->event_count == NVME_EVENTS) /* full: drop the oldest */
 		ctrl->event_head = (ctrl->event_head + 1) % NVME_EVENTS;
 	else
 		ctrl->event_count++;
@@ -64,13 +64,13 @@ void nvme_events_start(struct strait_nvme *ctrl)
 
 	ctrl->event_wait.done = event_done;
 	if (nvme_admin_locked(ctrl, &cmd, &r))
-		return; /* a drive that reports nothing is one to work with all the same */
+		return; /* events are optional */
 	ctrl->rearm = (uint32_t)min_u64(ctrl->aerl, NVME_AERS);
-	arm(ctrl);
+	arm_locked(ctrl);
 }
 
-/* The page that tells which is read so that the controller reports the next change. */
-static void rescan(struct strait_nvme *ctrl)
+/* Reading the Changed Namespace List log page re-enables the event. */
+static void rescan_locked(struct strait_nvme *ctrl)
 {
 	struct strait_nvme_command cmd = {
 		.opcode = NVME_ADMIN_LOG_PAGE,
@@ -86,19 +86,19 @@ static void rescan(struct strait_nvme *ctrl)
 	nvme_scan(ctrl);
 }
 
-static void look(struct strait_nvme *ctrl)
+static void handle_events_locked(struct strait_nvme *ctrl)
 {
 	nvme_reap(ctrl->admin);
-	arm(ctrl);
+	arm_locked(ctrl);
 	if (ctrl->rescan && !nvme_dead(ctrl))
-		rescan(ctrl);
+		rescan_locked(ctrl);
 }
 
 void nvme_events_look(struct strait_nvme *ctrl)
 {
 	if (pthread_mutex_trylock(&ctrl->lock))
 		return;
-	look(ctrl);
+	handle_events_locked(ctrl);
 	pthread_mutex_unlock(&ctrl->lock);
 }
 
@@ -107,7 +107,7 @@ int nvme_event_next(struct strait_nvme *ctrl, struct strait_nvme_event *event)
 	int rc = -EAGAIN;
 
 	pthread_mutex_lock(&ctrl->lock);
-	look(ctrl);
+	handle_events_locked(ctrl);
 	if (ctrl->event_count) {
 		*event = ctrl->event[ctrl->event_head];
 		ctrl->event_head = (ctrl->event_head + 1) % NVME_EVENTS;

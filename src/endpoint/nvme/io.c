@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks between a namespace and mapped memory, as many commands at a time as pay. */
+/* Blocks between a namespace and mapped memory, with up to DEPTH commands in flight. */
 #include "endpoint/nvme/nvme.h"
 
 #include "base/util.h"
 #include "os/os.h"
 
 #define DEPTH 32     /* commands of one job in flight */
-#define RING_AFTER 8 /* commands before the drive is told of the first */
+#define RING_AFTER 8 /* commands per doorbell write */
 #define TRIES 4
 
-struct flight {
+struct io_state {
 	struct nvme_wait wait;
 	struct strait_nvme_queue *q;
 	unsigned int pending;
-	unsigned int room; /* met when fewer are pending, and the queue has a place */
+	unsigned int room; /* most commands pending */
 	uint64_t bad_at;
 	int err;
 	uint32_t nvme_status;
@@ -21,7 +21,7 @@ struct flight {
 
 static void piece_done(struct nvme_wait *w, const struct strait_nvme_result *r)
 {
-	struct flight *f = container_of(w, struct flight, wait);
+	struct io_state *f = container_of(w, struct io_state, wait);
 
 	f->pending--;
 	if (!r->status || r->user_data >= f->bad_at)
@@ -33,21 +33,21 @@ static void piece_done(struct nvme_wait *w, const struct strait_nvme_result *r)
 
 static bool has_room(void *arg)
 {
-	const struct flight *f = arg;
+	const struct io_state *f = arg;
 
 	return f->err || f->q->gone || (f->pending < f->room && f->q->n_free);
 }
 
 static bool has_ended(void *arg)
 {
-	return !((const struct flight *)arg)->pending;
+	return !((const struct io_state *)arg)->pending;
 }
 
 struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl)
 {
 	unsigned int first = os_thread_slot() % ctrl->n_keep;
 
-	/* Those of endpoints were made first, and stay. */
+	/* The queues of endpoints have identifiers 1 to n_keep and are never freed before the controller. */
 	for (unsigned int i = 0; i < ctrl->n_keep; i++) {
 		struct strait_nvme_queue *q = ctrl->queue[1 + (first + i) % ctrl->n_keep];
 
@@ -79,21 +79,20 @@ struct strait_nvme_command nvme_job_command(const struct nvme_job *job, uint64_t
 	};
 }
 
-/* One command more, with the lock of the queue held. */
-static int put_piece(struct strait_nvme_queue *q, struct flight *f, const struct nvme_job *job, uint64_t at, uint64_t n,
-		     uint64_t now)
+static int put_piece_locked(struct strait_nvme_queue *q, struct io_state *f, const struct nvme_job *job, uint64_t at,
+			    uint64_t n, uint64_t now)
 {
 	struct strait_nvme_command cmd = nvme_job_command(job, at, n);
 	int rc = nvme_dead(q->ctrl);
 
 	if (!rc)
 		rc = q->gone ? -ENODEV : nvme_put(q, &cmd, &f->wait, now);
-	/* Memory that cannot be described to the drive. */
+	/* Neither PRPs nor SGLs can describe the memory. */
 	return rc == -EINVAL ? -EOPNOTSUPP : rc;
 }
 
-/* From @at on, until something fails or all of it is under way. */
-static void fly(struct strait_nvme_queue *q, struct flight *f, const struct nvme_job *job, uint64_t at)
+/* Submit commands from @at on, until one fails or all are in flight. */
+static void submit_pieces(struct strait_nvme_queue *q, struct io_state *f, const struct nvme_job *job, uint64_t at)
 {
 	struct nvme_until room = { has_room, f, UINT64_MAX };
 	uint64_t most = align_down(q->ctrl->max_transfer, (uint64_t)1 << job->lba_shift);
@@ -112,7 +111,7 @@ static void fly(struct strait_nvme_queue *q, struct flight *f, const struct nvme
 			rc = stop_now(job);
 			continue;
 		}
-		rc = put_piece(q, f, job, at, n, now);
+		rc = put_piece_locked(q, f, job, at, n, now);
 		if (rc)
 			break;
 		f->pending++;
@@ -141,14 +140,14 @@ void nvme_job_say(const struct strait_nvme *ctrl, const struct nvme_job *job, ui
 	if (job->nvme_status && job->err)
 		log_warn(ctrl->log, "%s: namespace %u: %s of block %llu failed: %s%s (%#x)", ctrl->pci->name, job->nsid,
 			 job->write ? "write" : "read", (unsigned long long)((job->offset + at) >> job->lba_shift),
-			 nvme_status_name(job->nvme_status), job->nvme_status & NVME_DNR ? ", not to be retried" : "",
+			 nvme_status_name(job->nvme_status), job->nvme_status & NVME_DNR ? ", do not retry" : "",
 			 job->nvme_status);
 }
 
 uint64_t nvme_io(struct strait_nvme *ctrl, struct nvme_job *job)
 {
 	struct strait_nvme_queue *q = nvme_queue_mine(ctrl);
-	struct flight f = { .wait.done = piece_done, .q = q, .room = DEPTH };
+	struct io_state f = { .wait.done = piece_done, .q = q, .room = DEPTH };
 	struct nvme_until end = { has_ended, &f, UINT64_MAX };
 	uint64_t at = 0;
 
@@ -157,7 +156,7 @@ uint64_t nvme_io(struct strait_nvme *ctrl, struct nvme_job *job)
 		f.bad_at = job->length;
 		f.err = 0;
 		f.nvme_status = 0;
-		fly(q, &f, job, at);
+		submit_pieces(q, &f, job, at);
 		nvme_wait_locked(q, &end);
 		pthread_mutex_unlock(&q->lock);
 		at = f.bad_at;

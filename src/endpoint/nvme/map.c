@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory the controller reaches: the driver's own, and regions. */
+/* Memory mapped for the controller: host memory of the driver, and regions. */
 #include "endpoint/nvme/nvme.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ int nvme_map_host(struct strait_nvme *ctrl, uint64_t len, struct strait_nvme_map
 	rc = os_map_anon(len, ctrl->pci->node, &m->host);
 	if (rc)
 		goto free_map;
-	/* A child's writes would move the parent's pages away from where the drive writes. */
+	/* After fork() copy-on-write could give the parent other pages than those mapped for the drive. */
 	os_dont_fork(m->host, len);
 	rc = pci_map_host(ctrl->pci, m->host, len, PCI_MAP_READ | PCI_MAP_WRITE, &pm);
 	if (rc)
@@ -47,9 +47,8 @@ free_map:
 	return rc;
 }
 
-/* With map_lock held. */
-static int map_region(struct strait_nvme *ctrl, struct strait_region *r, uint64_t off, uint64_t len, bool whole,
-		      struct strait_nvme_map **ret)
+static int map_region_locked(struct strait_nvme *ctrl, struct strait_region *r, uint64_t off, uint64_t len, bool whole,
+			     struct strait_nvme_map **ret)
 {
 	struct strait_nvme_map *m = map_new(ctrl, len);
 	struct pci_mapping *pm;
@@ -80,7 +79,7 @@ int nvme_map_region(struct strait_nvme *ctrl, struct strait_region *r, uint64_t 
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&ctrl->map_lock);
-	rc = map_region(ctrl, r, off, len, whole, ret);
+	rc = map_region_locked(ctrl, r, off, len, whole, ret);
 	pthread_mutex_unlock(&ctrl->map_lock);
 	region_unuse(r);
 	return rc;
@@ -96,19 +95,19 @@ int nvme_map_whole(struct strait_nvme *ctrl, struct strait_region *r, struct str
 
 		if (m->region != r || !m->whole)
 			continue;
-		/* The one used last is found first. */
+		/* Move to the front: the last used mapping is found first. */
 		list_del(&m->node);
 		list_add(&ctrl->maps, &m->node);
 		pthread_mutex_unlock(&ctrl->map_lock);
 		*ret = m;
 		return 0;
 	}
-	rc = map_region(ctrl, r, 0, r->mem.len, true, ret);
+	rc = map_region_locked(ctrl, r, 0, r->mem.len, true, ret);
 	pthread_mutex_unlock(&ctrl->map_lock);
 	return rc;
 }
 
-/* Commands that use it end. Whoever submitted them may not be looking: their deadlines are kept here, too. */
+/* Wait for commands that use the mapping. Their submitters may not be reaping: reap and enforce deadlines here. */
 static void drain(struct strait_nvme_map *m)
 {
 	struct strait_nvme *ctrl = m->ctrl;
@@ -134,7 +133,7 @@ static void drain(struct strait_nvme_map *m)
 	}
 }
 
-/* The queue whose entries are in memory that goes away. */
+/* Delete a queue whose memory is revoked. */
 static void drop_queue(struct strait_nvme_queue *q)
 {
 	struct strait_nvme *ctrl = q->ctrl;
@@ -146,11 +145,13 @@ static void drop_queue(struct strait_nvme_queue *q)
 	q->gone = true;
 	pthread_mutex_unlock(&q->lock);
 	pthread_mutex_unlock(&ctrl->lock);
-	log_warn(ctrl->log, "%s: the memory of queue %u went away, and the queue with it", ctrl->pci->name, q->id);
+	log_warn(ctrl->log, "%s: the memory of queue %u was revoked: the queue is deleted", ctrl->pci->name, q->id);
 }
 
-/* Takes the mapping away from the controller; with map_lock held if it is a region's. */
-static void take_away(struct strait_nvme_map *m)
+/*
+ * Unmap from the controller. Clear pm first, then wait for users: fill_data() counts a user before it loads pm.
+ */
+static void revoke_locked(struct strait_nvme_map *m)
 {
 	struct pci_mapping *pm = atomic_exchange(&m->pm, NULL);
 
@@ -166,7 +167,7 @@ void nvme_unmap(struct strait_nvme_map *m)
 		return;
 	pthread_mutex_lock(&m->ctrl->map_lock);
 	list_del(&m->node);
-	take_away(m);
+	revoke_locked(m);
 	pthread_mutex_unlock(&m->ctrl->map_lock);
 	if (m->host)
 		os_unmap(m->host, m->length);
@@ -184,8 +185,8 @@ void nvme_forget(struct strait_nvme *ctrl, struct strait_region *r)
 		list_del(&m->node);
 		if (m->queue)
 			drop_queue(m->queue);
-		take_away(m);
-		if (m->whole) /* the others have an owner, who finds it empty */
+		revoke_locked(m);
+		if (m->whole) /* other mappings are freed by their owner */
 			free(m);
 	}
 	pthread_mutex_unlock(&ctrl->map_lock);
@@ -200,11 +201,11 @@ struct strait_nvme_map *nvme_bounce_get(struct strait_nvme *ctrl)
 		if (ctrl->made_bounce < NVME_BOUNCES) {
 			if (!nvme_map_host(ctrl, NVME_BOUNCE_BYTES, &m))
 				ctrl->made_bounce++;
-			/* Without memory for the first there is none to wait for. */
+			/* No buffer exists, so none will be returned: fail. */
 			if (m || !ctrl->made_bounce)
 				goto out;
 		}
-		/* Those that have one give it back when their commands end, which have deadlines. */
+		/* Buffers are returned when their commands complete, which have deadlines. */
 		pthread_cond_wait(&ctrl->bounce_cond, &ctrl->bounce_lock);
 	}
 	m = ctrl->bounce[--ctrl->n_bounce];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which namespaces there are, and which of them can be used. */
+/* The namespaces of a controller, and whether they can be endpoints. */
 #include "endpoint/nvme/nvme.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #define NS_MAX 1024u
 #define VERSION_1_1 0x10100u
 
-/* Why it cannot be an endpoint, if so. */
-static void judge(struct strait_nvme_namespace *i)
+/* Set whether it can be an endpoint, and why not. */
+static void check_usable(struct strait_nvme_namespace *i)
 {
 	if (i->protection)
 		i->reason = STRAIT_WHY_NS_PROTECTION;
@@ -35,10 +35,10 @@ static void parse(const uint8_t *page, uint32_t nsid, struct strait_nvme_namespa
 	i->metadata_bytes = lbaf & 0xffff;
 	i->lba_bytes = shift < 31 ? 1u << shift : 0;
 	i->protection = page[NVME_NS_PROTECTION] & 7;
-	judge(i);
+	check_usable(i);
 }
 
-/* The numbers of those that are there, in order. */
+/* The IDs of the active namespaces, in ascending order. */
 static int list(struct strait_nvme *ctrl, uint32_t *nsid, uint32_t *count)
 {
 	uint8_t page[4096];
@@ -70,10 +70,9 @@ static const struct nvme_ns *find(const struct strait_nvme *ctrl, uint32_t nsid)
 	return NULL;
 }
 
-/* With the lock held. */
 int nvme_scan(struct strait_nvme *ctrl)
 {
-	uint32_t nsid[NS_MAX], n = 0, reg_window = 0;
+	uint32_t nsid[NS_MAX], n = 0, found = 0;
 	uint8_t page[4096];
 	struct nvme_ns *ns;
 	int rc = list(ctrl, nsid, &n);
@@ -91,18 +90,17 @@ int nvme_scan(struct strait_nvme *ctrl)
 			free(ns);
 			return rc;
 		}
-		if (rc || !hw_get64(page, NVME_NS_SIZE)) /* gone meanwhile, or never there */
+		if (rc || !hw_get64(page, NVME_NS_SIZE)) /* removed meanwhile, or inactive */
 			continue;
-		parse(page, nsid[i], &ns[reg_window].info);
-		ns[reg_window].there = true;
+		parse(page, nsid[i], &ns[found].info);
+		ns[found].there = true;
 		if (old)
-			ns[reg_window].generation =
-				old->generation + (old->info.lba_bytes != ns[reg_window].info.lba_bytes);
-		reg_window++;
+			ns[found].generation = old->generation + (old->info.lba_bytes != ns[found].info.lba_bytes);
+		found++;
 	}
 	free(ctrl->ns);
 	ctrl->ns = ns;
-	ctrl->n_ns = reg_window;
+	ctrl->n_ns = found;
 	atomic_fetch_add(&ctrl->ns_epoch, 1);
 	return 0;
 }

@@ -3,15 +3,15 @@
 #define ENDPOINT_NVME_NVME_H
 
 /*
- * A driver for NVMe controllers above the seam of pci/pci.h.
+ * A driver for NVMe controllers on pci/pci.h.
  *
- * Locks, in the order they are taken: ctrl.map_lock (mappings), ctrl.lock (admin queue, recovery,
- * namespaces), queue.lock (one queue pair). None is held while a region is given back.
+ * Lock order: ctrl.map_lock (mappings), ctrl.lock (admin queue, recovery, namespaces), queue.lock (one queue pair).
+ * None is held while a region is released.
  *
- * Recovery: a command past its deadline is aborted; if it is still there a while later, or the
- * controller is fatal or answers nonsense, the controller is reset with all queues locked, what was in
- * flight fails, and the queues are made again. Where a reset does not work the device is kept from
- * starting transfers, so that memory can be given back, and the controller is dead: -ENODEV.
+ * Recovery: a command past its deadline is aborted. If it does not complete after that, or the controller reports a
+ * fatal status or an invalid completion, the controller is reset with all queues locked: commands in flight fail, and
+ * the queues are created again. If the reset fails, bus mastering is disabled, so that memory can be freed, and the
+ * controller is dead: every call fails with -ENODEV.
  */
 
 #include <pthread.h>
@@ -26,8 +26,8 @@
 
 #define NVME_SLOT_BITS 10
 #define NVME_MAX_ENTRIES (1u << NVME_SLOT_BITS)
-#define NVME_MAX_GENERATION 62 /* so that no identifier is 0xffff, which means something else */
-#define NVME_LIST_BYTES 2048u  /* of PRP or SGL entries, for each command */
+#define NVME_MAX_GENERATION 62 /* so that no command identifier is 0xffff, which is reserved */
+#define NVME_LIST_BYTES 2048u  /* PRP or SGL entries of each command */
 #define NVME_MAX_TRANSFER MIB(1)
 #define NVME_ADMIN_ENTRIES 32u
 #define NVME_ADMIN_BYTES KIB(64)
@@ -40,46 +40,46 @@
 
 struct nvme_queue;
 
-/* Memory the controller reaches. */
+/* Memory mapped for the controller. */
 struct strait_nvme_map {
 	struct strait_nvme *ctrl;
 	struct list node;		/* in ctrl.maps */
-	struct strait_region *region;	/* NULL: host memory of the driver's own; not looked into, only compared */
-	struct pci_mapping *_Atomic pm; /* NULL: the memory is gone */
+	struct strait_region *region;	/* NULL: host memory of the driver. Compared, never dereferenced */
+	struct pci_mapping *_Atomic pm; /* NULL: the memory was revoked */
 	uint64_t length;
 	atomic_uint users;		 /* commands in flight */
-	bool whole;			 /* all of a region, kept for transfers */
-	struct strait_nvme_queue *queue; /* whose entries are in it */
-	void *host;			 /* memory of the driver's own */
+	bool whole;			 /* all of a region, cached for transfers */
+	struct strait_nvme_queue *queue; /* the queue whose entries are in this memory, or NULL */
+	void *host;			 /* host memory of the driver, or NULL */
 };
 
-/* Told of the end of a command, with the lock of its queue held. */
+/* Completion callback of a command, called with the lock of its queue held. */
 struct nvme_wait {
 	void (*done)(struct nvme_wait *w, const struct strait_nvme_result *r);
 };
 
 enum nvme_slot_state { SLOT_FREE, SLOT_FLYING, SLOT_ABORTING, SLOT_EVENT };
 
-/* Where the data of a command is, as its entry says it. */
+/* The data pointer of a submission queue entry. */
 struct nvme_where {
 	uint64_t data[2]; /* PRP entries, or one SGL descriptor */
-	uint32_t flags;	  /* of the first dword */
+	uint32_t flags;	  /* bits of dword 0 */
 };
 
 struct nvme_slot {
 	uint64_t deadline;
 	uint64_t user_data;
-	struct nvme_wait *wait; /* NULL: the result is queued */
+	struct nvme_wait *wait; /* NULL: the result goes to queue.done */
 	struct strait_nvme_map *map;
-	struct nvme_where where; /* written where it is read, not on the stack */
+	struct nvme_where where; /* data pointer of the command */
 	uint64_t list_bus;
 	void *list;
-	uint16_t cid; /* of the command that is in it */
+	uint16_t cid; /* of the command in flight */
 	uint8_t generation;
 	uint8_t state;
 };
 
-/* A queue pair. What follows @lock is under it; of the admin queue under ctrl.lock. */
+/* A queue pair. Members after @lock are protected by it, or by ctrl.lock for the admin queue. */
 struct strait_nvme_queue {
 	struct strait_nvme *ctrl;
 	uint16_t id; /* 0: the admin queue */
@@ -90,35 +90,35 @@ struct strait_nvme_queue {
 	struct nvme_sqe *sq;
 	struct nvme_cqe *cq;
 	uint64_t sq_bus, cq_bus;
-	struct strait_nvme_map *host;	/* queues, if they are in host memory, and lists */
-	struct strait_nvme_map *inside; /* queues, if they are in a region */
+	struct strait_nvme_map *host;	/* PRP and SGL lists, and queues that are in host memory */
+	struct strait_nvme_map *inside; /* queues that are in a region */
 	int irq;			/* eventfd, -1: polled */
 	uint32_t vector;
 	bool irq_shared;
-	bool keep; /* made by the controller for endpoints */
+	bool keep; /* created for endpoints when the controller was opened */
 
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	bool leader; /* somebody waits for the interrupt */
-	bool broken; /* the controller answered nonsense */
-	bool gone;   /* not at the controller any more: it could not be made again, or its memory went away */
+	bool leader; /* a waiter sleeps on the interrupt */
+	bool broken; /* the controller wrote an invalid completion */
+	bool gone;   /* deleted at the controller: it could not be created again, or its memory was revoked */
 	uint32_t tail, rung, head;
 	uint32_t phase;
 	uint32_t in_flight;
-	uint64_t soonest; /* no deadline is before that */
+	uint64_t soonest; /* lower bound of all deadlines */
 	uint64_t commands, failed, lost_irqs;
-	uint64_t looked; /* at the controller's status, or when the first command came */
+	uint64_t looked; /* time of the last check of the controller's status */
 	uint32_t n_free;
 	uint16_t *free;
 	struct nvme_slot *slot;
-	struct strait_nvme_result told;	 /* to who waits */
+	struct strait_nvme_result told;	 /* passed to the completion callback */
 	struct strait_nvme_result *done; /* a ring of @entries */
 	uint32_t done_head, done_count;
 };
 
 struct nvme_ns {
 	struct strait_nvme_namespace info;
-	uint32_t generation; /* changes with size or format */
+	uint32_t generation; /* changes with the format */
 	bool there;
 };
 
@@ -135,19 +135,19 @@ struct strait_nvme {
 	uint64_t timeout;
 	uint32_t flags;
 	uint32_t max_transfer, max_entries;
-	uint16_t max_queues; /* granted */
-	uint16_t n_keep;     /* of them, those of endpoints */
-	uint32_t entries;    /* of endpoints' queues */
+	uint16_t max_queues; /* granted by the controller */
+	uint16_t n_keep;     /* queues for endpoints, identifiers 1 to n_keep */
+	uint32_t entries;    /* of the queues for endpoints */
 	struct strait_region *queue_region;
 	uint64_t queue_offset;
-	bool sgl, sgl_bytes; /* SGLs can be used; with any alignment */
+	bool sgl, sgl_bytes; /* SGLs are supported; with any alignment */
 	bool volatile_cache;
 	uint32_t aerl;
 	uint8_t id[4096];
 	struct strait_nvme_map *admin_data; /* NVME_ADMIN_BYTES */
 	struct strait_nvme_map *shadow;	    /* a page of doorbells, a page of event indices */
 	bool shadow_on;
-	_Atomic int dead; /* 0, or what everything gets */
+	_Atomic int dead; /* 0, or the errno of every call */
 
 	pthread_mutex_t lock;
 	struct strait_nvme_queue *admin;
@@ -155,9 +155,9 @@ struct strait_nvme {
 	struct nvme_ns *ns;
 	uint32_t n_ns;
 	bool rescan;
-	_Atomic uint32_t ns_epoch; /* changes with any of them */
+	_Atomic uint32_t ns_epoch; /* incremented by every scan */
 	struct nvme_wait event_wait;
-	uint32_t rearm; /* event requests to put again */
+	uint32_t rearm; /* Asynchronous Event Requests to submit again */
 	struct strait_nvme_event event[NVME_EVENTS];
 	uint32_t event_head, event_count;
 	bool resetting;
@@ -168,23 +168,23 @@ struct strait_nvme {
 
 	pthread_mutex_t bounce_lock;
 	pthread_cond_t bounce_cond;
-	struct strait_nvme_map *bounce[NVME_BOUNCES]; /* those free */
+	struct strait_nvme_map *bounce[NVME_BOUNCES]; /* free bounce buffers */
 	uint32_t n_bounce, made_bounce;
 
-	_Atomic int8_t pair[ENDPOINT_DEVICES]; /* does what it writes there arrive? 0 not tried, 1 yes, -1 no */
+	_Atomic int8_t pair[ENDPOINT_DEVICES]; /* DMA to the device: 0 not verified, 1 arrives, -1 does not */
 };
 
-/* ctrl.c: takes @pci over, also on failure. */
+/* ctrl.c: takes ownership of @pci, also on failure. */
 int nvme_ctrl_open(struct device_set *set, struct pci_device *pci, const struct strait_nvme_opts *opts,
 		   struct strait_nvme **ret);
 void nvme_ref(struct strait_nvme *ctrl);
 void nvme_unref(struct strait_nvme *ctrl);
 void nvme_info(struct strait_nvme *ctrl, struct strait_nvme_info *info);
-/* Without and with it becoming ready again; the lock held. */
+/* Disable the controller; enable it and create its queues. ctrl.lock is held. */
 int nvme_disable(struct strait_nvme *ctrl);
 int nvme_start(struct strait_nvme *ctrl);
 
-/* admin.c: one command, waited for; ctrl.lock held, or taken in nvme_admin(). */
+/* admin.c: run one command and wait. ctrl.lock is held in all but nvme_admin() and nvme_log_page(). */
 int nvme_admin_locked(struct strait_nvme *ctrl, const struct strait_nvme_command *cmd, struct strait_nvme_result *r);
 int nvme_admin(struct strait_nvme *ctrl, const struct strait_nvme_command *cmd, void *data, size_t len,
 	       struct strait_nvme_result *r);
@@ -196,60 +196,61 @@ int nvme_log_page(struct strait_nvme *ctrl, uint32_t nsid, uint32_t page, uint64
 void nvme_events_start(struct strait_nvme *ctrl);
 void nvme_event_arrived(struct strait_nvme *ctrl, uint32_t result);
 int nvme_event_next(struct strait_nvme *ctrl, struct strait_nvme_event *event);
-/* Looks whether there is any; without a lock where there is not. */
+/* Handle pending events, unless another thread holds ctrl.lock. */
 void nvme_events_look(struct strait_nvme *ctrl);
 
-/* ns.c */
+/* ns.c. ctrl.lock is held in nvme_scan(). */
 int nvme_scan(struct strait_nvme *ctrl);
-/* -ENOENT. */
+/* -ENOENT if there is no such namespace. */
 int nvme_ns_find(struct strait_nvme *ctrl, uint32_t nsid, struct nvme_ns *ns);
 
-/* pair.c: a queue pair's memory, its life at the controller. */
+/* queue_pair.c: memory of a queue pair, and its creation and deletion at the controller. */
 int nvme_queue_new(struct strait_nvme *ctrl, uint16_t id, const struct strait_nvme_queue_opts *opts,
 		   struct strait_nvme_queue **ret);
 void nvme_queue_free(struct strait_nvme_queue *q);
 void nvme_queue_rewind(struct strait_nvme_queue *q);
-int nvme_queue_attach(struct strait_nvme_queue *q); /* ctrl.lock held, both */
+/* Create the queues at the controller, delete them. ctrl.lock is held. */
+int nvme_queue_attach(struct strait_nvme_queue *q);
 void nvme_queue_detach(struct strait_nvme_queue *q);
 int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opts *opts, bool keep,
 		    struct strait_nvme_queue **ret);
 void nvme_queue_close(struct strait_nvme_queue *q);
 
-/* queue.c: commands. The lock of the queue is held in all of these. */
+/* queue.c: commands. The lock of the queue is held, except in nvme_is_stuck(). */
 int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd, struct nvme_wait *wait, uint64_t now);
-/* As many of them as there is room for, results that nobody has fetched yet counted too. */
+/* Queue as many commands as fit; results that were not fetched take room as well. */
 int nvme_put_many(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n, uint64_t now);
 void nvme_ring(struct strait_nvme_queue *q);
 unsigned int nvme_reap(struct strait_nvme_queue *q);
 void nvme_finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status, uint32_t nvme_status, uint32_t result);
-/* Will nothing more come of it? Needs no lock. */
+/* Has the controller stopped: removed, fatal error, bus mastering off? */
 bool nvme_is_stuck(struct strait_nvme *ctrl, const char **why);
-/* Is a deadline past, or something else wrong? */
+/* Is a deadline past, or the queue or the controller in error? Then nvme_recover() is due. */
 bool nvme_needs_help(struct strait_nvme_queue *q, uint64_t now);
 
-/* wait.c: without a lock held. */
+/* poll.c: called without a lock held. */
 struct nvme_until {
-	bool (*met)(void *arg); /* asked with the lock of the queue held */
+	bool (*met)(void *arg); /* called with the lock of the queue held */
 	void *arg;
 	uint64_t deadline; /* UINT64_MAX: none */
 };
 
-/* Reaps until it is met, or the deadline is past: 0 or -ETIMEDOUT. Recovers what has to be. Locks @q for the caller. */
+/* Reap until @u is met or its deadline is past: 0 or -ETIMEDOUT. Recovers the queue. Returns with it locked. */
 int nvme_wait_locked(struct strait_nvme_queue *q, const struct nvme_until *u);
 int nvme_submit(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n);
 int nvme_collect(struct strait_nvme_queue *q, unsigned int min, unsigned int max, int64_t timeout_ns,
 		 struct strait_nvme_result *results);
-/* One command, waited for. */
+/* Run one command and wait. */
 int nvme_run(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd, struct strait_nvme_result *r);
 
-/* data.c: -EINVAL if it cannot be said. */
+/* prp_sgl.c: fill s->where. -EINVAL if neither PRPs nor SGLs can describe the memory. */
 int nvme_data(const struct strait_nvme *ctrl, struct nvme_slot *s, const struct pci_mapping *pm, uint64_t off,
 	      uint64_t len);
 
 /* recover.c */
 void nvme_recover(struct strait_nvme_queue *q);
 void nvme_recover_locked(struct strait_nvme_queue *q);
-/* Everything in flight ends; the lock of the queue held. */
+/* Complete all commands in flight with @status. The lock of the queue is held. */
 void nvme_fail_all(struct strait_nvme_queue *q, int status);
 int nvme_reset(struct strait_nvme *ctrl);
 int nvme_reset_locked(struct strait_nvme *ctrl, const char *why);
@@ -258,18 +259,18 @@ int nvme_reset_locked(struct strait_nvme *ctrl, const char *why);
 int nvme_map_host(struct strait_nvme *ctrl, uint64_t len, struct strait_nvme_map **ret);
 int nvme_map_region(struct strait_nvme *ctrl, struct strait_region *r, uint64_t off, uint64_t len, bool whole,
 		    struct strait_nvme_map **ret);
-/* All of the region, made the first time. */
+/* The cached mapping of the whole region, created on first use. */
 int nvme_map_whole(struct strait_nvme *ctrl, struct strait_region *r, struct strait_nvme_map **ret);
 void nvme_unmap(struct strait_nvme_map *m);
 void nvme_forget(struct strait_nvme *ctrl, struct strait_region *r);
 struct strait_nvme_map *nvme_bounce_get(struct strait_nvme *ctrl);
 void nvme_bounce_put(struct strait_nvme *ctrl, struct strait_nvme_map *m);
 
-/* move.c: blocks between a namespace and mapped memory, many commands at a time. */
+/* io.c: blocks between a namespace and mapped memory, with many commands in flight. */
 struct nvme_job {
 	struct strait_nvme_map *map;
 	uint64_t map_offset;
-	uint64_t offset; /* in bytes, as all lengths: multiples of the block */
+	uint64_t offset; /* in bytes; offset and length are multiples of the block size */
 	uint64_t length;
 	uint64_t deadline;
 	const atomic_bool *cancel;
@@ -281,18 +282,18 @@ struct nvme_job {
 	uint32_t nvme_status;
 };
 
-/* How many bytes from the start on are good. */
+/* How many bytes from the start on were transferred. */
 uint64_t nvme_io(struct strait_nvme *ctrl, struct nvme_job *job);
-/* The command for @n bytes of it, from @at on. */
+/* The command for @n bytes of the job from @at. */
 struct strait_nvme_command nvme_job_command(const struct nvme_job *job, uint64_t at, uint64_t n);
-/* What the drive said of the block at @at, for the log, if anything was wrong. */
+/* Log the status of the block at @at, if it is an error. */
 void nvme_job_say(const struct strait_nvme *ctrl, const struct nvme_job *job, uint64_t at);
-/* May it go well the next time? */
+/* Is the status transient, so that a retry may succeed? */
 bool nvme_worth_retrying(uint32_t nvme_status);
 /* The queue of the calling thread. */
 struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl);
 
-/* try.c: does what the drive writes to memory of @dev arrive? Tried once. 0, or -EREMOTEIO. */
+/* verify_dma.c: does DMA of the drive to memory of @dev arrive? Verified once. 0, or -EREMOTEIO if not. */
 int nvme_verify_dma(struct strait_nvme *ctrl, const struct nvme_job *how, struct strait_device *dev);
 
 /* endpoint.c */

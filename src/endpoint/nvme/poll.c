@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Waiting for commands: by polling, or asleep until the drive interrupts. */
+/* Waiting for commands, by polling or by interrupts. */
 #include "endpoint/nvme/nvme.h"
 
 #include <time.h>
@@ -7,20 +7,23 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define SPINS 64		 /* between two looks at the clock */
-#define EAGER_SPINS (64 * 64)	 /* before others are let run */
-#define SLICE_NS 50000000u	 /* an interrupt that got lost costs no more than that */
-#define SHARED_SLICE_NS 1000000u /* one that another queue's waiter took, no more than that */
+#define SPINS 64		 /* between two reads of the clock */
+#define EAGER_SPINS (64 * 64)	 /* before the CPU is yielded */
+#define SLICE_NS 50000000u	 /* most time lost by a lost interrupt */
+#define SHARED_SLICE_NS 1000000u /* most time lost if a waiter of another queue consumes a shared interrupt */
 
-static void others_wait(struct strait_nvme_queue *q, uint64_t until)
+static void wait_for_leader(struct strait_nvme_queue *q, uint64_t until)
 {
 	struct timespec ts = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
 
 	pthread_cond_timedwait(&q->cond, &q->lock, &ts);
 }
 
-/* With the lock held, which is not held meanwhile. One waits for the interrupt, the others for that one. */
-static void sleep_until(struct strait_nvme_queue *q, uint64_t now, uint64_t deadline)
+/*
+ * Drops the lock of the queue while it sleeps. One waiter, the leader, sleeps on the interrupt and wakes the other
+ * waiters.
+ */
+static void sleep_until_locked(struct strait_nvme_queue *q, uint64_t now, uint64_t deadline)
 {
 	uint64_t until = min_u64(min_u64(deadline, q->soonest), now + (q->irq_shared ? SHARED_SLICE_NS : SLICE_NS));
 	int rc;
@@ -28,7 +31,7 @@ static void sleep_until(struct strait_nvme_queue *q, uint64_t now, uint64_t dead
 	if (until <= now)
 		return;
 	if (q->leader) {
-		others_wait(q, until);
+		wait_for_leader(q, until);
 		return;
 	}
 	q->leader = true;
@@ -64,7 +67,7 @@ int nvme_wait_locked(struct strait_nvme_queue *q, const struct nvme_until *u)
 		} else if (now >= u->deadline) {
 			return -ETIMEDOUT;
 		} else if (q->irq >= 0) {
-			sleep_until(q, now, u->deadline);
+			sleep_until_locked(q, now, u->deadline);
 		} else if (spins > EAGER_SPINS) {
 			pthread_mutex_unlock(&q->lock);
 			os_yield();
@@ -114,7 +117,7 @@ int nvme_collect(struct strait_nvme_queue *q, unsigned int min, unsigned int max
 		u.deadline = os_deadline(timeout_ns);
 	nvme_wait_locked(q, &u);
 	n = (uint32_t)min_u64(max, q->done_count);
-	first = (uint32_t)min_u64(n, q->entries - q->done_head); /* the ring's end is in between */
+	first = (uint32_t)min_u64(n, q->entries - q->done_head); /* up to the end of the ring */
 	if (n) {
 		memcpy(results, q->done + q->done_head, first * sizeof(*results));
 		memcpy(results + first, q->done, (n - first) * sizeof(*results));
@@ -144,7 +147,7 @@ static bool one_met(void *arg)
 	return ((struct one *)arg)->done;
 }
 
-/* Room for a command: others' have to end first. */
+/* Is a slot free for a command? */
 static bool has_room(void *arg)
 {
 	struct strait_nvme_queue *q = arg;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the data of a command is: PRP entries and lists, SGL descriptors. */
+/* The data pointer of a command: PRP entries and lists, SGL descriptors. */
 #include "base/util.h"
 #include "endpoint/nvme/nvme.h"
 
 #define LIST_PRPS (NVME_LIST_BYTES / NVME_PRP_ENTRY)
 #define LIST_SGLS (NVME_LIST_BYTES / NVME_SGL_ENTRY)
 
-/* The second half of a descriptor. */
+/* The second quadword of an SGL descriptor. */
 static uint64_t sgl(uint64_t len, uint32_t type)
 {
 	return len | (uint64_t)type << 56;
@@ -39,7 +39,7 @@ static int data_sgl(struct nvme_slot *s, const struct pci_mapping *pm, uint64_t 
 	return 0;
 }
 
-/* The second entry and what is behind it: whole pages, but for the end of the last one. */
+/* PRP entry 2, or the PRP list: every entry but the last covers a whole page. */
 static int data_list(const struct strait_nvme *ctrl, struct nvme_slot *s, const struct pci_mapping *pm, uint64_t off,
 		     uint64_t len)
 {
@@ -57,7 +57,7 @@ static int data_list(const struct strait_nvme *ctrl, struct nvme_slot *s, const 
 		for (run = min_u64(run, len); run && n < LIST_PRPS; bus += page) {
 			uint64_t step = min_u64(page, run);
 
-			if (step < page && step < len) /* a hole in the middle */
+			if (step < page && step < len) /* a partial page that is not the last */
 				return -EINVAL;
 			last = bus;
 			hw_put64(s->list, (unsigned int)(n++ * NVME_PRP_ENTRY), bus);
@@ -77,7 +77,7 @@ int nvme_data(const struct strait_nvme *ctrl, struct nvme_slot *s, const struct 
 	uint64_t run, bus = pci_bus(pm, off, &run), first = min_u64(len, page - (bus & (page - 1)));
 	int rc = -EINVAL;
 
-	/* Where PRP entries need a list and one descriptor says it all, or where they cannot say it. */
+	/* An SGL where one descriptor replaces a PRP list, or for memory that PRPs cannot describe. */
 	if (ctrl->sgl && ((len - first > page && run >= len) || (bus & 3)))
 		return (bus & 3) && !ctrl->sgl_bytes ? -EINVAL : data_sgl(s, pm, off, len);
 	if (!(bus & 3) && run >= first) {

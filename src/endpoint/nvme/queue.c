@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Commands into a queue, completions out of it. */
+/* Submission and completion of commands. */
 #include "endpoint/nvme/nvme.h"
 
 #include "base/util.h"
@@ -7,9 +7,9 @@
 
 #define PCI_COMMAND 4u /* in configuration space */
 #define PCI_COMMAND_MASTER 4u
-#define LOOK_NS 20000000u /* without a completion for so long, the controller is looked at */
+#define LOOK_NS 20000000u /* without a completion for this long, check the controller's status */
 
-/* Has the other side to be told that an index went from @old to @new? It wants to know when it passes @event. */
+/* Shadow doorbells: must the register be written when an index goes from @old to @new? Only if it passes @event. */
 static bool passes(uint32_t event, uint32_t new, uint32_t old)
 {
 	return (uint16_t)(new - event - 1) < (uint16_t)(new - old);
@@ -49,7 +49,7 @@ static inline int check(const struct strait_nvme_queue *q, const struct strait_n
 	return 0;
 }
 
-/* Most are one page of one piece: one entry says it. */
+/* The common case, contiguous memory within one page: one PRP entry. */
 static inline bool data_plain(const struct strait_nvme_queue *q, struct nvme_slot *s, const struct pci_mapping *pm,
 			      const struct strait_nvme_command *cmd)
 {
@@ -75,7 +75,7 @@ static inline int fill_data(struct strait_nvme_queue *q, struct nvme_slot *s, co
 	}
 	if (!cmd->map)
 		return 0;
-	/* Counted before it is looked at: who takes the memory away looks the other way round. */
+	/* Count the user before loading pm; revoke_locked() clears pm first and then waits for users == 0. */
 	atomic_fetch_add(&cmd->map->users, 1);
 	pm = atomic_load(&cmd->map->pm);
 	if (__builtin_expect(!pm, 0))
@@ -94,7 +94,7 @@ static inline uint64_t pair(uint32_t first, uint32_t second)
 	return first | (uint64_t)second << 32;
 }
 
-/* Word by word: the queue may be memory of a device, where nothing else is known to work. */
+/* Store quadwords: the queue may be in device memory, where other access sizes may not work. */
 static inline void write_entry(struct nvme_sqe *sqe, const struct strait_nvme_command *cmd, const struct nvme_slot *s)
 {
 	uint64_t *to = (void *)sqe;
@@ -149,7 +149,7 @@ int nvme_put(struct strait_nvme_queue *q, const struct strait_nvme_command *cmd,
 
 int nvme_put_many(struct strait_nvme_queue *q, const struct strait_nvme_command *cmds, unsigned int n, uint64_t now)
 {
-	/* A result that nobody has fetched yet takes the room of a command. */
+	/* Results that were not fetched take the room of commands. */
 	uint32_t room = q->entries - 1 - q->in_flight - q->done_count;
 	unsigned int i;
 	int rc = room ? 0 : -EAGAIN;
@@ -178,7 +178,7 @@ static inline __attribute__((always_inline)) void finish(struct strait_nvme_queu
 	if (status)
 		q->failed++;
 	if (!s->wait) {
-		/* There is room: whoever submits sees to it that results and commands together fit. */
+		/* There is room: nvme_put_many() limits commands and results together. */
 		at = q->done_head + q->done_count++;
 		r = &q->done[at < q->entries ? at : at - q->entries];
 	}
@@ -197,13 +197,13 @@ void nvme_finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status, u
 	q->commands++;
 }
 
-static void say_nonsense(const struct strait_nvme_queue *q, uint32_t sq, uint32_t last)
+static void log_invalid(const struct strait_nvme_queue *q, uint32_t sq, uint32_t last)
 {
-	log_error(q->ctrl->log, "%s: nonsense in completion queue %u: command %#x, queue %u, head %u, status %#x",
+	log_error(q->ctrl->log, "%s: invalid entry in completion queue %u: command %#x, queue %u, head %u, status %#x",
 		  q->ctrl->pci->name, q->id, last & 0xffff, sq >> 16, sq & 0xffff, last >> 17);
 }
 
-/* What is not plain success. */
+/* The errno of a status that is not 0. */
 static int status_of(const struct nvme_slot *s, uint32_t status)
 {
 	if (s->state == SLOT_EVENT)
@@ -213,7 +213,7 @@ static int status_of(const struct nvme_slot *s, uint32_t status)
 	return nvme_status_errno(status);
 }
 
-/* What the controller says has ended. False: that cannot be. */
+/* Complete the command of a completion queue entry. False if the entry is invalid. */
 static inline bool complete(struct strait_nvme_queue *q, uint32_t sq, uint32_t last, uint32_t result)
 {
 	uint32_t cid = last & 0xffff, index = cid & (NVME_MAX_ENTRIES - 1), status = last >> 17;
@@ -222,7 +222,7 @@ static inline bool complete(struct strait_nvme_queue *q, uint32_t sq, uint32_t l
 	if (__builtin_expect(index >= q->entries || s->state == SLOT_FREE || s->cid != cid || sq >> 16 != q->id ||
 				     (sq & 0xffff) >= q->entries,
 			     0)) {
-		say_nonsense(q, sq, last);
+		log_invalid(q, sq, last);
 		return false;
 	}
 	finish(q, s, status ? status_of(s, status) : 0, status, result);
@@ -234,7 +234,7 @@ unsigned int nvme_reap(struct strait_nvme_queue *q)
 	uint32_t old = q->head;
 	unsigned int n = 0;
 
-	/* No more than there are entries: a controller that fills it faster is not to keep us here. */
+	/* At most one round: a controller that fills the queue as fast must not keep this thread here. */
 	while (q->in_flight && !q->broken && n < q->entries) {
 		const struct nvme_cqe *e = &q->cq[q->head];
 		uint32_t last = HW_SWAP32(hw_load_last(&e->last));
@@ -257,7 +257,7 @@ unsigned int nvme_reap(struct strait_nvme_queue *q)
 	return n;
 }
 
-/* The first deadline of what is in flight. */
+/* The earliest deadline of the commands in flight. */
 static uint64_t find_soonest(const struct strait_nvme_queue *q)
 {
 	uint64_t soonest = UINT64_MAX;
@@ -273,11 +273,11 @@ bool nvme_is_stuck(struct strait_nvme *ctrl, const char **why)
 	uint32_t csts = nvme_reg32(ctrl, NVME_CSTS), command = 0;
 
 	if (csts == NVME_GONE)
-		*why = "it does not answer: removed?";
+		*why = "it does not answer, it may have been removed";
 	else if (csts & NVME_CSTS_CFS)
 		*why = "it reports a fatal error";
 	else if (!ctrl->pci->ops->config_read(ctrl->pci, PCI_COMMAND, 2, &command) && !(command & PCI_COMMAND_MASTER))
-		*why = "memory that it could reach was taken back, and with it the right to transfer";
+		*why = "its bus mastering was disabled because memory mapped for it was revoked";
 	else
 		return false;
 	return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A queue pair: its memory, and its life at the controller. */
+/* A queue pair: its memory, and its creation and deletion at the controller. */
 #include "endpoint/nvme/nvme.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "os/os.h"
 
 #define DEFAULT_ENTRIES 256u
-#define FEW_ENTRIES 64u /* the submission queue is one page */
+#define FEW_ENTRIES 64u /* a submission queue of one page */
 
 static uint64_t sq_bytes(const struct strait_nvme_queue *q)
 {
@@ -22,8 +22,8 @@ static uint64_t cq_bytes(const struct strait_nvme_queue *q)
 	return align_up((uint64_t)q->entries * sizeof(struct nvme_cqe), 4096);
 }
 
-/* Both contiguous for the controller? */
-static bool place(struct strait_nvme_queue *q, const struct pci_mapping *pm, uint64_t cq_at)
+/* Find the addresses of both queues. False if one of them is not contiguous. */
+static bool find_addresses(struct strait_nvme_queue *q, const struct pci_mapping *pm, uint64_t cq_at)
 {
 	uint64_t run;
 
@@ -34,7 +34,7 @@ static bool place(struct strait_nvme_queue *q, const struct pci_mapping *pm, uin
 	return run >= (uint64_t)q->entries * sizeof(struct nvme_cqe);
 }
 
-/* Memory the queues are in: a region's, or the first part of the driver's own. */
+/* Place the queues in a region, or at the start of the queue's host memory. */
 static int place_queues(struct strait_nvme_queue *q, const struct strait_nvme_queue_opts *opts)
 {
 	uint64_t cq_at = sq_bytes(q);
@@ -47,7 +47,7 @@ static int place_queues(struct strait_nvme_queue *q, const struct strait_nvme_qu
 
 		rc = r->dev->ops->mem_map(r->dev, &r->mem, &cpu);
 		if (rc) {
-			log_warn(q->ctrl->log, "%s: queues cannot be in memory of %s: the CPU does not reach it",
+			log_warn(q->ctrl->log, "%s: queues cannot be in memory of %s: the CPU cannot map it",
 				 q->ctrl->pci->name, r->dev->name);
 			return rc;
 		}
@@ -58,7 +58,7 @@ static int place_queues(struct strait_nvme_queue *q, const struct strait_nvme_qu
 		q->inside->queue = q;
 		m = q->inside;
 	}
-	while (!place(q, atomic_load(&m->pm), cq_at)) {
+	while (!find_addresses(q, atomic_load(&m->pm), cq_at)) {
 		if (q->entries <= FEW_ENTRIES)
 			return -EOPNOTSUPP;
 		q->entries /= 2;
@@ -84,7 +84,7 @@ static int find_irq(struct strait_nvme_queue *q)
 	struct pci_device *pci = q->ctrl->pci;
 	int rc;
 
-	/* The first is the admin queue's, which is polled, unless it is the only one. */
+	/* Vector 0 belongs to the admin queue, which is polled; use it only if there is no other. */
 	q->vector = pci->vectors > 1 ? 1 + (q->id - 1u) % (pci->vectors - 1) : 0;
 	q->irq_shared = q->id >= pci->vectors;
 	rc = pci->ops->irq(pci, q->vector, &q->irq);
@@ -124,7 +124,7 @@ static void find_doorbells(struct strait_nvme_queue *q)
 	q->sq_db = NVME_DOORBELLS + sq;
 	q->cq_db = NVME_DOORBELLS + cq;
 	q->sq_shadow = q->cq_shadow = q->sq_event = q->cq_event = NULL;
-	/* The admin queue has none. */
+	/* The admin queue has no shadow doorbells. */
 	if (!ctrl->shadow_on || !q->id || cq + 4 > 4096)
 		return;
 	shadow = ctrl->shadow->host;
@@ -154,7 +154,7 @@ int nvme_queue_new(struct strait_nvme *ctrl, uint16_t id, const struct strait_nv
 	q->entries = id ? DEFAULT_ENTRIES : NVME_ADMIN_ENTRIES;
 	if (opts && opts->entries)
 		q->entries = opts->entries;
-	/* The controller's limit is for all but the first. */
+	/* CAP.MQES does not apply to the admin queue. */
 	q->entries = (uint32_t)min_u64(q->entries, id ? ctrl->max_entries : NVME_MAX_ENTRIES);
 	lists = opts && opts->region ? 0 : sq_bytes(q) + cq_bytes(q);
 	rc = nvme_map_host(ctrl, align_up(lists + (uint64_t)q->entries * NVME_LIST_BYTES, 4096), &q->host);
@@ -175,7 +175,7 @@ int nvme_queue_new(struct strait_nvme *ctrl, uint16_t id, const struct strait_nv
 		if (rc)
 			goto free_queue;
 	}
-	/* One entry stays empty: a full queue is not an empty one. */
+	/* One entry stays empty, to tell a full queue from an empty one. */
 	q->n_free = q->entries - 1;
 	for (uint32_t i = 0; i < q->n_free; i++)
 		q->free[i] = (uint16_t)(q->n_free - 1 - i);
@@ -200,7 +200,7 @@ void nvme_queue_free(struct strait_nvme_queue *q)
 	free(q);
 }
 
-/* As the controller believes a new queue to be. Nothing is in flight. */
+/* Set the initial state of a new queue. Nothing is in flight. */
 void nvme_queue_rewind(struct strait_nvme_queue *q)
 {
 	q->tail = q->rung = q->head = 0;
@@ -213,7 +213,7 @@ void nvme_queue_rewind(struct strait_nvme_queue *q)
 	}
 	find_doorbells(q);
 	if (q->sq_shadow) {
-		/* What another queue in this place left would keep the first doorbell from being rung. */
+		/* Values of an earlier queue with this identifier could suppress the first doorbell write. */
 		hw_store_then_load(q->sq_event, 0, q->sq_shadow);
 		hw_store_then_load(q->cq_event, 0, q->cq_shadow);
 		hw_store_then_load(q->sq_shadow, 0, q->sq_event);
@@ -259,13 +259,13 @@ void nvme_queue_detach(struct strait_nvme_queue *q)
 
 	if (q->gone)
 		return;
-	/* A controller that cannot let go of a queue would go on writing to its memory. */
+	/* If the queue cannot be deleted the controller may still write to its memory: reset it. */
 	if ((nvme_admin_locked(q->ctrl, &sq, &r) || nvme_admin_locked(q->ctrl, &cq, &r)) && !nvme_dead(q->ctrl)) {
-		/* The reset makes all other queues again. This one stays in its place: endpoints look there. */
+		/* The reset creates all other queues again. This one stays in ctrl->queue: endpoints read it there. */
 		pthread_mutex_lock(&q->lock);
 		q->gone = true;
 		pthread_mutex_unlock(&q->lock);
-		nvme_reset_locked(q->ctrl, "it does not delete a queue");
+		nvme_reset_locked(q->ctrl, "a queue cannot be deleted");
 	}
 }
 
@@ -298,7 +298,7 @@ int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opt
 			return rc;
 		q->keep = keep;
 		pthread_mutex_lock(&ctrl->lock);
-		taken = ctrl->queue[id]; /* by another thread, meanwhile */
+		taken = ctrl->queue[id]; /* by another thread since find_id() */
 		rc = taken ? -EAGAIN : nvme_queue_attach(q);
 		if (!rc)
 			ctrl->queue[id] = q;

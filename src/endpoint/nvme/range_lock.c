@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "endpoint/nvme/endpoint.h"
 
-static bool meets(const struct namespace *n, const struct range_lock *h)
+static bool conflicts_locked(const struct namespace *n, const struct range_lock *h)
 {
-	list_for_each(it, &n->holds) {
+	list_for_each(it, &n->ranges) {
 		const struct range_lock *o = list_entry(it, struct range_lock, node);
 
-		if (o->start < h->end && h->start < o->end && (o->alone || h->alone))
+		if (o->start < h->end && h->start < o->end && (o->exclusive || h->exclusive))
 			return true;
 	}
 	return false;
@@ -14,17 +14,17 @@ static bool meets(const struct namespace *n, const struct range_lock *h)
 
 static bool take(struct namespace *n, struct range_lock *h, bool wait)
 {
-	bool mine;
+	bool taken;
 
 	pthread_mutex_lock(&n->lock);
-	/* Who has it lets go when its commands have ended, which have deadlines. */
-	while (wait && meets(n, h))
+	/* The holder releases it when its commands complete, which have deadlines. */
+	while (wait && conflicts_locked(n, h))
 		pthread_cond_wait(&n->freed, &n->lock);
-	mine = wait || !meets(n, h);
-	if (mine)
-		list_add(&n->holds, &h->node);
+	taken = wait || !conflicts_locked(n, h);
+	if (taken)
+		list_add(&n->ranges, &h->node);
 	pthread_mutex_unlock(&n->lock);
-	return mine;
+	return taken;
 }
 
 bool range_lock_try(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len)
@@ -33,9 +33,9 @@ bool range_lock_try(struct namespace *n, struct range_lock *h, uint64_t off, uin
 	return take(n, h, false);
 }
 
-void range_lock_get(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len, bool alone)
+void range_lock_get(struct namespace *n, struct range_lock *h, uint64_t off, uint64_t len, bool exclusive)
 {
-	*h = (struct range_lock){ .start = off, .end = off + len, .alone = alone };
+	*h = (struct range_lock){ .start = off, .end = off + len, .exclusive = exclusive };
 	take(n, h, true);
 }
 

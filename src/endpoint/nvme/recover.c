@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* When a command does not end: ask for it back, then reset the controller. */
+/* Recovery from a command that times out: abort it, then reset the controller. */
 #include "endpoint/nvme/nvme.h"
 
 #include "base/util.h"
 #include "os/os.h"
 
-#define ABORT_NS 5000000000u /* for the abort, and again for the command it was meant for */
+#define ABORT_NS 5000000000u /* timeout of the Abort command, and then of the aborted one */
 
 void nvme_fail_all(struct strait_nvme_queue *q, int status)
 {
@@ -21,7 +21,7 @@ void nvme_fail_all(struct strait_nvme_queue *q, int status)
 	pthread_cond_broadcast(&q->cond);
 }
 
-/* The one command that is waited for longest past its deadline. */
+/* The command that is past its deadline the longest. */
 static struct nvme_slot *find_late(struct strait_nvme_queue *q, uint64_t now)
 {
 	struct nvme_slot *late = NULL;
@@ -38,7 +38,7 @@ static struct nvme_slot *find_late(struct strait_nvme_queue *q, uint64_t now)
 
 enum help { HELP_NONE, HELP_ABORT, HELP_RESET };
 
-/* What is to be done, asked again now that nobody else is at it. */
+/* What recovery is needed. Checked again under ctrl.lock: another thread may have recovered the queue. */
 static enum help diagnose(struct strait_nvme_queue *q, uint16_t *cid, const char **why)
 {
 	enum help help = HELP_NONE;
@@ -49,12 +49,12 @@ static enum help diagnose(struct strait_nvme_queue *q, uint16_t *cid, const char
 	nvme_reap(q);
 	s = find_late(q, now);
 	if (q->broken) {
-		*why = "it answers nonsense";
+		*why = "it wrote an invalid completion";
 		help = HELP_RESET;
 	} else if (nvme_is_stuck(q->ctrl, why)) {
 		help = HELP_RESET;
 	} else if (s && s->state == SLOT_ABORTING) {
-		*why = "a command that was aborted does not end";
+		*why = "an aborted command does not complete";
 		help = HELP_RESET;
 	} else if (s) {
 		q->ctrl->timeouts++;
@@ -77,9 +77,9 @@ static void abort_command(struct strait_nvme_queue *q, uint16_t cid)
 	};
 	struct strait_nvme_result r;
 
-	log_warn(ctrl->log, "%s: command %#x of queue %u takes too long: aborting it", ctrl->pci->name, cid, q->id);
+	log_warn(ctrl->log, "%s: command %#x of queue %u timed out: aborting it", ctrl->pci->name, cid, q->id);
 	ctrl->aborts++;
-	/* What comes of it shows in the command itself. Without an answer the controller has been reset already. */
+	/* The aborted command completes on its own queue. If the abort times out the controller was reset already. */
 	nvme_admin_locked(ctrl, &cmd, &r);
 }
 
@@ -109,7 +109,7 @@ void nvme_recover(struct strait_nvme_queue *q)
 	pthread_mutex_unlock(&ctrl->lock);
 }
 
-/* With no queue working any more: the device must not touch memory before that is given back. */
+/* Stop all DMA of the device, before memory is freed. All queues are locked. */
 static int stop_device(struct strait_nvme *ctrl)
 {
 	int rc = nvme_disable(ctrl);
@@ -119,7 +119,7 @@ static int stop_device(struct strait_nvme *ctrl)
 	if (nvme_reg32(ctrl, NVME_CSTS) != NVME_GONE && !ctrl->pci->ops->reset(ctrl->pci) && !nvme_disable(ctrl))
 		return 0;
 	ctrl->pci->ops->bus_master(ctrl->pci, false);
-	log_error(ctrl->log, "%s: cannot be reset (%s): it is not used any more", ctrl->pci->name, strerror(-rc));
+	log_error(ctrl->log, "%s: the controller cannot be reset (%s): it is disabled", ctrl->pci->name, strerror(-rc));
 	return -ENODEV;
 }
 
@@ -136,7 +136,7 @@ int nvme_reset_locked(struct strait_nvme *ctrl, const char *why)
 		if (ctrl->queue[i])
 			pthread_mutex_lock(&ctrl->queue[i]->lock);
 	rc = stop_device(ctrl);
-	/* Nothing is completed from here on. What was before is good, whoever sees it. */
+	/* The controller is disabled: reap what it completed, then fail what is left. */
 	for (uint32_t i = 1; i <= NVME_MAX_QUEUES; i++) {
 		if (!ctrl->queue[i])
 			continue;
@@ -144,7 +144,7 @@ int nvme_reset_locked(struct strait_nvme *ctrl, const char *why)
 		nvme_fail_all(ctrl->queue[i], ctrl->queue[i]->gone ? -ENODEV : -EIO);
 	}
 	nvme_fail_all(ctrl->admin, -EIO);
-	/* It may have lost that, to a reset of the function or to memory that was taken back. */
+	/* A function-level reset or a revoked mapping disables bus mastering. */
 	if (!rc)
 		rc = ctrl->pci->ops->bus_master(ctrl->pci, true);
 	if (!rc)
@@ -165,7 +165,7 @@ int nvme_reset(struct strait_nvme *ctrl)
 	int rc;
 
 	pthread_mutex_lock(&ctrl->lock);
-	rc = nvme_reset_locked(ctrl, "asked for");
+	rc = nvme_reset_locked(ctrl, "requested");
 	pthread_mutex_unlock(&ctrl->lock);
 	return rc;
 }

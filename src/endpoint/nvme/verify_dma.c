@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Software cannot tell a fabric that drops what one device writes to another from one that works. So a
- * block is read into host memory and into device memory, and compared.
+ * A PCIe fabric may drop peer-to-peer writes without an error. So a block is read into host memory and into device
+ * memory, and compared, before the p2p route is used.
  */
 #include "endpoint/nvme/nvme.h"
 
@@ -85,6 +85,8 @@ int nvme_verify_dma(struct strait_nvme *ctrl, const struct nvme_job *how, struct
 	if (!rc || rc == -EREMOTEIO)
 		atomic_store(known, rc ? -1 : 1);
 	if (rc == -EREMOTEIO)
-		log_warn(ctrl->log, "%s: what it writes to memory of %s does not arrive", ctrl->pci->name, dev->name);
+		log_warn(ctrl->log,
+			 "%s: peer-to-peer writes to the memory of %s do not arrive: the p2p route is not used",
+			 ctrl->pci->name, dev->name);
 	return rc;
 }
