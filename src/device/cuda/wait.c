@@ -3,6 +3,7 @@
  * Waiting. What ends soon is polled for, because that is how it is noticed soonest; what takes longer is
  * slept for.
  */
+#include "base/util.h"
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
@@ -51,15 +52,6 @@ cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 	return poll(query_event, e, SPIN_EVENT_NS, timeout_ns);
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
 {
 	uint64_t start = os_now_ns();
@@ -68,7 +60,7 @@ bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
 		for (int i = 0; i < 64; i++) {
 			if (atomic_load_explicit(word, memory_order_acquire) == value)
 				return true;
-			relax();
+			cpu_pause();
 		}
 	} while (os_now_ns() - start < SPIN_STREAM_NS);
 	return false;
