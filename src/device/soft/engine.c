@@ -1,39 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "device/soft/engine.h"
 
-#include <time.h>
-
-#include "os/os.h"
-
-uint64_t soft_deadline(int64_t timeout_ns)
-{
-	uint64_t now;
-
-	if (timeout_ns == STRAIT_FOREVER)
-		return UINT64_MAX;
-	now = os_now_ns();
-	return timeout_ns > 0 ? now + (uint64_t)timeout_ns : now;
-}
-
-void soft_cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* the clock of os_now_ns() */
-	pthread_cond_init(cond, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
-int soft_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
-{
-	struct timespec ts = { (time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u) };
-
-	if (deadline_ns == UINT64_MAX)
-		return pthread_cond_wait(cond, lock);
-	return pthread_cond_timedwait(cond, lock, &ts);
-}
-
 void soft_engine_init(struct soft_engine *eng, struct strait_device *dev)
 {
 	eng->dev = dev;

@@ -172,11 +172,6 @@ void soft_engine_init(struct soft_engine *eng, struct strait_device *dev);
 void soft_engine_fini(struct soft_engine *eng);
 /* The device has been removed: who sleeps as the model says wakes up. */
 void soft_engine_wake(struct soft_engine *eng);
-/* When @timeout_ns from now is; UINT64_MAX is never. */
-uint64_t soft_deadline(int64_t timeout_ns);
-void soft_cond_init(pthread_cond_t *cond);
-/* 0, or ETIMEDOUT once @deadline_ns has passed. */
-int soft_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
 
 /* soft_pool.c. soft_pool_need(): there is one thread at least. soft_pool_push() cannot fail after it. */
 void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *name, unsigned int max);

@@ -2,8 +2,10 @@
 /* Events: a place on a stream that can be waited for. What errors they carry: see soft_stream.c. */
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "device/soft/engine.h"
+#include "os/os.h"
 
 static struct soft_event *to_event(struct dev_event *e)
 {
@@ -31,7 +33,7 @@ int soft_event_open(struct dev_stream *s, struct dev_event **ret)
 	e->done = true; /* there is no work before a recording that was never made */
 	atomic_init(&e->refs, 1);
 	pthread_mutex_init(&e->lock, NULL);
-	soft_cond_init(&e->cond);
+	cond_init_monotonic(&e->cond);
 	*ret = &e->base;
 	return 0;
 }
@@ -102,7 +104,7 @@ static void forget_errors(struct soft_stream *s, uint64_t number)
 int soft_event_wait(struct dev_event *event, int64_t timeout_ns)
 {
 	struct soft_event *e = to_event(event);
-	uint64_t deadline = timeout_ns > 0 ? soft_deadline(timeout_ns) : 0, number;
+	uint64_t deadline = timeout_ns > 0 ? os_deadline(timeout_ns) : 0, number;
 	struct soft_stream *s = NULL;
 	int rc = 0;
 
@@ -112,7 +114,7 @@ int soft_event_wait(struct dev_event *event, int64_t timeout_ns)
 			pthread_mutex_unlock(&e->lock);
 			return -ETIMEDOUT;
 		}
-		rc = soft_cond_wait(&e->cond, &e->lock, deadline);
+		rc = cond_wait_until(&e->cond, &e->lock, deadline);
 	}
 	rc = e->error;
 	number = e->last_number;

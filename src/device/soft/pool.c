@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "base/lock.h"
 #include "device/soft/engine.h"
 #include "os/os.h"
 
@@ -9,7 +10,7 @@ void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *na
 	p->max = max;
 	list_init(&p->ready);
 	pthread_mutex_init(&p->lock, NULL);
-	soft_cond_init(&p->cond);
+	cond_init_monotonic(&p->cond);
 }
 
 /*
@@ -22,7 +23,7 @@ static uint64_t pace(struct soft_pool *p, const struct soft_op *op, int *rc)
 
 	pthread_mutex_lock(&p->lock);
 	while (!soft_gone(p->eng) && os_now_ns() < end)
-		soft_cond_wait(&p->cond, &p->lock, end);
+		cond_wait_until(&p->cond, &p->lock, end);
 	pthread_mutex_unlock(&p->lock);
 	p->free_at = end;
 	if (!*rc && soft_gone(p->eng))

@@ -27,6 +27,7 @@
 
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
 
@@ -236,7 +237,7 @@ static struct soft_stream *stream_new(struct soft_engine *eng)
 	atomic_init(&s->refs, 1);
 	list_init(&s->ops);
 	pthread_mutex_init(&s->lock, NULL);
-	soft_cond_init(&s->cond);
+	cond_init_monotonic(&s->cond);
 	return s;
 }
 
@@ -298,7 +299,7 @@ void soft_stream_close(struct dev_stream *stream)
 int soft_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 {
 	struct soft_stream *s = container_of(stream, struct soft_stream, base);
-	uint64_t target, deadline = timeout_ns > 0 ? soft_deadline(timeout_ns) : 0;
+	uint64_t target, deadline = timeout_ns > 0 ? os_deadline(timeout_ns) : 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
@@ -309,7 +310,7 @@ int soft_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 			rc = -ETIMEDOUT;
 			break;
 		}
-		rc = soft_cond_wait(&s->cond, &s->lock, deadline);
+		rc = cond_wait_until(&s->cond, &s->lock, deadline);
 	}
 	s->waiters--;
 	if (rc != -ETIMEDOUT) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams that wait for a word in memory. */
+#include "base/lock.h"
 #include "device/soft/engine.h"
 #include "os/os.h"
 
@@ -47,7 +48,7 @@ static void *words_main(void *arg)
 			pthread_cond_wait(&w->cond, &w->lock);
 			continue;
 		}
-		soft_cond_wait(&w->cond, &w->lock, os_now_ns() + TICK_NS);
+		cond_wait_until(&w->cond, &w->lock, os_now_ns() + TICK_NS);
 		pthread_mutex_unlock(&w->lock);
 		scan(eng);
 		pthread_mutex_lock(&w->lock);
@@ -60,7 +61,7 @@ void soft_words_init(struct soft_engine *eng)
 {
 	list_init(&eng->words.parked);
 	pthread_mutex_init(&eng->words.lock, NULL);
-	soft_cond_init(&eng->words.cond);
+	cond_init_monotonic(&eng->words.cond);
 }
 
 void soft_words_fini(struct soft_engine *eng)

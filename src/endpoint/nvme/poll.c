@@ -2,8 +2,7 @@
 /* Waiting for commands, by polling or by interrupts. */
 #include "endpoint/nvme/nvme.h"
 
-#include <time.h>
-
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
 
@@ -14,9 +13,7 @@
 
 static void wait_for_leader(struct strait_nvme_queue *q, uint64_t until)
 {
-	struct timespec ts = { (time_t)(until / 1000000000u), (long)(until % 1000000000u) };
-
-	pthread_cond_timedwait(&q->cond, &q->lock, &ts);
+	cond_wait_until(&q->cond, &q->lock, until);
 }
 
 /*

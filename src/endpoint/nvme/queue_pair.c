@@ -3,8 +3,8 @@
 #include "endpoint/nvme/nvme.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "hw/barrier.h"
 #include "os/os.h"
@@ -106,13 +106,8 @@ static void fill_slots(struct strait_nvme_queue *q, uint64_t lists)
 
 static void init_lock(struct strait_nvme_queue *q)
 {
-	pthread_condattr_t attr;
-
 	pthread_mutex_init(&q->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&q->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_monotonic(&q->cond);
 }
 
 static void find_doorbells(struct strait_nvme_queue *q)

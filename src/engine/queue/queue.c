@@ -3,7 +3,6 @@
 #include "engine/queue/internal.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/lock.h"
 #include "base/util.h"
@@ -21,7 +20,6 @@ struct strait_context *queue_context(const struct strait_queue *q)
 int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user, struct strait_queue **ret)
 {
 	struct strait_queue_opts o = { .size = sizeof(o) };
-	pthread_condattr_t attr;
 	struct strait_queue *q;
 	int rc = 0;
 
@@ -54,10 +52,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	for (unsigned int i = 0; i < q->n_entries; i++)
 		list_add_tail(&q->free, &q->entries[i].node);
 	mutex_init_brief(&q->lock);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&q->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_monotonic(&q->changed);
 	engine_ref(ctx);
 	q->ctx = ctx;
 	engine_expect_lists(ctx);
@@ -221,14 +216,12 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 	       struct strait_result *results)
 {
 	struct queue_thread me = { .role = QUEUE_WAITER, .min = min };
-	struct timespec ts;
 	unsigned int n;
 	int rc = 0;
 
 	if (min > max || timeout_ns < 0)
 		return -EINVAL;
 	me.end = os_deadline(timeout_ns);
-	ts = (struct timespec){ (time_t)(me.end / 1000000000u), (long)(me.end % 1000000000u) };
 	queue_lock(q);
 	if (timeout_ns && q->n_done < min) {
 		q->waiters++;
@@ -238,7 +231,7 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 		/* No more results can come than there are transfers in flight. */
 		while (!rc && q->n_done < min && q->n_done < q->n_entries - q->n_free) {
 			queue_check_locked(q);
-			rc = pthread_cond_timedwait(&q->changed, &q->lock, &ts);
+			rc = cond_wait_until(&q->changed, &q->lock, me.end);
 		}
 		q->waiters--;
 		if (q->closing)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams: opening, closing, waiting. Transfers on them are in ordered.c. */
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "engine/stream/internal.h"
 #include "os/os.h"
@@ -17,7 +17,6 @@ struct strait_context *stream_context(const struct strait_stream *s)
 int stream_open(struct strait_device *dev, bool import, void *native, struct strait_stream **ret)
 {
 	struct strait_stream *s;
-	pthread_condattr_t attr;
 	int rc;
 
 	if (!(dev->caps & STRAIT_DEVICE_STREAMS))
@@ -40,10 +39,7 @@ int stream_open(struct strait_device *dev, bool import, void *native, struct str
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->readahead_lock, NULL);
 	list_init(&s->waiting);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->idle, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_monotonic(&s->idle);
 	s->imported = import;
 	s->sequence = atomic_load_explicit(s->word->at, memory_order_relaxed);
 	engine_ref(s->ctx);
@@ -87,7 +83,6 @@ void stream_close(struct strait_stream *s)
 void stream_forget(struct strait_stream *s)
 {
 	uint64_t end = os_now_ns() + FORGET_SECONDS * 1000000000ull;
-	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
 	int rc = 0;
 
 	if (!s->imported) {
@@ -96,7 +91,7 @@ void stream_forget(struct strait_stream *s)
 	}
 	pthread_mutex_lock(&s->lock);
 	while (s->in_flight && !rc)
-		rc = pthread_cond_timedwait(&s->idle, &s->lock, &ts);
+		rc = cond_wait_until(&s->idle, &s->lock, end);
 	rc = s->in_flight > 0;
 	pthread_mutex_unlock(&s->lock);
 	if (rc) {

@@ -2,24 +2,19 @@
 #include "engine/transfer/staging.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
 
 int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes)
 {
-	pthread_condattr_t attr;
-
 	memset(p, 0, sizeof(*p));
 	p->dev = dev;
 	p->chunk_bytes = chunk_bytes;
 	p->want_bytes = max_u64(align_down(bytes, chunk_bytes), chunk_bytes);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->freed, &attr);
-	pthread_condattr_destroy(&attr);
+	cond_init_monotonic(&p->freed);
 	return 0;
 }
 
@@ -135,14 +130,13 @@ struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 struct chunk *staging_wait(struct staging_pool *p, struct staging_user *u, int64_t timeout_ns)
 {
 	uint64_t end = os_now_ns() + (uint64_t)timeout_ns;
-	struct timespec ts = { (time_t)(end / 1000000000u), (long)(end % 1000000000u) };
 	struct chunk *c;
 
 	pthread_mutex_lock(&p->lock);
 	p->waiters++;
 	while (!(c = take(p, u))) {
 		atomic_fetch_add_explicit(p->stat_waits, 1, memory_order_relaxed);
-		if (pthread_cond_timedwait(&p->freed, &p->lock, &ts))
+		if (cond_wait_until(&p->freed, &p->lock, end))
 			break;
 	}
 	p->waiters--;
