@@ -32,7 +32,7 @@ STRAIT_API int strait_device_missing_reason(struct strait_context *ctx, const ch
 {
 	API_CHECK(ctx && name && text && len);
 	API_ALIVE(ctx);
-	return device_set_why(&ctx->set, name, text, len);
+	return device_set_missing_reason(&ctx->set, name, text, len);
 }
 
 STRAIT_API int strait_device_info(struct strait_device *dev, struct strait_device_info *info)

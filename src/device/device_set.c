@@ -17,7 +17,7 @@ static const struct provider_ops *const provider_table[] = {
 	&cuda_provider_ops, &vgpu_provider_ops, &emu_provider_ops, &host_provider_ops, &dmabuf_provider_ops,
 };
 
-static void devices_free(struct provider *p)
+static void provider_free_devices(struct provider *p)
 {
 	list_for_each_safe(it, tmp, &p->devices) {
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
@@ -52,12 +52,13 @@ int device_set_open_table(struct device_set *set, const struct log_sink *log, vo
 			device_set_close(set);
 			return -ENOMEM;
 		}
-		if (!p->n && !p->why[0])
-			str_format(p->why, sizeof(p->why), "the %s provider found no device", p->ops->name);
+		if (!p->n && !p->missing_reason[0])
+			str_format(p->missing_reason, sizeof(p->missing_reason), "the %s provider found no device",
+				   p->ops->name);
 		if (p->n)
 			log_debug(set->log, "%s: %u device%s", p->ops->name, p->n, p->n == 1 ? "" : "s");
 		else
-			log_info(set->log, "%s: no device: %s", p->ops->name, p->why);
+			log_info(set->log, "%s: no device: %s", p->ops->name, p->missing_reason);
 	}
 	return 0;
 }
@@ -77,7 +78,7 @@ void device_set_close(struct device_set *set)
 		list_for_each(it, &p->devices)
 			device_scratch_free(list_entry(it, struct strait_device, node));
 		p->ops->close(p);
-		devices_free(p);
+		provider_free_devices(p);
 	}
 	set->n_providers = set->n_devices = set->n_listed = 0;
 	pthread_mutex_destroy(&set->watch_lock);
@@ -142,7 +143,7 @@ void device_info_common(const struct strait_device *dev, struct strait_device_in
 }
 
 /* "<provider>" or "<provider>:<n>". -EINVAL for anything else. */
-static int parse_name(struct device_set *set, const char *name, struct provider **ret, unsigned int *index)
+static int parse_device_name(struct device_set *set, const char *name, struct provider **ret, unsigned int *index)
 {
 	size_t len = strcspn(name, ":");
 	struct provider *p = NULL;
@@ -170,7 +171,7 @@ static int parse_name(struct device_set *set, const char *name, struct provider 
 	return 0;
 }
 
-static struct strait_device *device_of(struct provider *p, unsigned int index)
+static struct strait_device *provider_device_at(struct provider *p, unsigned int index)
 {
 	list_for_each(it, &p->devices) {
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
@@ -188,10 +189,10 @@ int device_set_find(struct device_set *set, const char *name, struct strait_devi
 	unsigned int index;
 	int rc;
 
-	rc = parse_name(set, name, &p, &index);
+	rc = parse_device_name(set, name, &p, &index);
 	if (rc)
 		return rc;
-	dev = device_of(p, index);
+	dev = provider_device_at(p, index);
 	if (!dev)
 		return -ENODEV;
 	*ret = dev;
@@ -199,7 +200,7 @@ int device_set_find(struct device_set *set, const char *name, struct strait_devi
 }
 
 /* "emu:0, host; none of cuda, vgpu": whole names only, as many as there is room for. */
-static void list_names(struct device_set *set, char *text, size_t len)
+static void format_device_names(struct device_set *set, char *text, size_t len)
 {
 	size_t at;
 
@@ -218,23 +219,23 @@ static void list_names(struct device_set *set, char *text, size_t len)
 	}
 }
 
-int device_set_why(struct device_set *set, const char *name, char *text, size_t len)
+int device_set_missing_reason(struct device_set *set, const char *name, char *text, size_t len)
 {
 	struct provider *p;
 	unsigned int index;
 
-	if (parse_name(set, name, &p, &index)) {
-		list_names(set, text, len);
+	if (parse_device_name(set, name, &p, &index)) {
+		format_device_names(set, text, len);
 		return -EINVAL;
 	}
-	if (device_of(p, index))
+	if (provider_device_at(p, index))
 		return -EEXIST;
 	if (!p->n)
-		str_format(text, len, "%s", p->why);
+		str_format(text, len, "%s", p->missing_reason);
 	else
 		str_format(text, len, "%s has %u device%s, the last one is %s%s%s", p->ops->name, p->n,
 			   p->n == 1 ? "" : "s", list_entry(p->devices.prev, struct strait_device, node)->name,
-			   p->more ? ": " : "", p->more ? p->more : "");
+			   p->more_devices_hint ? ": " : "", p->more_devices_hint ? p->more_devices_hint : "");
 	return 0;
 }
 
@@ -242,7 +243,7 @@ int device_set_why(struct device_set *set, const char *name, char *text, size_t 
  * Regions over [start, end) of a device, one after the other: what is revoked here waits and calls
  * the application, neither of which goes with a lock.
  */
-static void revoke(struct strait_device *dev, uint64_t start, uint64_t end)
+static void revoke_regions_over(struct strait_device *dev, uint64_t start, uint64_t end)
 {
 	struct device_set *set = dev->provider->set;
 	uint64_t at = 0, seq = 0;
@@ -271,11 +272,11 @@ static void revoke(struct strait_device *dev, uint64_t start, uint64_t end)
 
 void device_set_revoke_range(struct strait_device *dev, uint64_t addr, uint64_t len)
 {
-	revoke(dev, addr, addr + len);
+	revoke_regions_over(dev, addr, addr + len);
 }
 
 void device_set_revoke_device(struct strait_device *dev)
 {
 	atomic_store_explicit(&dev->removed, true, memory_order_release);
-	revoke(dev, 0, UINT64_MAX);
+	revoke_regions_over(dev, 0, UINT64_MAX);
 }

@@ -208,8 +208,8 @@ static int dmabuf_mem_map(struct strait_device *dev, const struct provider_mem *
 	return 0;
 }
 
-static int dmabuf_part(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd,
-		       uint64_t *at)
+static int dmabuf_export_part(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
+			      int *fd, uint64_t *at)
 {
 	const struct dmabuf *b = m->priv;
 	int copy = os_dup(b->fd);
@@ -222,12 +222,13 @@ static int dmabuf_part(struct strait_device *dev, const struct provider_mem *m, 
 }
 
 /* It can be given on as it came only. */
-static int dmabuf_whole(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
+static int dmabuf_export_whole(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
+			       int *fd)
 {
 	const struct dmabuf *b = m->priv;
 	uint64_t at;
 
-	return b->offset + off || len != b->total ? -EOPNOTSUPP : dmabuf_part(dev, m, off, len, fd, &at);
+	return b->offset + off || len != b->total ? -EOPNOTSUPP : dmabuf_export_part(dev, m, off, len, fd, &at);
 }
 
 const struct provider_ops dmabuf_provider_ops = {
@@ -238,7 +239,7 @@ const struct provider_ops dmabuf_provider_ops = {
 	.mem_import_dmabuf = dmabuf_import,
 	.mem_release = dmabuf_release,
 	.mem_map = dmabuf_mem_map,
-	.mem_dmabuf = dmabuf_whole,
-	.mem_dmabuf_part = dmabuf_part,
+	.mem_dmabuf = dmabuf_export_whole,
+	.mem_dmabuf_part = dmabuf_export_part,
 	SOFT_ENGINE_OPS,
 };

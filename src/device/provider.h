@@ -38,9 +38,9 @@ struct provider_mem {
 	uint64_t id;   /* allocation identity, 0 if there is none */
 	uint32_t caps; /* STRAIT_REGION_* */
 	uint32_t page_size;
-	uintptr_t space; /* address space the memory belongs to; a stream opened for it serves all of it */
-	void *priv;	 /* the provider's own */
-	bool pieces;	 /* of several allocations: mem_check() looks only at those it is asked about */
+	uintptr_t context; /* address space the memory belongs to; a stream opened for it serves all of it */
+	void *priv;	   /* the provider's own */
+	bool pieces;	   /* of several allocations: mem_check() looks only at those it is asked about */
 };
 
 /* Host memory a device's copy engine may reach. */
@@ -82,7 +82,7 @@ struct provider_ops {
 
 	/*
 	 * open: find devices and add them with provider_add_device(). When there is none, return a
-	 * negative errno after writing p->why: what is missing and what would change that.
+	 * negative errno after writing p->missing_reason: what is missing and what would change that.
 	 * close: called once, also after a failed open, when no region or stream is left.
 	 */
 	int (*open)(struct provider *p);
@@ -172,11 +172,11 @@ struct provider_ops {
 	int (*stream_call)(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 	/*
 	 * stream_notify: @fn is called, as for stream_call, when the stream has come here, but the stream does not
-	 * wait for it, and it must be short. stream_look calls what is due now, which would be called a little later
+	 * wait for it, and it must be short. stream_poll_notices calls what is due now, which would be called a little later
 	 * otherwise; by somebody who keeps the stream from being closed.
 	 */
 	int (*stream_notify)(struct dev_stream *s, strait_stream_fn *fn, void *arg);
-	void (*stream_look)(struct dev_stream *s);
+	void (*stream_poll_notices)(struct dev_stream *s);
 	/*
 	 * stream_wait_word: later work on @s waits until the 32-bit word at @word, in memory of
 	 * host_register seen by the device at @dev_addr, is @value or up to 2^31 - 1 past it, going round.
@@ -199,7 +199,7 @@ struct provider_ops {
 	int (*copy_pages)(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 	int (*copy_list)(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
 	/* Lists are to be expected: what they need once is done now, when it holds up nobody, if it can be. */
-	void (*expect_lists)(struct strait_device *dev);
+	void (*prepare_copy_lists)(struct strait_device *dev);
 	/* Between the two a stream of the device may wait for copies that are yet to be made. */
 	void (*stream_waits_begin)(struct strait_device *dev);
 	void (*stream_waits_end)(struct strait_device *dev);
@@ -237,8 +237,8 @@ struct provider {
 	struct list devices; /* struct strait_device.node */
 	unsigned int n;
 	int status;
-	char why[256];
-	const char *more; /* what it would take to have more devices, NULL if nothing helps */
+	char missing_reason[256];
+	const char *more_devices_hint; /* what it would take to have more devices, NULL if nothing helps */
 	void *priv;
 };
 
@@ -279,7 +279,7 @@ struct strait_device {
 struct region_watcher {
 	struct list node;
 	/* Undo it. The region is not in use any more, nor will it be. Called for every region, known or not. */
-	void (*forget)(struct region_watcher *w, struct strait_region *r);
+	void (*drop_mappings)(struct region_watcher *w, struct strait_region *r);
 };
 
 /* The devices of one context, and its regions. */
@@ -290,11 +290,11 @@ struct device_set {
 	unsigned int n_devices;
 	unsigned int n_listed; /* of those, without STRAIT_DEVICE_IMPORT_ONLY, which come last */
 	const struct log_sink *log;
-	void *owner;				 /* struct strait_context */
-	void (*forget)(struct strait_region *r); /* the engine's: called before a region's memory is given back */
-	pthread_rwlock_t lock;			 /* protects @regions */
-	struct range_tree regions;		 /* struct strait_region.node */
-	pthread_mutex_t watch_lock;		 /* protects @watchers; held while they forget */
+	void *owner;					/* struct strait_context */
+	void (*drop_mappings)(struct strait_region *r); /* the engine's: called before a region's memory is given back */
+	pthread_rwlock_t lock;				/* protects @regions */
+	struct range_tree regions;			/* struct strait_region.node */
+	pthread_mutex_t watch_lock;			/* protects @watchers; held while they forget */
 	struct list watchers;
 };
 
@@ -316,7 +316,7 @@ struct strait_device *provider_add_device(struct provider *p);
 void device_info_common(const struct strait_device *dev, struct strait_device_info *info);
 
 int device_set_find(struct device_set *set, const char *name, struct strait_device **ret);
-int device_set_why(struct device_set *set, const char *name, char *text, size_t len);
+int device_set_missing_reason(struct device_set *set, const char *name, char *text, size_t len);
 
 /* A provider calls these when memory goes away by itself: regions over it are revoked, with notice. */
 void device_set_revoke_range(struct strait_device *dev, uint64_t addr, uint64_t len);

@@ -13,7 +13,7 @@ static void no_close(struct provider *p)
 }
 
 /* Everything but the memory is known without the provider. */
-static int common_info(struct strait_device *dev, struct strait_device_info *info)
+static int default_info(struct strait_device *dev, struct strait_device_info *info)
 {
 	device_info_common(dev, info);
 	return 0;
@@ -60,8 +60,8 @@ static int no_mem_import_dmabuf(struct strait_device *dev, int fd, uint64_t off,
 	return -EOPNOTSUPP;
 }
 
-static int whole_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
-			    int *fd, uint64_t *at)
+static int default_mem_dmabuf_part(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
+				   int *fd, uint64_t *at)
 {
 	*at = 0;
 	return dev->ops->mem_dmabuf(dev, m, off, len, fd);
@@ -124,7 +124,7 @@ static void no_stream_close(struct dev_stream *s)
 {
 }
 
-static void plain_stream_forget(struct dev_stream *s)
+static void default_stream_forget(struct dev_stream *s)
 {
 	s->dev->ops->stream_close(s);
 }
@@ -139,12 +139,12 @@ static int no_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg)
 	return -EOPNOTSUPP;
 }
 
-static int plain_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg)
+static int default_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg)
 {
 	return s->dev->ops->stream_call(s, fn, arg);
 }
 
-static void no_preparation(struct strait_device *dev)
+static void default_no_action(struct strait_device *dev)
 {
 }
 
@@ -153,7 +153,7 @@ static bool no_stream_lost(struct dev_stream *s)
 	return false;
 }
 
-static void no_stream_look(struct dev_stream *s)
+static void no_stream_poll_notices(struct dev_stream *s)
 {
 }
 
@@ -163,7 +163,7 @@ static int no_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uin
 }
 
 /* The store is the whole of it where no device has to be told. */
-static void plain_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value)
+static void default_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value)
 {
 	atomic_store_explicit(word, value, memory_order_release);
 }
@@ -178,7 +178,8 @@ static int no_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t l
 	return -EOPNOTSUPP;
 }
 
-static int plain_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
+static int default_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off,
+			      uint64_t len)
 {
 	return s->dev->ops->copy_in(s, dst, (char *)reg->ptr + off, len);
 }
@@ -222,7 +223,8 @@ static int no_event_wait(struct dev_event *e, int64_t timeout_ns)
 	return -EOPNOTSUPP;
 }
 
-static int stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
+static int default_stream_open_isolated(struct strait_device *dev, const struct provider_mem *m,
+					struct dev_stream **ret)
 {
 	return dev->ops->stream_open(dev, m, ret);
 }
@@ -232,7 +234,7 @@ static int no_copy_within_now(struct dev_stream *s, uint64_t dst, uint64_t src, 
 	return -EOPNOTSUPP;
 }
 
-static int copy_now(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out)
+static int default_copy_now(struct dev_stream *s, uint64_t addr, void *host, uint64_t len, bool out)
 {
 	const struct provider_ops *ops = s->dev->ops;
 	int rc;
@@ -245,7 +247,7 @@ const struct provider_ops provider_default_ops = {
 	.name = "default",
 	.open = no_open,
 	.close = no_close,
-	.info = common_info,
+	.info = default_info,
 	.mem_alloc = no_mem_alloc,
 	.mem_alloc_pinnable = no_mem_alloc,
 	.mem_free = no_mem_free,
@@ -255,7 +257,7 @@ const struct provider_ops provider_default_ops = {
 	.mem_release = no_mem_free,
 	.mem_check = no_mem_check,
 	.mem_dmabuf = no_mem_dmabuf,
-	.mem_dmabuf_part = whole_mem_dmabuf,
+	.mem_dmabuf_part = default_mem_dmabuf_part,
 	.mem_import_dmabuf = no_mem_import_dmabuf,
 	.mem_map = no_mem_map,
 	.mem_map_io = no_mem_map_io,
@@ -267,25 +269,25 @@ const struct provider_ops provider_default_ops = {
 	.host_register = no_host_register,
 	.host_unregister = no_host_unregister,
 	.stream_open = no_stream_open,
-	.stream_open_isolated = stream_open_isolated,
+	.stream_open_isolated = default_stream_open_isolated,
 	.stream_scratch = no_stream_scratch,
 	.stream_import = no_stream_import,
 	.stream_close = no_stream_close,
-	.stream_forget = plain_stream_forget,
+	.stream_forget = default_stream_forget,
 	.stream_wait = no_stream_wait,
 	.stream_call = no_stream_call,
-	.stream_notify = plain_stream_notify,
+	.stream_notify = default_stream_notify,
 	.stream_lost = no_stream_lost,
-	.stream_look = no_stream_look,
+	.stream_poll_notices = no_stream_poll_notices,
 	.stream_wait_word = no_stream_wait_word,
-	.word_post = plain_word_post,
+	.word_post = default_word_post,
 	.copy_in = no_copy_in,
-	.copy_pages = plain_copy_pages,
+	.copy_pages = default_copy_pages,
 	.copy_out = no_copy_out,
 	.copy_list = no_copy_list,
-	.expect_lists = no_preparation,
-	.stream_waits_begin = no_preparation,
-	.stream_waits_end = no_preparation,
+	.prepare_copy_lists = default_no_action,
+	.stream_waits_begin = default_no_action,
+	.stream_waits_end = default_no_action,
 	.fill = no_fill,
 	.compare = no_compare,
 	.crc32c = no_crc32c,
@@ -293,7 +295,7 @@ const struct provider_ops provider_default_ops = {
 	.event_close = no_event_close,
 	.event_record = no_event_record,
 	.event_wait = no_event_wait,
-	.copy_now = copy_now,
+	.copy_now = default_copy_now,
 	.copy_within_now = no_copy_within_now,
 };
 

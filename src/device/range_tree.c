@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 /* splitmix64: sequence numbers in, the balance of a random tree out. */
-static uint64_t mix(uint64_t x)
+static uint64_t splitmix64(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15u;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -12,12 +12,12 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static bool before(uint64_t start, uint64_t seq, const struct range_node *n)
+static bool node_before(uint64_t start, uint64_t seq, const struct range_node *n)
 {
 	return start < n->start || (start == n->start && seq < n->seq);
 }
 
-static void update(struct range_node *n)
+static void node_update_max_end(struct range_node *n)
 {
 	n->max_end = n->end;
 	if (n->left && n->left->max_end > n->max_end)
@@ -27,82 +27,82 @@ static void update(struct range_node *n)
 }
 
 /* Everything before @at goes to @left, the rest to @right. */
-static void split(struct range_node *n, const struct range_node *at, struct range_node **left,
-		  struct range_node **right)
+static void treap_split(struct range_node *n, const struct range_node *at, struct range_node **left,
+			struct range_node **right)
 {
 	if (!n) {
 		*left = *right = NULL;
 		return;
 	}
-	if (before(n->start, n->seq, at)) {
-		split(n->right, at, &n->right, right);
+	if (node_before(n->start, n->seq, at)) {
+		treap_split(n->right, at, &n->right, right);
 		*left = n;
 	} else {
-		split(n->left, at, left, &n->left);
+		treap_split(n->left, at, left, &n->left);
 		*right = n;
 	}
-	update(n);
+	node_update_max_end(n);
 }
 
-static struct range_node *merge(struct range_node *left, struct range_node *right)
+static struct range_node *treap_merge(struct range_node *left, struct range_node *right)
 {
 	if (!left)
 		return right;
 	if (!right)
 		return left;
 	if (left->prio > right->prio) {
-		left->right = merge(left->right, right);
-		update(left);
+		left->right = treap_merge(left->right, right);
+		node_update_max_end(left);
 		return left;
 	}
-	right->left = merge(left, right->left);
-	update(right);
+	right->left = treap_merge(left, right->left);
+	node_update_max_end(right);
 	return right;
 }
 
-static struct range_node *insert(struct range_node *root, struct range_node *n)
+static struct range_node *treap_insert(struct range_node *root, struct range_node *n)
 {
 	if (!root || n->prio > root->prio) {
-		split(root, n, &n->left, &n->right);
-		update(n);
+		treap_split(root, n, &n->left, &n->right);
+		node_update_max_end(n);
 		return n;
 	}
-	if (before(n->start, n->seq, root))
-		root->left = insert(root->left, n);
+	if (node_before(n->start, n->seq, root))
+		root->left = treap_insert(root->left, n);
 	else
-		root->right = insert(root->right, n);
-	update(root);
+		root->right = treap_insert(root->right, n);
+	node_update_max_end(root);
 	return root;
 }
 
-static struct range_node *erase(struct range_node *root, struct range_node *n)
+static struct range_node *treap_erase(struct range_node *root, struct range_node *n)
 {
 	if (!root)
 		return NULL;
 	if (root == n)
-		return merge(n->left, n->right);
-	if (before(n->start, n->seq, root))
-		root->left = erase(root->left, n);
+		return treap_merge(n->left, n->right);
+	if (node_before(n->start, n->seq, root))
+		root->left = treap_erase(root->left, n);
 	else
-		root->right = erase(root->right, n);
-	update(root);
+		root->right = treap_erase(root->right, n);
+	node_update_max_end(root);
 	return root;
 }
 
 void range_tree_insert(struct range_tree *t, struct range_node *n)
 {
 	n->seq = ++t->seq;
-	n->prio = mix(n->seq);
-	t->root = insert(t->root, n);
+	n->prio = splitmix64(n->seq);
+	t->root = treap_insert(t->root, n);
 }
 
 void range_tree_remove(struct range_tree *t, struct range_node *n)
 {
-	t->root = erase(t->root, n);
+	t->root = treap_erase(t->root, n);
 	n->left = n->right = NULL;
 }
 
-static struct range_node *last_at(struct range_node *n, uint64_t addr, range_accept_fn *accept)
+static struct range_node *find_last_at(struct range_node *n, uint64_t addr, range_accept_fn *accept)
 {
 	struct range_node *found;
 
@@ -112,7 +112,7 @@ static struct range_node *last_at(struct range_node *n, uint64_t addr, range_acc
 			n = n->left;
 			continue;
 		}
-		found = last_at(n->right, addr, accept);
+		found = find_last_at(n->right, addr, accept);
 		if (found)
 			return found;
 		if (n->end > addr && (!accept || accept(n)))
@@ -124,20 +124,21 @@ static struct range_node *last_at(struct range_node *n, uint64_t addr, range_acc
 
 struct range_node *range_tree_at(const struct range_tree *t, uint64_t addr, range_accept_fn *accept)
 {
-	return last_at(t->root, addr, accept);
+	return find_last_at(t->root, addr, accept);
 }
 
-struct place {
+struct node_key {
 	uint64_t start, seq;
 };
 
-static struct range_node *first_overlap(struct range_node *n, uint64_t start, uint64_t end, const struct place *after)
+static struct range_node *find_first_overlap(struct range_node *n, uint64_t start, uint64_t end,
+					     const struct node_key *after)
 {
 	struct range_node *found;
 
 	while (n && n->max_end > start) {
-		if (before(after->start, after->seq, n)) {
-			found = first_overlap(n->left, start, end, after);
+		if (node_before(after->start, after->seq, n)) {
+			found = find_first_overlap(n->left, start, end, after);
 			if (found)
 				return found;
 			if (n->start < end && n->end > start)
@@ -153,7 +154,7 @@ static struct range_node *first_overlap(struct range_node *n, uint64_t start, ui
 struct range_node *range_tree_next(const struct range_tree *t, uint64_t start, uint64_t end, uint64_t after_start,
 				   uint64_t after_seq)
 {
-	struct place after = { after_start, after_seq };
+	struct node_key after = { after_start, after_seq };
 
-	return first_overlap(t->root, start, end, &after);
+	return find_first_overlap(t->root, start, end, &after);
 }

@@ -12,7 +12,7 @@
  * provider or watcher is called, or use is waited for.
  */
 
-static struct device_set *set_of(const struct strait_region *r)
+static struct device_set *region_set(const struct strait_region *r)
 {
 	return r->dev->provider->set;
 }
@@ -51,7 +51,7 @@ static struct strait_region *region_new(struct strait_device *dev, bool imported
 /* Into the index. Fails when the memory went away before it could be found there by who took it. */
 static int region_publish(struct strait_region *r)
 {
-	struct device_set *set = set_of(r);
+	struct device_set *set = region_set(r);
 	int rc;
 
 	r->node.start = r->mem.addr;
@@ -113,7 +113,7 @@ int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region *
 }
 
 /* -ENOENT: no provider knows it. */
-static int find_owner(struct device_set *set, uint64_t addr, struct strait_device **ret)
+static int find_owner_device(struct device_set *set, uint64_t addr, struct strait_device **ret)
 {
 	for (unsigned int i = 0; i < set->n_providers; i++) {
 		struct provider *p = &set->providers[i];
@@ -127,7 +127,7 @@ static int find_owner(struct device_set *set, uint64_t addr, struct strait_devic
 
 int region_extent(struct device_set *set, uint64_t addr, struct strait_device **dev, uint64_t *len)
 {
-	int rc = find_owner(set, addr, dev);
+	int rc = find_owner_device(set, addr, dev);
 
 	if (rc)
 		return rc == -ENODEV ? -EFAULT : rc;
@@ -135,7 +135,7 @@ int region_extent(struct device_set *set, uint64_t addr, struct strait_device **
 }
 
 /* Publishes @r after its provider imported the memory, or drops it where @rc says that it could not. */
-static int region_imported(struct strait_region *r, int rc, struct strait_region **ret)
+static int region_import_finish(struct strait_region *r, int rc, struct strait_region **ret)
 {
 	if (rc) {
 		region_unref(r);
@@ -162,14 +162,14 @@ int region_import(struct device_set *set, struct strait_device *dev, uint64_t ad
 	if (!addr)
 		return -EINVAL;
 	if (!dev) {
-		rc = find_owner(set, addr, &dev);
+		rc = find_owner_device(set, addr, &dev);
 		if (rc)
 			return rc;
 	}
 	r = region_new(dev, true);
 	if (!r)
 		return -ENOMEM;
-	return region_imported(r, dev->ops->mem_import(dev, addr, len, &r->mem), ret);
+	return region_import_finish(r, dev->ops->mem_import(dev, addr, len, &r->mem), ret);
 }
 
 int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,
@@ -185,11 +185,11 @@ int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t 
 	r = region_new(dev, true);
 	if (!r)
 		return -ENOMEM;
-	return region_imported(r, dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem), ret);
+	return region_import_finish(r, dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem), ret);
 }
 
 /* A region without handles is being closed; a revoked one holds no memory any more. */
-static bool is_alive(const struct range_node *n)
+static bool region_is_live(const struct range_node *n)
 {
 	const struct strait_region *r = container_of(n, struct strait_region, node);
 
@@ -203,7 +203,7 @@ int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct s
 	struct range_node *n;
 
 	pthread_rwlock_rdlock(&set->lock);
-	n = range_tree_at(&set->regions, addr, is_alive);
+	n = range_tree_at(&set->regions, addr, region_is_live);
 	if (n) {
 		r = container_of(n, struct strait_region, node);
 		/* The last handle is given back with the lock held for writing: there is one now. */
@@ -219,9 +219,9 @@ int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct s
 }
 
 /* True if it was the last one, which lookup cannot bring back. */
-static bool drop_handle(struct strait_region *r)
+static bool region_drop_handle(struct strait_region *r)
 {
-	struct device_set *set = set_of(r);
+	struct device_set *set = region_set(r);
 	unsigned int n = atomic_load_explicit(&r->handles, memory_order_relaxed);
 	bool last;
 
@@ -237,7 +237,7 @@ static bool drop_handle(struct strait_region *r)
 
 void region_put(struct strait_region *r)
 {
-	if (!r || !drop_handle(r))
+	if (!r || !region_drop_handle(r))
 		return;
 	region_revoke(r);
 	if (r->imported)
@@ -248,7 +248,7 @@ void region_put(struct strait_region *r)
 }
 
 /* Why a region whose memory may be gone is refused: a free shows as such even after its revocation. */
-static int why_gone(struct strait_region *r)
+static int region_gone_errno(struct strait_region *r)
 {
 	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len) == -ESTALE ? -ESTALE : -ENODEV;
 }
@@ -266,7 +266,7 @@ int region_use(struct strait_region *r, uint64_t off, uint64_t len)
 		r->in_use++;
 	pthread_mutex_unlock(&r->lock);
 	if (revoked)
-		return why_gone(r);
+		return region_gone_errno(r);
 	/*
 	 * Asked after in_use counts: memory that is freed later waits for us, memory that was freed
 	 * before shows here.
@@ -298,7 +298,7 @@ void region_unuse_many(struct strait_region *r, unsigned int n)
 	pthread_mutex_unlock(&r->lock);
 }
 
-static void give_notice(struct strait_region *r, strait_revoke_fn *fn, void *arg)
+static void region_call_notice(struct strait_region *r, strait_revoke_fn *fn, void *arg)
 {
 	fn(arg, r);
 	pthread_mutex_lock(&r->lock);
@@ -308,24 +308,24 @@ static void give_notice(struct strait_region *r, strait_revoke_fn *fn, void *arg
 }
 
 /* What was made for the region elsewhere, with nothing using it any more. */
-static void forget(struct strait_region *r)
+static void region_drop_mappings(struct strait_region *r)
 {
-	struct device_set *set = set_of(r);
+	struct device_set *set = region_set(r);
 
-	if (set->forget)
-		set->forget(r);
+	if (set->drop_mappings)
+		set->drop_mappings(r);
 	pthread_mutex_lock(&set->watch_lock);
 	list_for_each(it, &set->watchers) {
 		struct region_watcher *w = list_entry(it, struct region_watcher, node);
 
-		w->forget(w, r);
+		w->drop_mappings(w, r);
 	}
 	pthread_mutex_unlock(&set->watch_lock);
 }
 
 int region_revoke(struct strait_region *r)
 {
-	struct device_set *set = set_of(r);
+	struct device_set *set = region_set(r);
 	strait_revoke_fn *fn = NULL;
 	void *arg = NULL;
 	bool first;
@@ -340,14 +340,14 @@ int region_revoke(struct strait_region *r)
 	}
 	pthread_mutex_unlock(&r->lock);
 	if (fn)
-		give_notice(r, fn, arg);
+		region_call_notice(r, fn, arg);
 
 	/* Who comes second waits as well: both may go on to give the memory, or the notice's argument, away. */
 	pthread_mutex_lock(&r->lock);
 	while (r->in_use || r->in_notice)
 		pthread_cond_wait(&r->idle, &r->lock);
 	pthread_mutex_unlock(&r->lock);
-	forget(r);
+	region_drop_mappings(r);
 
 	pthread_rwlock_wrlock(&set->lock);
 	if (r->indexed) {
@@ -361,7 +361,7 @@ int region_revoke(struct strait_region *r)
 int region_check(struct strait_region *r)
 {
 	if (atomic_load_explicit(&r->revoked, memory_order_acquire))
-		return why_gone(r);
+		return region_gone_errno(r);
 	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len);
 }
 

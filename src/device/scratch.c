@@ -2,7 +2,7 @@
 #include "device/scratch.h"
 
 /* A region whose memory went away, as with the device's context, stays on the list and is not used again. */
-static struct strait_region *find_idle(struct strait_device *dev)
+static struct strait_region *scratch_take_idle(struct strait_device *dev)
 {
 	struct strait_region *found = NULL;
 
@@ -22,7 +22,7 @@ static struct strait_region *find_idle(struct strait_device *dev)
 
 int device_scratch_get(struct strait_device *dev, struct strait_region **ret)
 {
-	struct strait_region *r = find_idle(dev);
+	struct strait_region *r = scratch_take_idle(dev);
 	int rc;
 
 	if (!r) {

@@ -84,10 +84,10 @@ static void destroy(struct strait_context *ctx)
 	free(ctx);
 }
 
-void engine_expect_lists(struct strait_context *ctx)
+void engine_prepare_copy_lists(struct strait_context *ctx)
 {
 	for (unsigned int i = 0; i < ctx->set.n_devices; i++)
-		ctx->set.devices[i]->ops->expect_lists(ctx->set.devices[i]);
+		ctx->set.devices[i]->ops->prepare_copy_lists(ctx->set.devices[i]);
 }
 
 int engine_open(const struct strait_context_opts *user, struct strait_context **ret)
@@ -123,14 +123,14 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	rc = device_set_open(&ctx->set, &ctx->log, ctx);
 	if (rc)
 		goto fini_workers;
-	ctx->set.forget = p2p_forget;
+	ctx->set.drop_mappings = p2p_forget;
 	for (unsigned int i = 0; !rc && i < ctx->set.n_devices; i++)
 		rc = open_device(ctx, ctx->set.devices[i]);
 	if (rc) {
 		destroy(ctx);
 		return rc;
 	}
-	engine_expect_lists(ctx);
+	engine_prepare_copy_lists(ctx);
 	*ret = ctx;
 	return 0;
 fini_workers:

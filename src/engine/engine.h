@@ -58,7 +58,7 @@ struct strait_context {
 /* A stream and the events that go with it, borrowed from the device. */
 struct lane_stream {
 	struct list node;
-	uintptr_t space;
+	uintptr_t context;
 	bool isolated;
 	bool broken; /* a copy on it failed: close it instead of using it again */
 	struct dev_stream *stream;
@@ -67,8 +67,8 @@ struct lane_stream {
 };
 
 int engine_open(const struct strait_context_opts *opts, struct strait_context **ret);
-/* Coalesced transfers are to be expected: see expect_lists. */
-void engine_expect_lists(struct strait_context *ctx);
+/* Coalesced transfers are to be expected: see prepare_copy_lists. */
+void engine_prepare_copy_lists(struct strait_context *ctx);
 void engine_ref(struct strait_context *ctx);
 void engine_unref(struct strait_context *ctx);
 

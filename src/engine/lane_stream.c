@@ -44,7 +44,7 @@ int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, b
 	pthread_mutex_lock(&de->lock);
 	list_for_each(it, &de->streams) {
 		ls = list_entry(it, struct lane_stream, node);
-		if (ls->space == m->space && ls->isolated == isolated) {
+		if (ls->context == m->context && ls->isolated == isolated) {
 			list_del(&ls->node);
 			pthread_mutex_unlock(&de->lock);
 			*ret = ls;
@@ -57,7 +57,7 @@ int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, b
 	if (!ls)
 		return -ENOMEM;
 	list_init(&ls->node);
-	ls->space = m->space;
+	ls->context = m->context;
 	ls->isolated = isolated;
 	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :
 			dev->ops->stream_open(dev, m, &ls->stream);

@@ -157,7 +157,7 @@ int main(void)
 
 	must(device_set_open(&set, &no_log, NULL), "open");
 	if (device_set_find(&set, "cuda:0", &dev)) {
-		device_set_why(&set, "cuda:0", why, sizeof(why));
+		device_set_missing_reason(&set, "cuda:0", why, sizeof(why));
 		printf("no GPU: %s\n", why);
 		return 0;
 	}

@@ -42,29 +42,29 @@ TEST(names_that_are_not_there)
 	unsetenv("STRAIT_EMU_DEVICES");
 	ASSERT_OK(device_set_open(&set, &no_log, NULL));
 	ASSERT_EQ(device_set_find(&set, "cuda:0", &dev), -ENODEV);
-	ASSERT_OK(device_set_why(&set, "cuda:0", why, sizeof(why)));
+	ASSERT_OK(device_set_missing_reason(&set, "cuda:0", why, sizeof(why)));
 	ASSERT_TRUE(strstr(why, "libcuda.so.1"));
 	ASSERT_EQ(device_set_find(&set, "vgpu", &dev), -ENODEV);
-	ASSERT_OK(device_set_why(&set, "vgpu", why, sizeof(why)));
+	ASSERT_OK(device_set_missing_reason(&set, "vgpu", why, sizeof(why)));
 	ASSERT_TRUE(strstr(why, "vgpu"));
 	ASSERT_EQ(device_set_find(&set, "emu:7", &dev), -ENODEV);
-	ASSERT_OK(device_set_why(&set, "emu:7", why, sizeof(why)));
+	ASSERT_OK(device_set_missing_reason(&set, "emu:7", why, sizeof(why)));
 	ASSERT_STREQ(why, "emu has 1 device, the last one is emu:0: "
 			  "set STRAIT_EMU_DEVICES to the number you want, up to 8");
-	ASSERT_EQ(device_set_why(&set, "emu:0", why, sizeof(why)), -EEXIST);
+	ASSERT_EQ(device_set_missing_reason(&set, "emu:0", why, sizeof(why)), -EEXIST);
 
 	static const char *const malformed[] = { "",	   ":",	 "emu:", "emu:x", "emu:1x",
 						 "emu:-1", "em", "emus", "tpu:0", "emu:9999999" };
 	for (size_t i = 0; i < ARRAY_SIZE(malformed); i++) {
 		ASSERT_EQ(device_set_find(&set, malformed[i], &dev), -EINVAL);
-		ASSERT_EQ(device_set_why(&set, malformed[i], why, sizeof(why)), -EINVAL);
+		ASSERT_EQ(device_set_missing_reason(&set, malformed[i], why, sizeof(why)), -EINVAL);
 		ASSERT_TRUE(strstr(why, "emu:0, host"));
 		ASSERT_TRUE(strstr(why, "cuda"));
 	}
 	ASSERT_EQ(dev, NULL);
 	/* A short buffer gets a short text, terminated. */
 	memset(why, 'x', sizeof(why));
-	ASSERT_EQ(device_set_why(&set, "tpu", why, 10), -EINVAL);
+	ASSERT_EQ(device_set_missing_reason(&set, "tpu", why, 10), -EINVAL);
 	ASSERT_EQ(strlen(why), 9u);
 	ASSERT_EQ(why[10], 'x');
 	device_set_close(&set);
@@ -80,8 +80,8 @@ TEST(a_provider_without_devices_says_why)
 	ASSERT_EQ(set.n_providers, 5u);
 	ASSERT_STREQ(set.providers[0].ops->name, "cuda");
 	ASSERT_LT(set.providers[0].status, 0);
-	ASSERT_TRUE(set.providers[0].why[0]);
-	ASSERT_OK(device_set_why(&set, "emu", why, sizeof(why)));
+	ASSERT_TRUE(set.providers[0].missing_reason[0]);
+	ASSERT_OK(device_set_missing_reason(&set, "emu", why, sizeof(why)));
 	ASSERT_TRUE(strstr(why, "STRAIT_EMU_DEVICES"));
 	device_set_close(&set);
 }
@@ -99,7 +99,7 @@ TEST(cuda_without_its_library)
 	os_inject = no_dlopen;
 	ASSERT_OK(device_set_open(&set, &no_log, NULL));
 	os_inject = NULL;
-	ASSERT_OK(device_set_why(&set, "cuda", why, sizeof(why)));
+	ASSERT_OK(device_set_missing_reason(&set, "cuda", why, sizeof(why)));
 	ASSERT_TRUE(strstr(why, "cannot be loaded"));
 	ASSERT_TRUE(strstr(why, "install the NVIDIA driver"));
 	device_set_close(&set);

@@ -91,13 +91,13 @@ static int cuda_open(struct provider *p)
 	cu_device dev;
 	cu_result r;
 
-	rc = cuda_api_load(p->why, sizeof(p->why));
+	rc = cuda_api_load(p->missing_reason, sizeof(p->missing_reason));
 	if (rc)
 		return rc;
 	r = cu.device_count(&n);
 	if (r || !n) {
 		str_format(
-			p->why, sizeof(p->why),
+			p->missing_reason, sizeof(p->missing_reason),
 			"the CUDA driver sees no GPU%s%s: check nvidia-smi, CUDA_VISIBLE_DEVICES, and the devices given to the container",
 			r ? ": " : "", r ? cuda_error_name(r) : "");
 		return r ? cuda_open_errno(r) : -ENODEV;
@@ -105,8 +105,8 @@ static int cuda_open(struct provider *p)
 	for (int i = 0; i < n && !rc; i++) {
 		r = cu.device_get(&dev, i);
 		if (r) {
-			str_format(p->why, sizeof(p->why), "the CUDA driver does not give GPU %d (%s)", i,
-				   cuda_error_name(r));
+			str_format(p->missing_reason, sizeof(p->missing_reason),
+				   "the CUDA driver does not give GPU %d (%s)", i, cuda_error_name(r));
 			rc = cuda_open_errno(r);
 		} else {
 			rc = add_device(p, dev);
@@ -193,7 +193,7 @@ const struct provider_ops cuda_provider_ops = {
 	.host_register = cuda_host_register,
 	.host_unregister = cuda_host_unregister,
 	.stream_open = cuda_stream_open,
-	.stream_open_isolated = cuda_stream_open_apart,
+	.stream_open_isolated = cuda_stream_open_isolated,
 	.stream_scratch = cuda_stream_scratch,
 	.stream_import = cuda_stream_import,
 	.stream_close = cuda_stream_close,
@@ -202,13 +202,13 @@ const struct provider_ops cuda_provider_ops = {
 	.stream_wait = cuda_stream_wait,
 	.stream_call = cuda_stream_call,
 	.stream_notify = cuda_stream_notify,
-	.stream_look = cuda_stream_look,
+	.stream_poll_notices = cuda_stream_poll_notices,
 	.stream_wait_word = cuda_stream_wait_word,
 	.copy_in = cuda_copy_in,
 	.copy_pages = cuda_copy_pages,
 	.copy_out = cuda_copy_out,
 	.copy_list = cuda_copy_list,
-	.expect_lists = cuda_expect_lists,
+	.prepare_copy_lists = cuda_prepare_copy_lists,
 	.stream_waits_begin = cuda_stream_waits_begin,
 	.stream_waits_end = cuda_stream_waits_end,
 	.fill = cuda_fill,

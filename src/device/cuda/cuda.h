@@ -195,7 +195,7 @@ int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 /* The end of a call for the stream, inside cuda_enter(): that of the entry, too. */
 int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
-int cuda_stream_open_apart(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
+int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 int cuda_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void cuda_stream_close(struct dev_stream *s);
@@ -213,7 +213,7 @@ cu_result cuda_check_capture(struct cuda_stream *s);
 
 /* notify.c. Before the stream goes: nobody looks at it any more. */
 int cuda_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg);
-void cuda_stream_look(struct dev_stream *s);
+void cuda_stream_poll_notices(struct dev_stream *s);
 void cuda_notices_end(struct cuda_stream *s);
 void cuda_watch_init(struct cuda_watch *w);
 void cuda_watch_fini(struct cuda_watch *w);
@@ -272,7 +272,7 @@ int cuda_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t l
 int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
 int cuda_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
-void cuda_expect_lists(struct strait_device *dev);
+void cuda_prepare_copy_lists(struct strait_device *dev);
 void cuda_stream_waits_begin(struct strait_device *dev);
 void cuda_stream_waits_end(struct strait_device *dev);
 /* Around a call for which the driver waits until all work is done: no stream waits for a transfer between the two. */

@@ -261,7 +261,7 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 void cuda_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
 	free(m->priv);
-	cuda_ctx_put((struct cuda_ctx *)m->space);
+	cuda_ctx_put((struct cuda_ctx *)m->context);
 }
 
 static int check(uint64_t addr, uint64_t id)

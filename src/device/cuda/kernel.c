@@ -168,7 +168,7 @@ void cuda_kernels_expect(struct cuda_ctx *cc, bool wanted)
 }
 
 /* In each context that is there. */
-void cuda_expect_lists(struct strait_device *dev)
+void cuda_prepare_copy_lists(struct strait_device *dev)
 {
 	struct cuda_device *cd = cuda_device(dev);
 	struct cuda_ctx *cc;

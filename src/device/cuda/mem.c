@@ -10,7 +10,7 @@
 
 static struct cuda_ctx *ctx_of(const struct provider_mem *m)
 {
-	return (struct cuda_ctx *)m->space;
+	return (struct cuda_ctx *)m->context;
 }
 
 void cuda_mem_fill(struct cuda_ctx *cc, uint64_t addr, uint64_t len, uint64_t id, struct provider_mem *m)
@@ -22,7 +22,7 @@ void cuda_mem_fill(struct cuda_ctx *cc, uint64_t addr, uint64_t len, uint64_t id
 		.caps = (id ? STRAIT_REGION_IDENTITY : 0) |
 			(cc->cd->dmabuf && !(addr % os_page_size()) ? STRAIT_REGION_DMABUF : 0),
 		.page_size = CUDA_PAGE,
-		.space = (uintptr_t)cc,
+		.context = (uintptr_t)cc,
 	};
 }
 

@@ -4,7 +4,7 @@
  *
  * The driver calls functions of all streams from one thread, so one of the application's that waits for something
  * would hold up ours, and for ever if what it waits for is a transfer. Therefore the GPU writes a number into a word
- * at that place. Who waits for the stream looks at the word himself (cuda_stream_look()); else a thread of the
+ * at that place. Who waits for the stream looks at the word himself (cuda_stream_poll_notices()); else a thread of the
  * device's does from time to time.
  */
 #include <stdlib.h>
@@ -157,7 +157,7 @@ int cuda_stream_notify(struct dev_stream *stream, strait_stream_fn *fn, void *ar
 	return cuda_stream_leave(s, &e, r);
 }
 
-void cuda_stream_look(struct dev_stream *stream)
+void cuda_stream_poll_notices(struct dev_stream *stream)
 {
 	bool any;
 

@@ -126,7 +126,7 @@ put_ctx:
 
 int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
-	struct cuda_ctx *cc = m ? (struct cuda_ctx *)m->space : NULL;
+	struct cuda_ctx *cc = m ? (struct cuda_ctx *)m->context : NULL;
 	int rc = 0;
 
 	if (cc)
@@ -140,7 +140,7 @@ int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, st
  * A context has a few queues of the hardware for all its streams. What is behind a stream that waits in one of
  * them waits too, even if it is what the stream waits for; but the copies of another context are not.
  */
-int cuda_stream_open_apart(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
+int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
 	struct cuda_ctx *cc;
 

@@ -84,11 +84,11 @@ static int emu_open(struct provider *p)
 	int rc = 0;
 
 	if (!n) {
-		str_copy(p->why, sizeof(p->why),
+		str_copy(p->missing_reason, sizeof(p->missing_reason),
 			 "STRAIT_EMU_DEVICES=0 asks for none: unset it, or give a number up to 8");
 		return -ENODEV;
 	}
-	p->more = "set STRAIT_EMU_DEVICES to the number you want, up to 8";
+	p->more_devices_hint = "set STRAIT_EMU_DEVICES to the number you want, up to 8";
 	while (!rc && n--)
 		rc = add_device(p, align_down(memory, EMU_PAGE), dmabuf, vm_read);
 	return rc;

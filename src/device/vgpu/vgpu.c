@@ -66,7 +66,7 @@ static int add_device(struct provider *p, int fd, const struct strait_vgpu_info 
 	return 0;
 }
 
-/* One device node. -ENOENT if there is none of that number; p->why says what else is wrong. */
+/* One device node. -ENOENT if there is none of that number; p->missing_reason says what else is wrong. */
 static int open_one(struct provider *p, unsigned int n)
 {
 	struct strait_vgpu_info info = { .size = sizeof(info) };
@@ -78,15 +78,15 @@ static int open_one(struct provider *p, unsigned int n)
 	if (fd == -ENOENT)
 		return fd;
 	if (fd < 0) {
-		str_format(p->why, sizeof(p->why), "%s cannot be opened: %s%s", path, strerror(-fd),
-			   fd == -EACCES ? "; run as its owner, root unless changed" : "");
+		str_format(p->missing_reason, sizeof(p->missing_reason), "%s cannot be opened: %s%s", path,
+			   strerror(-fd), fd == -EACCES ? "; run as its owner, root unless changed" : "");
 		return fd;
 	}
 	rc = os_ioctl(fd, STRAIT_VGPU_INFO, &info);
 	if (!rc && info.abi != STRAIT_VGPU_ABI)
 		rc = -EPROTO;
 	if (rc) {
-		str_format(p->why, sizeof(p->why),
+		str_format(p->missing_reason, sizeof(p->missing_reason),
 			   "the driver behind %s does not answer as expected (%s): it is of another version of Strait",
 			   path, strerror(-rc));
 		os_close(fd);
@@ -108,8 +108,8 @@ static int vgpu_open(struct provider *p)
 	}
 	if (p->n)
 		return 0;
-	if (!p->why[0])
-		str_copy(p->why, sizeof(p->why),
+	if (!p->missing_reason[0])
+		str_copy(p->missing_reason, sizeof(p->missing_reason),
 			 "there is no /dev/strait_vgpu0: the GPU of Strait's lab is in its virtual machine "
 			 "(strait lab shell), with the driver strait_vgpu loaded");
 	return first;

@@ -96,7 +96,7 @@ int dma_open(struct device_set *set, struct pci_device *pci, const struct strait
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_mutex_init(&d->bounce_lock, NULL);
 	pthread_mutex_init(&d->map_lock, NULL);
-	d->watcher.forget = forget_region;
+	d->watcher.drop_mappings = forget_region;
 	device_set_watch(set, &d->watcher);
 	d->engine = find_engine(pci, opts->engine);
 	rc = d->engine ? bring_up(d) : -EPROTO;

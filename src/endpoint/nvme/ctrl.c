@@ -274,7 +274,7 @@ int nvme_ctrl_open(struct device_set *set, struct pci_device *pci, const struct 
 	pthread_mutex_init(&ctrl->map_lock, NULL);
 	pthread_mutex_init(&ctrl->bounce_lock, NULL);
 	pthread_cond_init(&ctrl->bounce_cond, NULL);
-	ctrl->watcher.forget = forget_region;
+	ctrl->watcher.drop_mappings = forget_region;
 	device_set_watch(set, &ctrl->watcher);
 	rc = bring_up(ctrl, opts);
 	if (rc) {

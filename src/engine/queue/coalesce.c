@@ -29,8 +29,8 @@ uint64_t coalesce_sure(const struct strait_transfer *t)
 /* One stream serves one address space. */
 static bool same_stream(const struct strait_transfer *a, const struct strait_transfer *b)
 {
-	return a->op == b->op && (a->region == b->region ||
-				  (a->region->dev == b->region->dev && a->region->mem.space == b->region->mem.space));
+	return a->op == b->op && (a->region == b->region || (a->region->dev == b->region->dev &&
+							     a->region->mem.context == b->region->mem.context));
 }
 
 bool coalesce_joins(struct coalesce *g, const struct strait_transfer *t)

@@ -55,7 +55,7 @@ int queue_open(struct strait_context *ctx, const struct strait_queue_opts *user,
 	cond_init_monotonic(&q->changed);
 	engine_ref(ctx);
 	q->ctx = ctx;
-	engine_expect_lists(ctx);
+	engine_prepare_copy_lists(ctx);
 	*ret = q;
 	return 0;
 }

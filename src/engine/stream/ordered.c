@@ -165,7 +165,7 @@ static struct ordered *spin_for_next(struct strait_stream *s)
 	end = os_now_ns() + SPIN_NS;
 	do {
 		cpu_pause();
-		s->dev->ops->stream_look(s->stream);
+		s->dev->ops->stream_poll_notices(s->stream);
 		next = atomic_load_explicit(&s->next, memory_order_acquire);
 	} while (next == SPINNING && os_now_ns() < end);
 	/* It may be handed over at the last moment. */
