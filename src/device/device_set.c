@@ -12,7 +12,7 @@
 #include "device/scratch.h"
 #include "device/vgpu/vgpu.h"
 
-/* All providers, best first: that is the order of the devices in a context. */
+/* All providers in order of preference, which is the order of devices in a context. */
 static const struct provider_ops *const provider_table[] = {
 	&cuda_provider_ops, &vgpu_provider_ops, &emu_provider_ops, &host_provider_ops, &dmabuf_provider_ops,
 };
@@ -199,7 +199,7 @@ int device_set_find(struct device_set *set, const char *name, struct strait_devi
 	return 0;
 }
 
-/* "emu:0, host; none of cuda, vgpu": whole names only, as many as there is room for. */
+/* Writes "... there are emu:0, host; none of cuda, vgpu". Truncates at a whole name. */
 static void format_device_names(struct device_set *set, char *text, size_t len)
 {
 	size_t at;
@@ -240,8 +240,8 @@ int device_set_missing_reason(struct device_set *set, const char *name, char *te
 }
 
 /*
- * Regions over [start, end) of a device, one after the other: what is revoked here waits and calls
- * the application, neither of which goes with a lock.
+ * Revokes all regions over [start, end) of @dev. Revocation waits and calls the application, so the lock is
+ * dropped for each region and the walk resumes after its key.
  */
 static void revoke_regions_over(struct strait_device *dev, uint64_t start, uint64_t end)
 {

@@ -4,7 +4,7 @@
 
 #include "device/provider.h"
 
-/* device_set_open() with providers of the caller's choosing, for tests. */
+/* For tests: device_set_open() with a given table of providers. */
 int device_set_open_table(struct device_set *set, const struct log_sink *log, void *owner,
 			  const struct provider_ops *const *table, unsigned int n);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that another driver exports as a dma-buf. One device stands for all of it; nothing can be allocated there.
+ * Memory that another driver exports as a dma-buf. One import-only device represents all such memory.
  *
- * Where the exporter lets the CPU map the memory, the copy engine in software moves bytes, between a begin and an end
- * of CPU access (DMA_BUF_IOCTL_SYNC). Otherwise only devices reach it: its address is a reserved range of addresses
- * with nothing behind it, and copies are refused.
+ * If the exporter supports mmap, the software engine copies, and brackets CPU access with DMA_BUF_IOCTL_SYNC.
+ * Otherwise only devices access the memory: its address is a reserved range of addresses without a mapping, and
+ * copies fail with -EOPNOTSUPP.
  */
 #include "device/dmabuf.h"
 
@@ -25,12 +25,12 @@ struct dmabuf_device {
 
 struct dmabuf {
 	struct range_node node;
-	atomic_uint refs; /* the region's, and one for each pin */
+	atomic_uint refs; /* one for the region, one for each pin */
 	int fd;
 	uint64_t offset; /* of the region in the dma-buf */
 	uint64_t total;	 /* bytes of the dma-buf */
-	bool cpu;	 /* mapped for the CPU */
-	/* Held while CPU access begins: udmabuf maps its pages then, without a lock of its own, and two at once leak. */
+	bool cpu;	 /* mapped for the CPU, not only reserved */
+	/* Serializes the start of CPU access: udmabuf maps its pages then, without a lock, and leaks a concurrent mapping. */
 	pthread_mutex_t begin_lock;
 };
 
@@ -49,7 +49,7 @@ static void dmabuf_unref(struct dmabuf *b)
 	free(b);
 }
 
-/* CPU access begins with the pin of an operation and ends with it. */
+/* The pin of an operation begins CPU access, its unpin ends it. */
 static int dmabuf_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
 {
 	struct dmabuf_device *d = container_of(eng, struct dmabuf_device, eng);
@@ -132,7 +132,7 @@ static int dmabuf_info(struct strait_device *dev, struct strait_device_info *inf
 	return 0;
 }
 
-/* Addresses for memory that the exporter does not let the CPU map are reserved, so that no other memory has them. */
+/* Memory without a CPU mapping gets a reserved address range, so that its region has a unique address. */
 static int map_or_reserve(struct dmabuf *b, uint64_t len, uint32_t flags, void **ret)
 {
 	b->cpu = !(flags & STRAIT_DMABUF_NO_CPU_MAP) && !os_map_device(b->fd, b->offset, len, os_page_size(), ret);
@@ -221,7 +221,7 @@ static int dmabuf_export_part(struct strait_device *dev, const struct provider_m
 	return 0;
 }
 
-/* It can be given on as it came only. */
+/* Only a whole dma-buf can be exported again: there is no operation that makes one of a part. */
 static int dmabuf_export_whole(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len,
 			       int *fd)
 {

@@ -4,6 +4,7 @@
 
 #include "device/provider.h"
 
+/* Imported dma-bufs of other drivers. */
 extern const struct provider_ops dmabuf_provider_ops;
 
 #endif

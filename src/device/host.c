@@ -39,7 +39,7 @@ static void host_close(struct provider *p)
 	}
 }
 
-/* What could be allocated without swapping, as the kernel reckons it. 0 if it does not say. */
+/* MemAvailable of /proc/meminfo in bytes, 0 if it cannot be read. */
 static uint64_t memory_available(void)
 {
 	static const char key[] = "MemAvailable:";
@@ -104,7 +104,7 @@ static int host_mem_map(struct strait_device *dev, const struct provider_mem *m,
 
 static int host_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
-	return 0; /* a CPU's copies are never otherwise */
+	return 0; /* copies by the CPU are always synchronous */
 }
 
 const struct provider_ops host_provider_ops = {

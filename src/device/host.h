@@ -4,7 +4,7 @@
 
 #include "device/provider.h"
 
-/* Ordinary memory of this process, as a device like the others. Always there. */
+/* Host memory as a device; always present. */
 extern const struct provider_ops host_provider_ops;
 
 #endif

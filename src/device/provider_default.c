@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a provider that does not have an operation answers. */
+/* The operations of a provider that does not implement them. */
 #include "base/util.h"
 #include "device/provider.h"
 
@@ -12,7 +12,6 @@ static void no_close(struct provider *p)
 {
 }
 
-/* Everything but the memory is known without the provider. */
 static int default_info(struct strait_device *dev, struct strait_device_info *info)
 {
 	device_info_common(dev, info);
@@ -43,7 +42,7 @@ static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len,
 	return -EOPNOTSUPP;
 }
 
-/* A provider that cannot tell has no reason to say the memory is gone, unless the device is. */
+/* A provider without identities cannot detect a free: its memory is valid until the device is removed. */
 static int no_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
 {
 	return atomic_load_explicit(&dev->removed, memory_order_acquire) ? -ENODEV : 0;
@@ -162,7 +161,7 @@ static int no_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uin
 	return -EOPNOTSUPP;
 }
 
-/* The store is the whole of it where no device has to be told. */
+/* A device that polls the word needs no more than the store. */
 static void default_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value)
 {
 	atomic_store_explicit(word, value, memory_order_release);
@@ -301,7 +300,8 @@ const struct provider_ops provider_default_ops = {
 
 void provider_ops_overlay(struct provider_ops *table, const struct provider_ops *has)
 {
-	_Static_assert(sizeof(*table) % sizeof(void (*)(void)) == 0, "a member of struct provider_ops is no pointer");
+	_Static_assert(sizeof(*table) % sizeof(void (*)(void)) == 0,
+		       "a member of struct provider_ops is not a pointer");
 
 	ops_overlay(table, &provider_default_ops, has, sizeof(*table));
 }

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* splitmix64: sequence numbers in, the balance of a random tree out. */
+/* Turns sequence numbers into pseudo-random priorities, which balance the treap. */
 static uint64_t splitmix64(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15u;
@@ -26,7 +26,7 @@ static void node_update_max_end(struct range_node *n)
 		n->max_end = n->right->max_end;
 }
 
-/* Everything before @at goes to @left, the rest to @right. */
+/* Splits the subtree @n: nodes before @at to @left, the rest to @right. */
 static void treap_split(struct range_node *n, const struct range_node *at, struct range_node **left,
 			struct range_node **right)
 {
@@ -106,7 +106,7 @@ static struct range_node *find_last_at(struct range_node *n, uint64_t addr, rang
 {
 	struct range_node *found;
 
-	/* Whole subtrees end before @addr or start behind it: those are not walked. */
+	/* Skips subtrees that end before @addr or start after it. */
 	while (n && n->max_end > addr) {
 		if (n->start > addr) {
 			n = n->left;

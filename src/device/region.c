@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 /*
- * Life of a region. It is in the index from its making until it has been revoked and the use in flight
- * has ended; whoever wants its memory given back finds it there and waits. The handles together hold one
- * reference on the struct, so what is in the index is never freed.
+ * Life of a region. It is in device_set.regions from its creation until it is revoked and its transfers in flight
+ * have completed, so a provider that frees memory finds the regions over it there and waits for them. The handles
+ * together hold one reference on the struct, so an indexed region is never freed.
  *
- * Locks: device_set.lock before region.lock. Neither is held while the application's notice runs, a
- * provider or watcher is called, or use is waited for.
+ * Lock order: device_set.lock, then strait_region.lock. Neither is held while the application's notice, a provider
+ * or a watcher is called, or while transfers are waited for.
  */
 
 static struct device_set *region_set(const struct strait_region *r)
@@ -48,7 +48,7 @@ static struct strait_region *region_new(struct strait_device *dev, bool imported
 	return r;
 }
 
-/* Into the index. Fails when the memory went away before it could be found there by who took it. */
+/* Indexes @r. A free that ran before found no region to revoke, so the memory is checked afterwards: -EFAULT. */
 static int region_publish(struct strait_region *r)
 {
 	struct device_set *set = region_set(r);
@@ -112,7 +112,7 @@ int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region *
 	return region_alloc_caps(dev, len, 0, ret);
 }
 
-/* -ENOENT: no provider knows it. */
+/* -ENOENT: no provider owns @addr. */
 static int find_owner_device(struct device_set *set, uint64_t addr, struct strait_device **ret)
 {
 	for (unsigned int i = 0; i < set->n_providers; i++) {
@@ -134,7 +134,7 @@ int region_extent(struct device_set *set, uint64_t addr, struct strait_device **
 	return (*dev)->ops->ptr_extent(*dev, addr, len);
 }
 
-/* Publishes @r after its provider imported the memory, or drops it where @rc says that it could not. */
+/* Ends an import: publishes @r if the provider returned @rc 0, else frees it. */
 static int region_import_finish(struct strait_region *r, int rc, struct strait_region **ret)
 {
 	if (rc) {
@@ -188,7 +188,7 @@ int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t 
 	return region_import_finish(r, dev->ops->mem_import_dmabuf(dev, fd, off, len, flags, &r->mem), ret);
 }
 
-/* A region without handles is being closed; a revoked one holds no memory any more. */
+/* Neither being closed nor revoked. */
 static bool region_is_live(const struct range_node *n)
 {
 	const struct strait_region *r = container_of(n, struct strait_region, node);
@@ -206,7 +206,7 @@ int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct s
 	n = range_tree_at(&set->regions, addr, region_is_live);
 	if (n) {
 		r = container_of(n, struct strait_region, node);
-		/* The last handle is given back with the lock held for writing: there is one now. */
+		/* The last handle is dropped under the write lock, so the count is not 0 here. */
 		atomic_fetch_add_explicit(&r->handles, 1, memory_order_relaxed);
 	}
 	pthread_rwlock_unlock(&set->lock);
@@ -218,7 +218,7 @@ int region_lookup(struct device_set *set, uint64_t addr, uint64_t *off, struct s
 	return 0;
 }
 
-/* True if it was the last one, which lookup cannot bring back. */
+/* True if it was the last handle. It is dropped under the lock, so that region_lookup() cannot revive @r. */
 static bool region_drop_handle(struct strait_region *r)
 {
 	struct device_set *set = region_set(r);
@@ -247,7 +247,7 @@ void region_put(struct strait_region *r)
 	region_unref(r);
 }
 
-/* Why a region whose memory may be gone is refused: a free shows as such even after its revocation. */
+/* The error for a revoked region: -ESTALE if its memory was freed, else -ENODEV. */
 static int region_gone_errno(struct strait_region *r)
 {
 	return r->dev->ops->mem_check(r->dev, &r->mem, 0, r->mem.len) == -ESTALE ? -ESTALE : -ENODEV;
@@ -268,8 +268,8 @@ int region_use(struct strait_region *r, uint64_t off, uint64_t len)
 	if (revoked)
 		return region_gone_errno(r);
 	/*
-	 * Asked after in_use counts: memory that is freed later waits for us, memory that was freed
-	 * before shows here.
+	 * Checked after in_use is counted: a free that starts later waits for this transfer, a free that
+	 * started earlier is detected here.
 	 */
 	rc = r->dev->ops->mem_check(r->dev, &r->mem, off, len);
 	if (rc)
@@ -307,7 +307,7 @@ static void region_call_notice(struct strait_region *r, strait_revoke_fn *fn, vo
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* What was made for the region elsewhere, with nothing using it any more. */
+/* Removes what the engine and the endpoints mapped of a region without transfers in flight. */
 static void region_drop_mappings(struct strait_region *r)
 {
 	struct device_set *set = region_set(r);
@@ -342,7 +342,7 @@ int region_revoke(struct strait_region *r)
 	if (fn)
 		region_call_notice(r, fn, arg);
 
-	/* Who comes second waits as well: both may go on to give the memory, or the notice's argument, away. */
+	/* A second revoker waits too: its caller may free the memory, or the argument of the notice, on return. */
 	pthread_mutex_lock(&r->lock);
 	while (r->in_use || r->in_notice)
 		pthread_cond_wait(&r->idle, &r->lock);
@@ -373,7 +373,7 @@ int region_on_revoke(struct strait_region *r, strait_revoke_fn *fn, void *arg)
 		return -EOPNOTSUPP;
 	pthread_mutex_lock(&r->lock);
 	if (atomic_load_explicit(&r->revoked, memory_order_relaxed)) {
-		/* After this call the old argument is the caller's again, so a notice under way is let end. */
+		/* The caller may free the old argument on return, so wait for a running notice. */
 		while (r->in_notice)
 			pthread_cond_wait(&r->idle, &r->lock);
 		rc = -ENODEV;

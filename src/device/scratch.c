@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "device/scratch.h"
 
-/* A region whose memory went away, as with the device's context, stays on the list and is not used again. */
+/* Skips regions whose memory is gone, as after a device reset; they stay on the list. */
 static struct strait_region *scratch_take_idle(struct strait_device *dev)
 {
 	struct strait_region *found = NULL;
