@@ -72,11 +72,11 @@ struct endpoint_batch;
 struct endpoint_ops {
 	const char *kind;
 	int (*length)(struct strait_endpoint *ep, uint64_t *bytes);
-	/* How many bytes of the range are in the page cache; -EOPNOTSUPP if that cannot be told. */
+	/* How many bytes of the range are in the page cache; -EOPNOTSUPP if that is unknown. */
 	int (*cached)(struct strait_endpoint *ep, uint64_t off, uint64_t len, uint64_t *bytes);
 	/* Bytes read or written, 0 at the end of the endpoint, a negative errno. */
 	ssize_t (*read)(struct strait_endpoint *ep, enum io_mode mode, void *buf, size_t len, uint64_t off);
-	/* Reads only what does not block: -EAGAIN if that is nothing, -EOPNOTSUPP where that cannot be told. */
+	/* Read without blocking: -EAGAIN if nothing can be read, -EOPNOTSUPP if the endpoint does not support it. */
 	ssize_t (*read_cached)(struct strait_endpoint *ep, void *buf, size_t len, uint64_t off);
 	ssize_t (*write)(struct strait_endpoint *ep, enum io_mode mode, const void *buf, size_t len, uint64_t off);
 	/* The descriptor for io_uring requests and the module; -EBADF if there is none. */

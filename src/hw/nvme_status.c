@@ -120,7 +120,7 @@ int nvme_status_errno(uint32_t status)
 {
 	const struct status *s = find(status);
 
-	/* Success that is to be retried later, or not at all, is none. */
+	/* Status code 0 with other bits set, such as "do not retry", is invalid: an error. */
 	if (!(status & ~NVME_MORE))
 		return 0;
 	if (!NVME_CODE(status))

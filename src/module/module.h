@@ -38,11 +38,11 @@ uint64_t module_import_page(uint32_t kind);
 /* Import memory. @req: kind, fd, address and length on entry, the rest on return. */
 int module_import(int fd, struct strait_ioc_import *req);
 
-/* Import the pages around [addr, addr + len), which @pages tells. */
+/* Import the pages of [addr, addr + len) and set @pages to them. */
 int module_import_pages(int fd, uint32_t kind, uint64_t addr, uint64_t len, struct page_span *pages,
 			struct strait_ioc_import *req);
 
-/* Release an import. I/O in flight keeps the memory until it completes. */
+/* Release an import. I/O in flight references the memory until it completes. */
 void module_release(int fd, uint32_t handle);
 
 /* Would file I/O to an import work? @req->reason says why not. */

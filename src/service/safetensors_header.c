@@ -97,7 +97,7 @@ static int check_tensor(struct strait_safetensors *st, const struct tensor *t)
 			   t->name, (unsigned long long)t->begin, (unsigned long long)t->end,
 			   (unsigned long long)st->data_len);
 	if (bits % 8 || bits / 8 != t->end - t->begin)
-		return bad(st, "tensor '%s' has %llu bytes where its type and shape make %llu", t->name,
+		return bad(st, "tensor '%s' has %llu bytes, but its type and shape require %llu", t->name,
 			   (unsigned long long)(t->end - t->begin), (unsigned long long)(bits / 8));
 	return 0;
 }
@@ -229,7 +229,7 @@ static int parse(struct strait_safetensors *st, const char *text, size_t len)
 		return rc;
 	if (j.error || !json_read_end(&j))
 		return bad(st, "the header is not JSON: byte %zu: %s", json_read_offset(&j),
-			   j.error ? j.error : "something follows the object");
+			   j.error ? j.error : "unexpected data after the object");
 	return place_tensors(st);
 }
 
@@ -275,7 +275,7 @@ int safetensors_read_header(struct strait_safetensors *st)
 	if (len > MAX_HEADER || len > info.length - 8 || len < 2)
 		return bad(
 			st,
-			"its first eight bytes give a header of %llu bytes: this is no safetensors file, or a damaged one",
+			"its first eight bytes give a header length of %llu bytes: not a safetensors file, or damaged",
 			(unsigned long long)len);
 	text = malloc(len);
 	if (!text)

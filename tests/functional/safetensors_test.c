@@ -148,11 +148,11 @@ static const struct broken {
 } broken[] = {
 	{ "array", "[1,2]", 0, "object is expected" },
 	{ "cut", "{\"a\":{\"dtype\":\"U8\"", 0, "ends inside" },
-	{ "garbage", "{}x", 0, "something follows" },
+	{ "garbage", "{}x", 0, "unexpected data" },
 	{ "comma", "{\"a\":{\"dtype\":\"U8\" \"shape\":[]}}", 0, "comma" },
 	{ "type", "{\"a\":{\"dtype\":\"Q7\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "unknown type 'Q7'" },
 	{ "field", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "lacks" },
-	{ "length", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, "type and shape make 2" },
+	{ "length", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, "type and shape require 2" },
 	{ "overflow", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,1]}}", 1,
 	  "overflows" },
 	{ "number", "{\"a\":{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,1]}}", 1,
@@ -207,7 +207,7 @@ TEST(refuses_what_is_no_safetensors_file)
 		write_at(path, &lengths[i], 8, 0);
 		ep = file_new(ctx, path, O_RDONLY, 0);
 		ASSERT_EQ(strait_safetensors_open(ctx, ep, 0, why, sizeof(why), &st), -EBADMSG);
-		ASSERT_TRUE(strstr(why, "no safetensors file"));
+		ASSERT_TRUE(strstr(why, "not a safetensors file"));
 		strait_endpoint_close(ep);
 	}
 	ep = file_new(ctx, make_file("short", 5, 1), O_RDONLY, 0);

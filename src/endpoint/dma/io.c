@@ -119,13 +119,14 @@ uint64_t dma_move(struct strait_dma *d, struct dma_job *job)
 		if (!job->err)
 			at += bytes;
 	}
-	/* The engine may report success for an access that faulted in the IOMMU. */
+	/* An access to revoked memory faults in the IOMMU; the engine may report success or an error. */
 	if ((at || job->err == -EIO) && d->pci->ops->mapping_check(d->pci, job->pm)) {
 		job->err = -ENODEV;
 		at = 0;
 	}
 	if (job->err && job->status)
-		log_warn(d->log, "%s: %s: status %#x", d->pci->name, d->engine->name, (uint32_t)job->status);
+		log_warn(d->log, "%s: the %s engine reports an error: status %#x", d->pci->name, d->engine->name,
+			 (uint32_t)job->status);
 	return at;
 }
 

@@ -152,7 +152,7 @@ static int own_descriptor(const struct log_sink *log, int fd, int *oflags)
 		return own;
 	}
 	if ((flags & O_PATH) || ((flags & O_APPEND) && (flags & O_ACCMODE) != O_RDONLY)) {
-		log_warn(log, "descriptor %d cannot be reopened through /proc (error %d): %s", fd, -own,
+		log_warn(log, "descriptor %d cannot be reopened through /proc (%s): %s", fd, strerror(-own),
 			 flags & O_PATH ? "an O_PATH descriptor cannot be read" :
 					  "O_APPEND would ignore the offsets of writes");
 		return -ENOTSUP;

@@ -49,8 +49,8 @@ void nvme_event_arrived(struct strait_nvme *ctrl, uint32_t result)
 	if (e->type == NVME_EVENT_NOTICE && e->info == NVME_NOTICE_NAMESPACES)
 		ctrl->rescan = true;
 	else if (e->type != NVME_EVENT_NOTICE)
-		log_warn(ctrl->log, "%s: the drive reports %s %u: see log page %u", ctrl->pci->name,
-			 e->type == NVME_EVENT_ERROR ? "error" : "a change of health,", e->info, e->log_page);
+		log_warn(ctrl->log, "%s: the drive reports %s event %u: see log page %u", ctrl->pci->name,
+			 e->type == NVME_EVENT_ERROR ? "an error" : "a health", e->info, e->log_page);
 }
 
 void nvme_events_start(struct strait_nvme *ctrl)
