@@ -136,3 +136,36 @@ TEST(without_the_bridge)
 	ASSERT_MEMEQ(g.have, g.want, LEN);
 	rig_close(&g);
 }
+
+/*
+ * A file with nothing on the drive cannot show whether the drive reaches the GPU, so each transfer may try again: also
+ * one that a stream waits for, which must not free device memory.
+ */
+TEST(a_stream_writes_an_empty_file)
+{
+	struct rig g = rig_open(&ext4);
+	uint64_t at = 0, len = MIB(1);
+	struct strait_stream_transfer t = { .size = sizeof(t),
+					    .op = STRAIT_WRITE,
+					    .region = g.r,
+					    .endpoint_offset = &at,
+					    .region_offset = &at,
+					    .length = &len };
+	struct strait_stream *s;
+	int64_t result = 1;
+
+	strait_endpoint_close(g.ep);
+	ASSERT_EQ(ftruncate(g.fd, 0), 0);
+	ASSERT_OK(strait_file_import(g.ctx, g.fd, STRAIT_FILE_DIRECT, &g.ep));
+	t.endpoint = g.ep;
+	t.result = &result;
+	ASSERT_OK(strait_region_copy_in(g.r, 0, g.want, MIB(1)));
+	ASSERT_OK(strait_stream_open(g.dev, &s));
+	ASSERT_OK(strait_stream_transfer(s, &t));
+	ASSERT_OK(strait_stream_wait(s, 30000000000));
+	ASSERT_EQ(result, MIB(1));
+	ASSERT_EQ(pread(g.fd, g.have, MIB(1), 0), MIB(1));
+	ASSERT_MEMEQ(g.have, g.want, MIB(1));
+	strait_stream_close(s);
+	rig_close(&g);
+}
