@@ -91,12 +91,11 @@ STRAIT_API int strait_dma_endpoint(struct strait_dma *dma, struct strait_endpoin
 	API_CHECK(dma && ret);
 	API_ALIVE(owner(dma));
 	rc = dma_endpoint_open(dma, &ep);
-	if (rc)
-		return rc;
-	engine_ref(owner(dma));
-	ep->owner = owner(dma);
-	*ret = ep;
-	return 0;
+	if (!rc)
+		rc = endpoint_adopt(owner(dma), ep);
+	if (!rc)
+		*ret = ep;
+	return rc;
 }
 
 STRAIT_API int strait_dma_mmio_map(struct strait_dma *dma, struct strait_device *dev, unsigned int bar, uint64_t offset,

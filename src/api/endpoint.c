@@ -4,15 +4,6 @@
 #include "api/api.h"
 #include "base/util.h"
 
-static void adopt(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_endpoint **ret)
-{
-	engine_ref(ctx);
-	ep->owner = ctx;
-	if (ep->facts.wants_lease)
-		regcache_take_lease(&ctx->reg_cache, ep);
-	*ret = ep;
-}
-
 STRAIT_API int strait_file_open(struct strait_context *ctx, const char *path, int oflags, mode_t mode, uint32_t flags,
 				struct strait_endpoint **ret)
 {
@@ -23,7 +14,9 @@ STRAIT_API int strait_file_open(struct strait_context *ctx, const char *path, in
 	API_ALIVE(ctx);
 	rc = file_endpoint_open(&ctx->log, path, oflags, mode, flags, &ep);
 	if (!rc)
-		adopt(ctx, ep, ret);
+		rc = endpoint_adopt(ctx, ep);
+	if (!rc)
+		*ret = ep;
 	return rc;
 }
 
@@ -36,7 +29,9 @@ STRAIT_API int strait_file_import(struct strait_context *ctx, int fd, uint32_t f
 	API_ALIVE(ctx);
 	rc = file_endpoint_import(&ctx->log, fd, flags, &ep);
 	if (!rc)
-		adopt(ctx, ep, ret);
+		rc = endpoint_adopt(ctx, ep);
+	if (!rc)
+		*ret = ep;
 	return rc;
 }
 

@@ -272,12 +272,11 @@ STRAIT_API int strait_nvme_endpoint(struct strait_nvme *nvme, uint32_t nsid, uin
 	API_CHECK(nvme && ret);
 	API_ALIVE(owner(nvme));
 	rc = nvme_endpoint_open(nvme, nsid, flags, &ep);
-	if (rc)
-		return rc;
-	engine_ref(owner(nvme));
-	ep->owner = owner(nvme);
-	*ret = ep;
-	return 0;
+	if (!rc)
+		rc = endpoint_adopt(owner(nvme), ep);
+	if (!rc)
+		*ret = ep;
+	return rc;
 }
 
 STRAIT_API int strait_nvme_endpoint_info(struct strait_endpoint *ep, struct strait_nvme_endpoint_info *info)

@@ -17,7 +17,7 @@ struct strait_region {
 	pthread_mutex_t lock;	/* protects the members below; innermost */
 	pthread_cond_t idle;	/* @in_use is 0 after revocation, or @in_notice ended */
 	unsigned int in_use;	/* transfers in flight */
-	_Atomic int32_t p2p;	/* for the engine: handle of /dev/strait, 0: not imported yet, or a negative errno */
+	_Atomic int32_t engine; /* the engine's state of it, 0 at first */
 	atomic_bool revoked;	/* no new transfers; set once, under @lock */
 	bool in_notice;		/* the application's notice is running */
 	strait_revoke_fn *notice;

@@ -128,6 +128,4 @@ void endpoint_init(struct strait_endpoint *ep, const struct endpoint_ops *has, u
 	ep->ops = &ep->table;
 	ep->flags = flags;
 	atomic_init(&ep->refs, 1);
-	list_init(&ep->reg_windows);
-	list_init(&ep->lease_node);
 }

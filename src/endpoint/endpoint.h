@@ -129,12 +129,8 @@ struct strait_endpoint {
 	struct endpoint_facts facts; /* fixed at open */
 	uint32_t flags;		     /* STRAIT_FILE_*, STRAIT_NVME_*: of its kind, read only by its ops */
 	atomic_uint refs;
-	void *owner;				/* struct strait_context */
-	struct list reg_windows;		/* the engine's cached registrations, under its lock */
-	struct list lease_node;			/* the engine's list of leases */
-	_Atomic uint16_t p2p[ENDPOINT_DEVICES]; /* the engine's verdict for each device, 0: not asked yet */
-	atomic_uint p2p_tries;
-	bool leased; /* a lease was taken; under the engine's lock */
+	void *owner;  /* struct strait_context */
+	void *engine; /* the engine's state of it */
 };
 
 /*

@@ -157,19 +157,3 @@ void engine_unref(struct strait_context *ctx)
 	if (atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel) == 1)
 		destroy(ctx);
 }
-
-void endpoint_ref(struct strait_endpoint *ep, unsigned int n)
-{
-	atomic_fetch_add_explicit(&ep->refs, n, memory_order_relaxed);
-}
-
-void endpoint_unref(struct strait_endpoint *ep, unsigned int n)
-{
-	struct strait_context *ctx = ep->owner;
-
-	if (atomic_fetch_sub_explicit(&ep->refs, n, memory_order_acq_rel) != n)
-		return;
-	regcache_drop_endpoint(&ctx->reg_cache, ep);
-	ep->ops->destroy(ep);
-	engine_unref(ctx);
-}

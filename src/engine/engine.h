@@ -10,7 +10,7 @@
 #include <strait/context.h>
 
 #include "device/region.h"
-#include "endpoint/endpoint.h"
+#include "engine/endpoint.h"
 #include "engine/p2p/p2p.h"
 #include "engine/regcache/regcache.h"
 #include "engine/stats.h"
@@ -99,8 +99,5 @@ void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool b
 void engine_stream_free(struct strait_device *dev, struct lane_stream *ls);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);
-
-void endpoint_ref(struct strait_endpoint *ep, unsigned int n);
-void endpoint_unref(struct strait_endpoint *ep, unsigned int n);
 
 #endif

@@ -7,7 +7,9 @@
  * failure and restart after EINTR. Tests make them fail through os_inject.
  */
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -135,6 +137,13 @@ uint64_t os_now_ns(void);
 /* Deadline on the clock of os_now_ns() for a timeout of a public call, UINT64_MAX for STRAIT_FOREVER; and time left. */
 uint64_t os_deadline(int64_t timeout_ns);
 int64_t os_time_left(uint64_t deadline);
+/* Must work with this deadline (UINT64_MAX: none) and flag (NULL: none) stop now? -ECANCELED, -ETIMEDOUT, or 0. */
+static inline int os_stop(uint64_t deadline, const atomic_bool *cancel)
+{
+	if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
+		return -ECANCELED;
+	return deadline != UINT64_MAX && os_now_ns() >= deadline ? -ETIMEDOUT : 0;
+}
 void os_sleep_ns(uint64_t ns);
 void os_yield(void); /* sched_yield(2) */
 

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "base/util.h"
-#include "device/scratch.h"
+#include "device/verify.h"
 #include "os/os.h"
 
 #define DEFAULT_TIMEOUT 10000000000u
 #define MAX_TIMEOUT 3600000000000u
-#define TRY_BYTES 256u
+#define VERIFY_BYTES 256u
 
 static const struct dma_engine *const engines[] = { &dma_xdma, &dma_edu };
 
@@ -201,59 +201,37 @@ int dma_map(struct strait_dma *d, struct strait_region *r, const struct pci_mapp
 	return rc;
 }
 
-/* Read the start of the card's memory into host memory and into @r, and compare. */
-static int compare(struct strait_dma *d, struct strait_region *r, struct dev_stream *s)
-{
-	struct dma_job job = { .length = min_u64(TRY_BYTES, d->card_bytes), .deadline = UINT64_MAX };
-	uint8_t want[TRY_BYTES], buf[TRY_BYTES];
-	int rc;
+struct verify_job {
+	struct strait_dma *d;
+	struct dma_job job;
+};
 
-	job.length -= job.length % d->align;
-	job.pm = d->bounce_map;
-	pthread_mutex_lock(&d->bounce_lock);
-	dma_move(d, &job);
-	memcpy(want, d->bounce, job.length);
-	pthread_mutex_unlock(&d->bounce_lock);
-	if (job.err)
-		return job.err;
-	for (size_t i = 0; i < job.length; i++)
-		buf[i] = (uint8_t)~want[i];
-	rc = r->dev->ops->copy_now(s, r->mem.addr, buf, job.length, false);
-	if (!rc)
-		rc = dma_map(d, r, &job.pm);
-	if (rc)
-		return rc;
-	dma_move(d, &job);
-	if (job.err)
-		return job.err;
-	rc = r->dev->ops->flush_peer_writes(r->dev);
-	if (rc && rc != -EOPNOTSUPP)
-		return rc;
-	rc = r->dev->ops->copy_now(s, r->mem.addr, buf, job.length, true);
-	return rc ? rc : memcmp(buf, want, job.length) ? -EREMOTEIO : 0;
+static int read_block(void *arg)
+{
+	struct verify_job *v = arg;
+
+	dma_move(v->d, &v->job);
+	return v->job.err;
 }
 
-static int verify_device(struct strait_dma *d, struct strait_device *dev)
+/* Reads the start of the card's memory by way of host memory, then straight into @r, and compares. */
+static int verify_card(struct strait_region *r, struct dev_stream *s, void *arg)
 {
-	_Atomic int8_t *known = &d->pair[dev->number];
-	struct strait_region *r;
-	struct dev_stream *s;
+	struct strait_dma *d = arg;
+	struct verify_job v = { .d = d,
+				.job = { .length = min_u64(VERIFY_BYTES, d->card_bytes), .deadline = UINT64_MAX } };
+	uint8_t want[VERIFY_BYTES], back[VERIFY_BYTES];
 	int rc;
 
-	if (atomic_load(known))
-		return atomic_load(known) > 0 ? 0 : -EREMOTEIO;
-	rc = device_scratch_get(dev, &r);
-	if (rc)
-		return rc;
-	rc = dev->ops->stream_open(dev, &r->mem, &s);
-	if (!rc) {
-		rc = compare(d, r, s);
-		dev->ops->stream_close(s);
-	}
-	device_scratch_put(r);
-	if (!rc || rc == -EREMOTEIO)
-		atomic_store(known, rc ? -1 : 1);
-	return rc;
+	v.job.length -= v.job.length % d->align;
+	v.job.pm = d->bounce_map;
+	pthread_mutex_lock(&d->bounce_lock);
+	rc = read_block(&v);
+	memcpy(want, d->bounce, v.job.length);
+	pthread_mutex_unlock(&d->bounce_lock);
+	if (!rc)
+		rc = dma_map(d, r, &v.job.pm);
+	return rc ? rc : verify_block(s, r->mem.addr, want, back, v.job.length, read_block, &v);
 }
 
 int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strait_region *r, uint32_t *reason)
@@ -267,7 +245,7 @@ int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strai
 	}
 	if (dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_IMPORT_ONLY))
 		return 0;
-	rc = verify_device(d, dev);
+	rc = verify_once(&d->pair[dev->number], dev, verify_card, d);
 	if (rc)
 		*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
 	return rc;

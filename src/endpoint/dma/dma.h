@@ -15,6 +15,7 @@
 #include <strait/dma.h>
 
 #include "base/list.h"
+#include "device/verify.h"
 #include "endpoint/endpoint.h"
 #include "pci/pci.h"
 
@@ -75,7 +76,7 @@ struct strait_dma {
 
 	pthread_mutex_t map_lock;
 	struct list maps;
-	_Atomic int8_t pair[ENDPOINT_DEVICES]; /* DMA to the device: 0 not verified, 1 arrives, -1 does not */
+	verify_verdict pair[ENDPOINT_DEVICES];
 };
 
 /* A transfer between mapped memory and the card. */

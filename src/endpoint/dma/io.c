@@ -9,13 +9,6 @@
 #define NAP_MOST_NS 1000000u
 #define SLICE_NS 20000000u
 
-static int stop_now(const struct dma_job *job)
-{
-	if (job->cancel && atomic_load_explicit(job->cancel, memory_order_relaxed))
-		return -ECANCELED;
-	return job->deadline != UINT64_MAX && os_now_ns() >= job->deadline ? -ETIMEDOUT : 0;
-}
-
 /* The pieces of one run, from @at. */
 static unsigned int cut(const struct strait_dma *d, const struct dma_job *job, uint64_t at, struct dma_piece *p,
 			uint64_t *bytes)
@@ -64,7 +57,7 @@ static int wait(struct strait_dma *d, struct dma_job *job)
 			continue;
 		}
 		if (rc == -EAGAIN)
-			rc = stop_now(job);
+			rc = os_stop(job->deadline, job->cancel);
 		else if (!rc)
 			return 0;
 		else {
@@ -102,7 +95,7 @@ uint64_t dma_move(struct strait_dma *d, struct dma_job *job)
 		pthread_mutex_lock(&d->lock);
 		job->err = atomic_load(&d->dead);
 		if (!job->err)
-			job->err = stop_now(job);
+			job->err = os_stop(job->deadline, job->cancel);
 		if (!job->err)
 			job->err = d->engine->start(d, job->to_card, p, n);
 		if (job->err == -ENODEV && !atomic_load(&d->dead))

@@ -57,13 +57,6 @@ struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl)
 	return ctrl->queue[1];
 }
 
-static int stop_now(const struct nvme_job *job)
-{
-	if (job->cancel && atomic_load_explicit(job->cancel, memory_order_relaxed))
-		return -ECANCELED;
-	return job->deadline != UINT64_MAX && os_now_ns() >= job->deadline ? -ETIMEDOUT : 0;
-}
-
 struct strait_nvme_command nvme_job_command(const struct nvme_job *job, uint64_t at, uint64_t n)
 {
 	uint64_t lba = (job->offset + at) >> job->lba_shift;
@@ -108,7 +101,7 @@ static void submit_pieces(struct strait_nvme_queue *q, struct io_state *f, const
 			pthread_mutex_unlock(&q->lock);
 			nvme_wait_locked(q, &room);
 			now = os_now_ns();
-			rc = stop_now(job);
+			rc = os_stop(job->deadline, job->cancel);
 			continue;
 		}
 		rc = put_piece_locked(q, f, job, at, n, now);
@@ -151,7 +144,7 @@ uint64_t nvme_io(struct strait_nvme *ctrl, struct nvme_job *job)
 	struct nvme_until end = { has_ended, &f, UINT64_MAX };
 	uint64_t at = 0;
 
-	job->err = stop_now(job);
+	job->err = os_stop(job->deadline, job->cancel);
 	for (unsigned int i = 0; !job->err && i < TRIES && at < job->length; i++) {
 		f.bad_at = job->length;
 		f.err = 0;

@@ -20,6 +20,7 @@
 #include <strait/nvme.h>
 
 #include "base/list.h"
+#include "device/verify.h"
 #include "endpoint/endpoint.h"
 #include "hw/nvme.h"
 #include "pci/pci.h"
@@ -171,7 +172,7 @@ struct strait_nvme {
 	struct strait_nvme_map *bounce[NVME_BOUNCES]; /* free bounce buffers */
 	uint32_t n_bounce, made_bounce;
 
-	_Atomic int8_t pair[ENDPOINT_DEVICES]; /* DMA to the device: 0 not verified, 1 arrives, -1 does not */
+	verify_verdict pair[ENDPOINT_DEVICES];
 };
 
 /* ctrl.c: takes ownership of @pci, also on failure. */

@@ -151,12 +151,12 @@ static uint16_t ask_verdict(struct strait_context *ctx, struct strait_endpoint *
 static bool ask_again(struct strait_endpoint *ep, uint16_t v)
 {
 	return v && VERDICT_WHY(v) == ROUTE_UNVERIFIED &&
-	       is_pow2(atomic_fetch_add_explicit(&ep->p2p_tries, 1, memory_order_relaxed) + 1);
+	       is_pow2(atomic_fetch_add_explicit(&endpoint_engine(ep)->p2p_tries, 1, memory_order_relaxed) + 1);
 }
 
 static uint16_t verdict(struct strait_context *ctx, struct strait_endpoint *ep, struct strait_device *dev)
 {
-	_Atomic uint16_t *known = &ep->p2p[dev->number];
+	_Atomic uint16_t *known = &endpoint_engine(ep)->p2p[dev->number];
 	uint16_t v = atomic_load_explicit(known, memory_order_acquire);
 
 	if (v && !ask_again(ep, v))
@@ -172,12 +172,12 @@ static uint16_t verdict(struct strait_context *ctx, struct strait_endpoint *ep, 
 static int region_handle(struct strait_context *ctx, struct strait_region *r)
 {
 	struct strait_ioc_import imp;
-	int handle = atomic_load_explicit(&r->p2p, memory_order_acquire), rc;
+	int handle = atomic_load_explicit(&r->engine, memory_order_acquire), rc;
 
 	if (handle)
 		return handle;
 	pthread_mutex_lock(&ctx->p2p.lock);
-	handle = atomic_load_explicit(&r->p2p, memory_order_relaxed);
+	handle = atomic_load_explicit(&r->engine, memory_order_relaxed);
 	if (!handle) {
 		rc = import(&ctx->p2p, r->dev, &r->mem, &imp);
 		handle = rc ? rc : (int)imp.handle;
@@ -186,7 +186,7 @@ static int region_handle(struct strait_context *ctx, struct strait_region *r)
 			r->dev->ops->mem_sync_memops(r->dev, &r->mem, true);
 		/* A lack of resources may pass; the kind of the memory does not change. */
 		if (!rc || rc == -EOPNOTSUPP || rc == -EFAULT)
-			atomic_store_explicit(&r->p2p, handle, memory_order_release);
+			atomic_store_explicit(&r->engine, handle, memory_order_release);
 	}
 	pthread_mutex_unlock(&ctx->p2p.lock);
 	return handle;
@@ -195,7 +195,7 @@ static int region_handle(struct strait_context *ctx, struct strait_region *r)
 void p2p_forget(struct strait_region *r)
 {
 	struct strait_context *ctx = device_context(r->dev);
-	int handle = atomic_exchange_explicit(&r->p2p, 0, memory_order_acq_rel);
+	int handle = atomic_exchange_explicit(&r->engine, 0, memory_order_acq_rel);
 
 	if (handle > 0)
 		module_release(ctx->p2p.fd, (uint32_t)handle);
@@ -298,13 +298,6 @@ void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
 	f->p2p_cached = f->p2p_usable && nearer(t, f, start, end);
 }
 
-static int stop_now(uint64_t deadline, const atomic_bool *cancel)
-{
-	if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
-		return -ECANCELED;
-	return deadline != UINT64_MAX && os_now_ns() >= deadline ? -ETIMEDOUT : 0;
-}
-
 /* The module refuses now what it accepted: store that as the verdict for this endpoint and device. */
 static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 {
@@ -318,8 +311,8 @@ static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 	if (rc != -EOPNOTSUPP && rc != -EREMOTEIO && rc != -EINVAL)
 		return rc;
 	log_warn(&ctx->log, "p2p: refused on the way (%s, reason %u): other routes take over", strerror(-rc), reason);
-	atomic_store_explicit(&t->endpoint->p2p[t->region->dev->number], VERDICT(ROUTE_REFUSED, reason),
-			      memory_order_release);
+	atomic_store_explicit(&endpoint_engine(t->endpoint)->p2p[t->region->dev->number],
+			      VERDICT(ROUTE_REFUSED, reason), memory_order_release);
 	return -EOPNOTSUPP;
 }
 
@@ -367,7 +360,7 @@ static uint64_t module_moves(const struct strait_transfer *t, uint64_t start, ui
 	io.handle = (uint32_t)handle;
 	io.op = t->op == STRAIT_READ ? STRAIT_OP_READ : STRAIT_OP_WRITE;
 	while (!*err && at < end) {
-		*err = stop_now(deadline, cancel);
+		*err = os_stop(deadline, cancel);
 		if (*err)
 			break;
 		io.file_offset = at;

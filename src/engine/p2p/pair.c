@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/util.h"
+#include "device/verify.h"
 #include "module/module.h"
 #include "os/os.h"
 
@@ -35,42 +36,40 @@ static bool read_block(struct strait_endpoint *ep, void *buf, uint64_t len, uint
 	return ep->ops->read(ep, IO_DIRECT, buf, len, off) == (ssize_t)len;
 }
 
-/* Fills the memory with the complement of the block, so that every byte must change. */
-static int poison(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b)
+struct drive_read {
+	const struct p2p_scratch *s;
+	struct strait_ioc_io io;
+};
+
+/* Makes the drive write the block. That it refuses counts as not arriving. */
+static int drive_read(void *arg)
 {
-	for (uint64_t i = 0; i < b->len; i++)
-		b->back[i] = (unsigned char)~b->truth[i];
-	return s->dev->ops->copy_now(stream, s->mem.addr, b->back, b->len, false);
+	struct drive_read *d = arg;
+	int rc = module_io(d->s->ctx->p2p.fd, &d->io);
+
+	return rc || d->io.done != d->io.length ? -EREMOTEIO : 0;
 }
 
-/* Reads one block by the drive. 1: it arrived; 0: it did not; -EAGAIN: the file changed; else why nothing is known. */
+/* Verifies one block: as verify_block(), or -EAGAIN where the file changed meanwhile. */
 static int try_block(const struct p2p_scratch *s, struct dev_stream *stream, struct blocks *b, uint64_t off)
 {
-	struct strait_ioc_io io = { .handle = s->handle,
-				    .fd = s->ep->ops->fd(s->ep, IO_DIRECT),
-				    .op = STRAIT_OP_READ,
-				    .file_offset = off,
-				    .region_offset = s->start,
-				    .length = b->len };
+	struct drive_read d = { .s = s,
+				.io = { .handle = s->handle,
+					.fd = s->ep->ops->fd(s->ep, IO_DIRECT),
+					.op = STRAIT_OP_READ,
+					.file_offset = off,
+					.region_offset = s->start,
+					.length = b->len } };
 	int rc;
 
 	if (!read_block(s->ep, b->truth, b->len, off))
 		return -ENODATA;
-	rc = poison(s, stream, b);
-	if (rc)
-		return rc;
-	rc = module_io(s->ctx->p2p.fd, &io);
-	if (rc || io.done != b->len)
-		return 0;
-	rc = s->dev->ops->flush_peer_writes(s->dev);
-	if (rc && rc != -EOPNOTSUPP)
-		return rc;
-	rc = s->dev->ops->copy_now(stream, s->mem.addr, b->back, b->len, true);
-	if (rc)
+	rc = verify_block(stream, s->mem.addr, b->truth, b->back, b->len, drive_read, &d);
+	if (rc && rc != -EREMOTEIO)
 		return rc;
 	if (!read_block(s->ep, b->again, b->len, off) || memcmp(b->again, b->truth, b->len))
 		return -EAGAIN;
-	return !memcmp(b->back, b->truth, b->len);
+	return rc;
 }
 
 static int try_pair(const struct p2p_scratch *s)
@@ -95,7 +94,7 @@ static int try_pair(const struct p2p_scratch *s)
 	rc = -EAGAIN;
 	for (int i = 0; rc == -EAGAIN && i < TRIES; i++)
 		rc = try_block(s, ls->stream, &b, off);
-	engine_stream_put(s->dev, ls, rc < 0);
+	engine_stream_put(s->dev, ls, rc && rc != -EREMOTEIO);
 unmap:
 	os_unmap(b.truth, 3 * b.len);
 	return rc;
@@ -120,14 +119,14 @@ enum route_reason p2p_pair_verify(struct p2p *p, const struct p2p_scratch *s, co
 	if (pair)
 		return pair->good ? ROUTE_OK : ROUTE_PAIR;
 	rc = try_pair(s);
-	if (rc < 0)
+	if (rc && rc != -EREMOTEIO)
 		return ROUTE_UNVERIFIED;
 	pair = calloc(1, sizeof(*pair));
 	if (!pair)
 		return ROUTE_UNVERIFIED;
 	str_copy(pair->drive, sizeof(pair->drive), drive);
 	str_copy(pair->device, sizeof(pair->device), device);
-	pair->good = rc == 1;
+	pair->good = !rc;
 	list_add_tail(&p->pairs, &pair->node);
 	if (pair->good)
 		log_info(&s->ctx->log, "p2p: drive %s reaches the memory of %s", drive, device);

@@ -7,7 +7,7 @@
 /* Is a window registered under the lease, or in use by a transfer that does not check it with regcache_valid()? */
 static bool lease_needed_locked(const struct strait_endpoint *ep)
 {
-	list_for_each(it, &ep->reg_windows) {
+	list_for_each(it, &endpoint_engine(ep)->reg_windows) {
 		const struct reg_window *w = list_entry(it, struct reg_window, ep_node);
 
 		if (w->users > w->parked || !w->users)
@@ -27,11 +27,12 @@ static bool check_leases_locked(struct reg_cache *k)
 	bool busy = false;
 
 	list_for_each(it, &k->leases) {
-		struct strait_endpoint *ep = list_entry(it, struct strait_endpoint, lease_node);
+		struct endpoint_engine *ee = list_entry(it, struct endpoint_engine, lease_node);
+		struct strait_endpoint *ep = ee->ep;
 
-		if (ep->leased && ep->ops->unchanged(ep))
+		if (ee->leased && ep->ops->unchanged(ep))
 			continue;
-		ep->leased = false;
+		ee->leased = false;
 		regcache_unlist_endpoint_locked(k, ep, &out);
 	}
 	if (!list_empty(&out)) {
@@ -43,15 +44,16 @@ static bool check_leases_locked(struct reg_cache *k)
 		pthread_cond_broadcast(&k->changed);
 	}
 	list_for_each_safe(it, tmp, &k->leases) {
-		struct strait_endpoint *ep = list_entry(it, struct strait_endpoint, lease_node);
+		struct endpoint_engine *ee = list_entry(it, struct endpoint_engine, lease_node);
+		struct strait_endpoint *ep = ee->ep;
 
-		if (ep->leased)
+		if (ee->leased)
 			continue;
 		if (lease_needed_locked(ep)) {
 			busy = true;
 			continue;
 		}
-		list_del(&ep->lease_node);
+		list_del(&ee->lease_node);
 		ep->ops->unlease(ep);
 		log_info(k->log, "a read lease was broken: the file is about to change");
 	}
@@ -94,8 +96,8 @@ void regcache_take_lease(struct reg_cache *k, struct strait_endpoint *ep)
 	if (!rc)
 		rc = ep->ops->lease(ep, k->tid);
 	if (!rc) {
-		ep->leased = true;
-		list_add_tail(&k->leases, &ep->lease_node);
+		endpoint_engine(ep)->leased = true;
+		list_add_tail(&k->leases, &endpoint_engine(ep)->lease_node);
 		pthread_cond_broadcast(&k->changed);
 	}
 	pthread_mutex_unlock(&k->lock);

@@ -75,7 +75,7 @@ void regcache_free_windows(struct list *out)
 /* May windows of the endpoint be cached? A lease that the kernel has broken meanwhile is seen by ops->unchanged. */
 static bool may_cache_locked(const struct strait_endpoint *ep)
 {
-	return ep->facts.unchanging || ep->leased;
+	return ep->facts.unchanging || endpoint_engine(ep)->leased;
 }
 
 static struct reg_window *window_new(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len)
@@ -140,7 +140,7 @@ struct reg_window *regcache_get(struct reg_cache *k, struct strait_endpoint *ep,
 		k->bytes += len;
 		stat_add(&k->stats->kept_bytes, len);
 	}
-	list_add_tail(&ep->reg_windows, &w->ep_node);
+	list_add_tail(&endpoint_engine(ep)->reg_windows, &w->ep_node);
 	pthread_mutex_unlock(&k->lock);
 	regcache_free_windows(&out);
 	return w;
@@ -241,7 +241,7 @@ void regcache_put_many(struct reg_cache *k, struct reg_ref *p, unsigned int n)
 
 void regcache_unlist_endpoint_locked(struct reg_cache *k, struct strait_endpoint *ep, struct list *out)
 {
-	list_for_each_safe(it, tmp, &ep->reg_windows) {
+	list_for_each_safe(it, tmp, &endpoint_engine(ep)->reg_windows) {
 		struct reg_window *w = list_entry(it, struct reg_window, ep_node);
 
 		if (!w->listed)
@@ -262,10 +262,10 @@ void regcache_drop_endpoint(struct reg_cache *k, struct strait_endpoint *ep)
 	pthread_mutex_lock(&k->lock);
 	while (k->unregistering)
 		pthread_cond_wait(&k->changed, &k->lock);
-	leased = !list_empty(&ep->lease_node);
+	leased = !list_empty(&endpoint_engine(ep)->lease_node);
 	regcache_unlist_endpoint_locked(k, ep, &out);
-	list_del(&ep->lease_node);
-	ep->leased = false;
+	list_del(&endpoint_engine(ep)->lease_node);
+	endpoint_engine(ep)->leased = false;
 	pthread_mutex_unlock(&k->lock);
 	regcache_free_windows(&out);
 	if (leased)

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "device/provider.h"
-#include "endpoint/endpoint.h"
+#include "engine/endpoint.h"
 #include "engine/stats.h"
 
 #define REGCACHE_BUCKETS 1024
@@ -45,7 +45,7 @@ struct reg_cache {
 	uint64_t missed;      /* bytes read by other routes since the last admission */
 	uint64_t retry_bytes; /* that many must be missed before the next one */
 	bool admitting;	      /* a thread registers a window */
-	struct list leases;   /* struct strait_endpoint.lease_node */
+	struct list leases;   /* struct endpoint_engine.lease_node */
 	unsigned long thread;
 	int tid;	    /* of the thread that watches leases, 0 until it runs */
 	bool unregistering; /* that thread, windows of broken leases */

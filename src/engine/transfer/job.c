@@ -21,12 +21,8 @@ void job_fail(struct job *job, uint64_t off, int err, int32_t device_status)
 
 void job_poll(struct job *job)
 {
-	int err = 0;
+	int err = os_stop(job->deadline, job->cancel);
 
-	if (job->cancel && atomic_load_explicit(job->cancel, memory_order_relaxed))
-		err = -ECANCELED;
-	else if (job->deadline != UINT64_MAX && os_now_ns() >= job->deadline)
-		err = -ETIMEDOUT;
 	if (!err)
 		return;
 	pthread_mutex_lock(&job->lock);
