@@ -50,7 +50,7 @@ static void dmabuf_unref(struct dmabuf *b)
 }
 
 /* The pin of an operation begins CPU access, its unpin ends it. */
-static int dmabuf_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
+static int dmabuf_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret)
 {
 	struct dmabuf_device *d = container_of(eng, struct dmabuf_device, eng);
 	struct range_node *n;
@@ -80,11 +80,11 @@ static int dmabuf_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, stru
 		dmabuf_unref(b);
 		return rc;
 	}
-	*ret = (struct emu_alloc *)b; /* the engine only gives it back */
+	*ret = (struct soft_pin *)b; /* the engine only gives it back */
 	return 0;
 }
 
-static void dmabuf_unpin(struct emu_alloc *pinned)
+static void dmabuf_unpin(struct soft_pin *pinned)
 {
 	struct dmabuf *b = (struct dmabuf *)pinned;
 

@@ -7,7 +7,7 @@
 #include "os/os.h"
 
 /* -EINVAL for a device of another kind, -EOWNERDEAD in a forked child. */
-static int check(struct strait_device *dev)
+static int emu_check_device(struct strait_device *dev)
 {
 	if (!dev || dev->ops->open != emu_provider_ops.open)
 		return -EINVAL;
@@ -20,7 +20,7 @@ int strait_emu_set_model(struct strait_device *dev, const struct strait_emu_mode
 	struct soft_engine *eng;
 	int rc;
 
-	rc = check(dev);
+	rc = emu_check_device(dev);
 	if (rc)
 		return rc;
 	if (!user)
@@ -39,7 +39,7 @@ int strait_emu_malloc(struct strait_device *dev, size_t len, void **ret)
 	struct emu_alloc *a;
 	int rc;
 
-	rc = check(dev);
+	rc = emu_check_device(dev);
 	if (rc)
 		return rc;
 	if (!len || !ret)
@@ -56,7 +56,7 @@ int strait_emu_free(struct strait_device *dev, void *addr)
 	struct emu_alloc *a;
 	int rc;
 
-	rc = check(dev);
+	rc = emu_check_device(dev);
 	if (rc)
 		return rc;
 	if (!addr)
@@ -72,7 +72,7 @@ int strait_emu_remove(struct strait_device *dev)
 {
 	int rc;
 
-	rc = check(dev);
+	rc = emu_check_device(dev);
 	if (rc)
 		return rc;
 	if (atomic_exchange_explicit(&dev->removed, true, memory_order_acq_rel))

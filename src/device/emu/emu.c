@@ -45,7 +45,7 @@ bool soft_have_vm_read(void)
 	return os_vm_read(&to, &from, 1) == 1 && to == 1;
 }
 
-static int add_device(struct provider *p, uint64_t memory, bool dmabuf, bool vm_read)
+static int emu_add_device(struct provider *p, uint64_t memory, bool dmabuf, bool vm_read)
 {
 	struct strait_device *dev;
 	struct emu_device *emu;
@@ -90,7 +90,7 @@ static int emu_open(struct provider *p)
 	}
 	p->more_devices_hint = "set STRAIT_EMU_DEVICES to the number you want, up to 8";
 	while (!rc && n--)
-		rc = add_device(p, align_down(memory, EMU_PAGE), dmabuf, vm_read);
+		rc = emu_add_device(p, align_down(memory, EMU_PAGE), dmabuf, vm_read);
 	return rc;
 }
 
@@ -113,7 +113,7 @@ static int emu_info(struct strait_device *dev, struct strait_device_info *info)
 {
 	struct emu_device *emu = emu_device(dev);
 
-	if (soft_gone(&emu->eng))
+	if (soft_removed(&emu->eng))
 		return -ENODEV;
 	device_info_common(dev, info);
 	str_copy(info->model, sizeof(info->model), "Strait emulated device");
@@ -127,7 +127,7 @@ static int emu_info(struct strait_device *dev, struct strait_device_info *info)
 /* The CPU is the device, so it sees a peer's registers where the CPU does. */
 static int emu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
-	if (soft_gone(soft_engine(dev)))
+	if (soft_removed(soft_engine(dev)))
 		return -ENODEV;
 	*ret = (struct host_reg){ .ptr = mmio, .len = len, .dev_addr = (uint64_t)(uintptr_t)mmio };
 	return 0;

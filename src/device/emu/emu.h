@@ -45,8 +45,8 @@ static inline struct emu_device *emu_device(const struct strait_device *dev)
 }
 
 /* emu_mem.c */
-int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
-void emu_unpin(struct emu_alloc *a);
+int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret);
+void emu_unpin(struct soft_pin *pin);
 int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, struct emu_alloc **ret);
 /* The regions over it are revoked, users waited for, and the memory unmapped. */
 void emu_alloc_free(struct emu_alloc *a);

@@ -13,33 +13,33 @@
 /* Numbers of allocations, never given twice in a process. */
 static _Atomic uint64_t last_id;
 
-static bool is_stale(const struct emu_alloc *a)
+static bool emu_alloc_is_stale(const struct emu_alloc *a)
 {
 	return atomic_load_explicit(&a->stale, memory_order_seq_cst);
 }
 
-static void alloc_unref(struct emu_alloc *a)
+static void emu_alloc_unref(struct emu_alloc *a)
 {
 	if (atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) == 1)
 		free(a);
 }
 
 /* With the lock of @emu held. */
-static struct emu_alloc *alloc_at(struct emu_device *emu, uint64_t addr)
+static struct emu_alloc *alloc_at_locked(struct emu_device *emu, uint64_t addr)
 {
 	struct range_node *n = range_tree_at(&emu->allocs, addr, NULL);
 
 	return n ? container_of(n, struct emu_alloc, node) : NULL;
 }
 
-int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
+int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret)
 {
 	struct emu_device *emu = container_of(eng, struct emu_device, eng);
 	struct emu_alloc *a;
 	int rc = 0;
 
 	pthread_rwlock_rdlock(&emu->lock);
-	a = alloc_at(emu, addr);
+	a = alloc_at_locked(emu, addr);
 	if (!a)
 		rc = -ENOENT;
 	else if (len > a->node.end - addr)
@@ -48,12 +48,13 @@ int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_all
 		atomic_fetch_add_explicit(&a->users, 1, memory_order_relaxed);
 	pthread_rwlock_unlock(&emu->lock);
 	if (!rc)
-		*ret = a;
+		*ret = (struct soft_pin *)a;
 	return rc;
 }
 
-void emu_unpin(struct emu_alloc *a)
+void emu_unpin(struct soft_pin *pin)
 {
+	struct emu_alloc *a = (struct emu_alloc *)pin;
 	struct emu_device *emu = a->emu; /* @a may be gone with its last user */
 
 	if (atomic_fetch_sub_explicit(&a->users, 1, memory_order_acq_rel) != (EMU_ALLOC_DEAD | 1))
@@ -63,7 +64,7 @@ void emu_unpin(struct emu_alloc *a)
 	pthread_mutex_unlock(&emu->idle_lock);
 }
 
-static int reserve(struct emu_device *emu, uint64_t bytes)
+static int emu_charge(struct emu_device *emu, uint64_t bytes)
 {
 	uint64_t used = atomic_load_explicit(&emu->used, memory_order_relaxed);
 
@@ -75,7 +76,7 @@ static int reserve(struct emu_device *emu, uint64_t bytes)
 	return 0;
 }
 
-static void unreserve(struct emu_device *emu, uint64_t bytes)
+static void emu_uncharge(struct emu_device *emu, uint64_t bytes)
 {
 	atomic_fetch_sub_explicit(&emu->used, bytes, memory_order_relaxed);
 }
@@ -87,7 +88,7 @@ int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, str
 	void *p;
 	int rc;
 
-	if (soft_gone(&emu->eng))
+	if (soft_removed(&emu->eng))
 		return -ENODEV;
 	if (len > emu->total)
 		return -ENOMEM;
@@ -95,12 +96,12 @@ int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, str
 	if (!a)
 		return -ENOMEM;
 	a->mapped = align_up(len, EMU_PAGE);
-	rc = reserve(emu, a->mapped);
+	rc = emu_charge(emu, a->mapped);
 	if (rc)
 		goto free_alloc;
 	rc = os_memfd("strait-emu", a->mapped, &a->fd);
 	if (rc)
-		goto unreserve;
+		goto uncharge;
 	rc = os_map_shared(a->fd, a->mapped, &p);
 	if (rc)
 		goto close_fd;
@@ -122,21 +123,21 @@ int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, str
 	return 0;
 close_fd:
 	os_close(a->fd);
-unreserve:
-	unreserve(emu, a->mapped);
+uncharge:
+	emu_uncharge(emu, a->mapped);
 free_alloc:
 	free(a);
 	return rc;
 }
 
 /* No user is left, nor can there be a new one. */
-static void alloc_unmap(struct emu_alloc *a)
+static void emu_alloc_unmap(struct emu_alloc *a)
 {
 	os_unmap((void *)(uintptr_t)a->node.start, a->mapped);
 	if (a->fd >= 0)
 		os_close(a->fd);
-	unreserve(a->emu, a->mapped);
-	alloc_unref(a);
+	emu_uncharge(a->emu, a->mapped);
+	emu_alloc_unref(a);
 }
 
 /*
@@ -159,7 +160,7 @@ void emu_alloc_free(struct emu_alloc *a)
 	while (atomic_load_explicit(&a->users, memory_order_acquire) != EMU_ALLOC_DEAD)
 		pthread_cond_wait(&emu->idle, &emu->idle_lock);
 	pthread_mutex_unlock(&emu->idle_lock);
-	alloc_unmap(a);
+	emu_alloc_unmap(a);
 }
 
 int emu_alloc_claim(struct emu_device *emu, uint64_t addr, struct emu_alloc **ret)
@@ -168,8 +169,8 @@ int emu_alloc_claim(struct emu_device *emu, uint64_t addr, struct emu_alloc **re
 	int rc = 0;
 
 	pthread_rwlock_wrlock(&emu->lock);
-	a = alloc_at(emu, addr);
-	if (!a || a->node.start != addr || !a->application || is_stale(a))
+	a = alloc_at_locked(emu, addr);
+	if (!a || a->node.start != addr || !a->application || emu_alloc_is_stale(a))
 		rc = -EINVAL;
 	else
 		atomic_store_explicit(&a->stale, true, memory_order_seq_cst);
@@ -185,11 +186,11 @@ void emu_alloc_free_all(struct emu_device *emu)
 
 	while ((n = range_tree_overlap(&emu->allocs, 0, UINT64_MAX))) {
 		range_tree_remove(&emu->allocs, n);
-		alloc_unmap(container_of(n, struct emu_alloc, node));
+		emu_alloc_unmap(container_of(n, struct emu_alloc, node));
 	}
 }
 
-static void fill_mem(struct emu_alloc *a, uint64_t addr, uint64_t len, struct provider_mem *m)
+static void emu_fill_mem(struct emu_alloc *a, uint64_t addr, uint64_t len, struct provider_mem *m)
 {
 	*m = (struct provider_mem){
 		.addr = addr,
@@ -210,7 +211,7 @@ int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *
 	rc = emu_alloc_new(dev, len, false, &a);
 	if (rc)
 		return rc;
-	fill_mem(a, a->node.start, len, m);
+	emu_fill_mem(a, a->node.start, len, m);
 	return 0;
 }
 
@@ -227,7 +228,7 @@ int emu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret
 		bool found;
 
 		pthread_rwlock_rdlock(&emu->lock);
-		found = alloc_at(emu, addr);
+		found = alloc_at_locked(emu, addr);
 		pthread_rwlock_unlock(&emu->lock);
 		if (found) {
 			*ret = dev;
@@ -243,7 +244,7 @@ int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 	struct emu_alloc *a;
 
 	pthread_rwlock_rdlock(&emu->lock);
-	a = alloc_at(emu, addr);
+	a = alloc_at_locked(emu, addr);
 	if (a)
 		*len = a->node.end - addr;
 	pthread_rwlock_unlock(&emu->lock);
@@ -256,30 +257,30 @@ int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struc
 	struct emu_alloc *a;
 	int rc = 0;
 
-	if (soft_gone(&emu->eng))
+	if (soft_removed(&emu->eng))
 		return -ENODEV;
 	pthread_rwlock_rdlock(&emu->lock);
-	a = alloc_at(emu, addr);
-	if (!a || is_stale(a) || len > a->node.end - addr)
+	a = alloc_at_locked(emu, addr);
+	if (!a || emu_alloc_is_stale(a) || len > a->node.end - addr)
 		rc = -EFAULT;
 	else
 		atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
 	pthread_rwlock_unlock(&emu->lock);
 	if (!rc)
-		fill_mem(a, addr, len, m);
+		emu_fill_mem(a, addr, len, m);
 	return rc;
 }
 
 void emu_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
-	alloc_unref(m->priv);
+	emu_alloc_unref(m->priv);
 }
 
 int emu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
 {
-	if (soft_gone(soft_engine(dev)))
+	if (soft_removed(soft_engine(dev)))
 		return -ENODEV;
-	return is_stale(m->priv) ? -ESTALE : 0;
+	return emu_alloc_is_stale(m->priv) ? -ESTALE : 0;
 }
 
 int emu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)

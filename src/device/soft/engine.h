@@ -20,7 +20,7 @@ struct soft_engine;
 struct soft_stream;
 
 /* A hold on device memory: it is not unmapped while there are any. The engine's owner defines it. */
-struct emu_alloc;
+struct soft_pin;
 
 enum soft_op_kind {
 	SOFT_COPY,
@@ -37,8 +37,8 @@ struct soft_seg {
 	uint64_t dst;
 	uint64_t src;
 	uint64_t len;
-	struct emu_alloc *dst_pin; /* NULL: host memory */
-	struct emu_alloc *src_pin;
+	struct soft_pin *dst_pin; /* NULL: host memory */
+	struct soft_pin *src_pin;
 	bool file; /* src lies in a file mapping, which a CPU load must not touch */
 };
 
@@ -71,7 +71,7 @@ struct soft_op {
 		} wait;
 		struct {
 			struct soft_event *event;
-			uint64_t turn; /* which of the event's recordings this is */
+			uint64_t recording; /* which of the event's recordings this is */
 		} record;
 	};
 };
@@ -83,13 +83,13 @@ struct soft_stream {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;  /* work was completed */
 	unsigned int waiters; /* on @cond */
-	struct list ops;      /* waiting for their turn */
+	struct list ops;      /* waiting for their recording */
 	bool busy;	      /* one op is being run or is parked; no op waits unless there is one */
 	uint64_t submitted, completed;
-	int error;	       /* first that nobody has been told of */
-	uint64_t error_number; /* the how manieth of the stream that is */
+	int error;	    /* first that nobody has been told of */
+	uint64_t error_seq; /* the how manieth of the stream that is */
 	int last_error;
-	uint64_t last_number;
+	uint64_t last_error_seq;
 	uint64_t model_end; /* when the model says the last op ended, 0 if that had no model */
 };
 
@@ -98,10 +98,10 @@ struct soft_event {
 	atomic_uint refs;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	uint64_t turn;		    /* recordings so far */
+	uint64_t recording;	    /* recordings so far */
 	bool done;		    /* the last one has been reached */
 	int error;		    /* of the stream, as it was then */
-	uint64_t last_number;	    /* likewise: which errors of the stream were before */
+	uint64_t last_error_seq;    /* likewise: which errors of the stream were before */
 	struct soft_stream *stream; /* of the last recording, held */
 };
 
@@ -143,8 +143,8 @@ struct soft_engine {
 	 * Holds the allocation @addr lies in: 0 with *ret, -ENOENT if it lies in none, -EFAULT if the
 	 * range goes past its end. NULL: there is no device memory, every address is the host's.
 	 */
-	int (*pin)(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
-	void (*unpin)(struct emu_alloc *a);
+	int (*pin)(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret);
+	void (*unpin)(struct soft_pin *a);
 	struct soft_pool in, out, compute;
 	struct soft_words words;
 	struct soft_hostregs regs;
@@ -162,7 +162,7 @@ static inline struct soft_engine *soft_engine(const struct strait_device *dev)
 	return dev->priv;
 }
 
-static inline bool soft_gone(const struct soft_engine *eng)
+static inline bool soft_removed(const struct soft_engine *eng)
 {
 	return atomic_load_explicit(&eng->dev->removed, memory_order_acquire);
 }
@@ -173,17 +173,17 @@ void soft_engine_fini(struct soft_engine *eng);
 /* The device has been removed: who sleeps as the model says wakes up. */
 void soft_engine_wake(struct soft_engine *eng);
 
-/* soft_pool.c. soft_pool_need(): there is one thread at least. soft_pool_push() cannot fail after it. */
+/* soft_pool.c. soft_pool_ensure_thread(): there is one thread at least. soft_pool_submit() cannot fail after it. */
 void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *name, unsigned int max);
 void soft_pool_fini(struct soft_pool *p);
-int soft_pool_need(struct soft_pool *p);
-void soft_pool_push(struct soft_pool *p, struct soft_op *op);
+int soft_pool_ensure_thread(struct soft_pool *p);
+void soft_pool_submit(struct soft_pool *p, struct soft_op *op);
 void soft_pool_wake(struct soft_pool *p);
 
 /* soft_word.c. soft_words_park() is false if the word has its value already and @op was not parked. */
 void soft_words_init(struct soft_engine *eng);
 void soft_words_fini(struct soft_engine *eng);
-int soft_words_need(struct soft_engine *eng);
+int soft_words_ensure_thread(struct soft_engine *eng);
 bool soft_words_park(struct soft_engine *eng, struct soft_op *op);
 bool soft_word_reached(const struct soft_op *op);
 void soft_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value);
@@ -235,8 +235,8 @@ int soft_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uin
 int soft_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
 int soft_flush_peer_writes(struct strait_device *dev);
 
-/* soft_event.c. soft_event_fire(): the recording of @op was reached, with @s locked. */
-void soft_event_fire(struct soft_stream *s, struct soft_op *op);
+/* soft_event.c. soft_event_fire_locked(): the recording of @op was reached, with @s locked. */
+void soft_event_fire_locked(struct soft_stream *s, struct soft_op *op);
 void soft_event_unref(struct soft_event *e);
 int soft_event_open(struct dev_stream *s, struct dev_event **ret);
 void soft_event_close(struct dev_event *e);

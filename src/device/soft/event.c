@@ -44,22 +44,22 @@ void soft_event_close(struct dev_event *event)
 	soft_event_unref(to_event(event));
 }
 
-static void finish(struct soft_event *e, uint64_t turn, int error, uint64_t last_number)
+static void event_finish(struct soft_event *e, uint64_t recording, int error, uint64_t last_error_seq)
 {
 	pthread_mutex_lock(&e->lock);
 	/* Recorded again meanwhile: only the last recording counts. */
-	if (e->turn == turn) {
+	if (e->recording == recording) {
 		e->done = true;
 		e->error = error;
-		e->last_number = last_number;
+		e->last_error_seq = last_error_seq;
 		pthread_cond_broadcast(&e->cond);
 	}
 	pthread_mutex_unlock(&e->lock);
 }
 
-void soft_event_fire(struct soft_stream *s, struct soft_op *op)
+void soft_event_fire_locked(struct soft_stream *s, struct soft_op *op)
 {
-	finish(op->record.event, op->record.turn, s->error, s->last_number);
+	event_finish(op->record.event, op->record.recording, s->error, s->last_error_seq);
 }
 
 int soft_event_record(struct dev_event *event, struct dev_stream *stream)
@@ -71,7 +71,7 @@ int soft_event_record(struct dev_event *event, struct dev_stream *stream)
 
 	if (e->base.dev != s->base.dev)
 		return -EINVAL;
-	if (soft_gone(s->eng))
+	if (soft_removed(s->eng))
 		return -ENODEV;
 	soft_stream_ref(s);
 	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed); /* the op's */
@@ -79,24 +79,24 @@ int soft_event_record(struct dev_event *event, struct dev_stream *stream)
 	old = e->stream;
 	e->stream = s;
 	e->done = false;
-	op.record.turn = ++e->turn;
+	op.record.recording = ++e->recording;
 	pthread_mutex_unlock(&e->lock);
 	if (old)
 		soft_stream_unref(old);
 
 	rc = soft_stream_submit(s, &op);
 	if (rc)
-		finish(e, op.record.turn, rc, 0); /* nothing will come that could end a wait */
+		event_finish(e, op.record.recording, rc, 0); /* nothing will come that could end a wait */
 	return rc;
 }
 
 /* Somebody was told of the errors up to @number: the stream need not keep them. */
-static void forget_errors(struct soft_stream *s, uint64_t number)
+static void stream_clear_reported_errors(struct soft_stream *s, uint64_t number)
 {
 	pthread_mutex_lock(&s->lock);
-	if (s->error && s->error_number <= number) {
-		s->error = s->last_number > number ? s->last_error : 0;
-		s->error_number = s->last_number;
+	if (s->error && s->error_seq <= number) {
+		s->error = s->last_error_seq > number ? s->last_error : 0;
+		s->error_seq = s->last_error_seq;
 	}
 	pthread_mutex_unlock(&s->lock);
 }
@@ -117,14 +117,14 @@ int soft_event_wait(struct dev_event *event, int64_t timeout_ns)
 		rc = cond_wait_until(&e->cond, &e->lock, deadline);
 	}
 	rc = e->error;
-	number = e->last_number;
+	number = e->last_error_seq;
 	if (rc) {
 		s = e->stream;
 		soft_stream_ref(s);
 	}
 	pthread_mutex_unlock(&e->lock);
 	if (s) {
-		forget_errors(s, number);
+		stream_clear_reported_errors(s, number);
 		soft_stream_unref(s);
 	}
 	return rc;

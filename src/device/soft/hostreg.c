@@ -21,7 +21,7 @@ void soft_hostregs_fini(struct soft_hostregs *regs)
 	pthread_rwlock_destroy(&regs->lock);
 }
 
-static bool covers(const struct range_tree *t, uint64_t addr, uint64_t len)
+static bool tree_covers(const struct range_tree *t, uint64_t addr, uint64_t len)
 {
 	/* Of several that hold the first byte the nearest need not be the longest. */
 	for (struct range_node *n = range_tree_overlap(t, addr, addr + 1); n;
@@ -36,7 +36,7 @@ bool soft_hostreg_covers(struct soft_hostregs *regs, uint64_t addr, uint64_t len
 	bool yes;
 
 	pthread_rwlock_rdlock(&regs->lock);
-	yes = covers(&regs->plain, addr, len) || covers(&regs->file, addr, len);
+	yes = tree_covers(&regs->plain, addr, len) || tree_covers(&regs->file, addr, len);
 	pthread_rwlock_unlock(&regs->lock);
 	return yes;
 }
@@ -63,7 +63,7 @@ int soft_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 
 	if (flags & ~(HOST_REG_READ_ONLY | HOST_REG_FILE) || !ptr || !len || len > UINT64_MAX - addr)
 		return -EINVAL;
-	if (soft_gone(soft_engine(dev)))
+	if (soft_removed(soft_engine(dev)))
 		return -ENODEV;
 	if (flags & HOST_REG_FILE) {
 		if (!(dev->caps & STRAIT_DEVICE_REGISTER_FILE))

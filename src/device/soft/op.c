@@ -9,7 +9,7 @@
 #define PIECE MIB(4)
 #define COMPARE_BLOCK KIB(16)
 
-static void *ptr(uint64_t addr)
+static void *addr_ptr(uint64_t addr)
 {
 	return (void *)(uintptr_t)addr;
 }
@@ -29,28 +29,28 @@ static int copy_from_file(char *dst, const char *src, size_t len)
 	return 0;
 }
 
-static int copy_seg(struct soft_engine *eng, const struct soft_seg *seg)
+static int op_copy_seg(struct soft_engine *eng, const struct soft_seg *seg)
 {
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
 		size_t len = min_u64(seg->len - at, PIECE);
 		int rc;
 
-		if (soft_gone(eng))
+		if (soft_removed(eng))
 			return -ENODEV;
 		if (seg->file) {
-			rc = copy_from_file(ptr(seg->dst + at), ptr(seg->src + at), len);
+			rc = copy_from_file(addr_ptr(seg->dst + at), addr_ptr(seg->src + at), len);
 			if (rc)
 				return rc;
 		} else if (seg->dst_pin) {
-			soft_copy_streaming(ptr(seg->dst + at), ptr(seg->src + at), len);
+			soft_copy_streaming(addr_ptr(seg->dst + at), addr_ptr(seg->src + at), len);
 		} else {
-			memcpy(ptr(seg->dst + at), ptr(seg->src + at), len);
+			memcpy(addr_ptr(seg->dst + at), addr_ptr(seg->src + at), len);
 		}
 	}
 	return 0;
 }
 
-static int injected(struct soft_engine *eng)
+static int take_injected_error(struct soft_engine *eng)
 {
 	if (!atomic_load_explicit(&eng->inject_on, memory_order_acquire))
 		return 0;
@@ -60,23 +60,23 @@ static int injected(struct soft_engine *eng)
 	return atomic_load_explicit(&eng->inject_err, memory_order_relaxed);
 }
 
-static int run_copy(struct soft_engine *eng, struct soft_op *op)
+static int op_run_copy(struct soft_engine *eng, struct soft_op *op)
 {
-	int rc = injected(eng);
+	int rc = take_injected_error(eng);
 
 	for (unsigned int i = 0; !rc && i < op->n_segs; i++)
-		rc = copy_seg(eng, &op->segs[i]);
+		rc = op_copy_seg(eng, &op->segs[i]);
 	return rc;
 }
 
-static int run_fill(struct soft_engine *eng, struct soft_op *op)
+static int op_run_fill(struct soft_engine *eng, struct soft_op *op)
 {
 	const struct soft_seg *seg = op->segs;
 
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
-		if (soft_gone(eng))
+		if (soft_removed(eng))
 			return -ENODEV;
-		memset(ptr(seg->dst + at), op->fill, min_u64(seg->len - at, PIECE));
+		memset(addr_ptr(seg->dst + at), op->fill, min_u64(seg->len - at, PIECE));
 	}
 	return 0;
 }
@@ -94,16 +94,16 @@ static size_t first_difference(const unsigned char *a, const unsigned char *b, s
 	return at;
 }
 
-static int run_compare(struct soft_engine *eng, struct soft_op *op)
+static int op_run_compare(struct soft_engine *eng, struct soft_op *op)
 {
 	const struct soft_seg *seg = op->segs;
 
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
 		size_t len = min_u64(seg->len - at, PIECE), same;
 
-		if (soft_gone(eng))
+		if (soft_removed(eng))
 			return -ENODEV;
-		same = first_difference(ptr(seg->dst + at), ptr(seg->src + at), len);
+		same = first_difference(addr_ptr(seg->dst + at), addr_ptr(seg->src + at), len);
 		if (same < len) {
 			*op->where = at + same;
 			return 0;
@@ -113,15 +113,15 @@ static int run_compare(struct soft_engine *eng, struct soft_op *op)
 	return 0;
 }
 
-static int run_crc32c(struct soft_engine *eng, struct soft_op *op)
+static int op_run_crc32c(struct soft_engine *eng, struct soft_op *op)
 {
 	const struct soft_seg *seg = op->segs;
 	uint32_t crc = *op->crc;
 
 	for (uint64_t at = 0; at < seg->len; at += PIECE) {
-		if (soft_gone(eng))
+		if (soft_removed(eng))
 			return -ENODEV;
-		crc = crc32c_update(crc, ptr(seg->src + at), min_u64(seg->len - at, PIECE));
+		crc = crc32c_update(crc, addr_ptr(seg->src + at), min_u64(seg->len - at, PIECE));
 	}
 	*op->crc = crc;
 	return 0;
@@ -133,13 +133,13 @@ int soft_op_run(struct soft_op *op)
 
 	switch (op->kind) {
 	case SOFT_COPY:
-		return run_copy(eng, op);
+		return op_run_copy(eng, op);
 	case SOFT_FILL:
-		return run_fill(eng, op);
+		return op_run_fill(eng, op);
 	case SOFT_COMPARE:
-		return run_compare(eng, op);
+		return op_run_compare(eng, op);
 	case SOFT_CRC32C:
-		return run_crc32c(eng, op);
+		return op_run_crc32c(eng, op);
 	case SOFT_CALL:
 		/* On a removed device as well: a function is the host's, and may be what frees its argument. */
 		op->call.fn(op->call.arg);

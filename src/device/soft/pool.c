@@ -17,28 +17,28 @@ void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *na
  * The model: a copy takes this pool's one engine for its cost, from when it was ready and the engine
  * free. Times are reckoned, not measured, so that late wake-ups do not add up. Returns the end.
  */
-static uint64_t pace(struct soft_pool *p, const struct soft_op *op, int *rc)
+static uint64_t pool_wait_model_end(struct soft_pool *p, const struct soft_op *op, int *rc)
 {
 	uint64_t end = max_u64(p->free_at, op->ready_ns) + op->cost_ns;
 
 	pthread_mutex_lock(&p->lock);
-	while (!soft_gone(p->eng) && os_now_ns() < end)
+	while (!soft_removed(p->eng) && os_now_ns() < end)
 		cond_wait_until(&p->cond, &p->lock, end);
 	pthread_mutex_unlock(&p->lock);
 	p->free_at = end;
-	if (!*rc && soft_gone(p->eng))
+	if (!*rc && soft_removed(p->eng))
 		*rc = -ENODEV;
 	return end;
 }
 
-static void run_one(struct soft_pool *p, struct soft_op *op)
+static void pool_run_op(struct soft_pool *p, struct soft_op *op)
 {
 	uint64_t end = 0;
 	int rc;
 
 	rc = soft_op_run(op);
 	if (op->cost_ns)
-		end = pace(p, op, &rc);
+		end = pool_wait_model_end(p, op, &rc);
 	soft_stream_done(op->stream, op, rc, end);
 }
 
@@ -62,14 +62,14 @@ static void *pool_main(void *arg)
 		list_del(&op->node);
 		p->n_ready--;
 		pthread_mutex_unlock(&p->lock);
-		run_one(p, op);
+		pool_run_op(p, op);
 		pthread_mutex_lock(&p->lock);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
-static int start_one(struct soft_pool *p)
+static int pool_start_thread_locked(struct soft_pool *p)
 {
 	int rc = os_thread(p->name, pool_main, p, &p->threads[p->n_threads]);
 
@@ -78,18 +78,18 @@ static int start_one(struct soft_pool *p)
 	return rc;
 }
 
-int soft_pool_need(struct soft_pool *p)
+int soft_pool_ensure_thread(struct soft_pool *p)
 {
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->n_threads)
-		rc = start_one(p);
+		rc = pool_start_thread_locked(p);
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-void soft_pool_push(struct soft_pool *p, struct soft_op *op)
+void soft_pool_submit(struct soft_pool *p, struct soft_op *op)
 {
 	pthread_mutex_lock(&p->lock);
 	list_add_tail(&p->ready, &op->node);
@@ -99,7 +99,7 @@ void soft_pool_push(struct soft_pool *p, struct soft_op *op)
 	 * there is no further thread to be had it waits for one of those there are.
 	 */
 	if (p->n_ready > p->n_idle && p->n_threads < p->max)
-		start_one(p);
+		pool_start_thread_locked(p);
 	pthread_cond_signal(&p->cond);
 	pthread_mutex_unlock(&p->lock);
 }

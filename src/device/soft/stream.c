@@ -46,16 +46,16 @@ void soft_stream_unref(struct soft_stream *s)
 }
 
 /* With the lock held, as are the next three. */
-static void complete(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end)
+static void stream_complete_op_locked(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end)
 {
 	if (rc) {
 		s->base.status = -rc;
 		if (!op->sync) {
 			s->last_error = rc;
-			s->last_number++;
+			s->last_error_seq++;
 			if (!s->error) {
 				s->error = rc;
-				s->error_number = s->last_number;
+				s->error_seq = s->last_error_seq;
 			}
 		}
 	}
@@ -68,17 +68,17 @@ static void complete(struct soft_stream *s, struct soft_op *op, int rc, uint64_t
 }
 
 /* Ops that are over as soon as they are reached. False if @op is not one of them now. */
-static bool pass(struct soft_stream *s, struct soft_op *op)
+static bool stream_complete_instant_locked(struct soft_stream *s, struct soft_op *op)
 {
 	if (op->kind == SOFT_RECORD)
-		soft_event_fire(s, op);
+		soft_event_fire_locked(s, op);
 	else if (op->kind != SOFT_WAIT_WORD || !soft_word_reached(op))
 		return false;
-	complete(s, op, 0, 0);
+	stream_complete_op_locked(s, op, 0, 0);
 	return true;
 }
 
-static struct soft_pool *pool_of(struct soft_stream *s, const struct soft_op *op)
+static struct soft_pool *stream_op_pool(struct soft_stream *s, const struct soft_op *op)
 {
 	if (op->kind == SOFT_CALL)
 		return &s->eng->compute;
@@ -86,13 +86,13 @@ static struct soft_pool *pool_of(struct soft_stream *s, const struct soft_op *op
 }
 
 /* Start what is next. A reference dropped here is never the last one: each caller has its own. */
-static void advance(struct soft_stream *s)
+static void stream_start_next_locked(struct soft_stream *s)
 {
 	while (!s->busy && !list_empty(&s->ops)) {
 		struct soft_op *op = list_first(&s->ops, struct soft_op, node);
 
 		list_del(&op->node);
-		if (pass(s, op)) {
+		if (stream_complete_instant_locked(s, op)) {
 			soft_op_release(op);
 			free(op);
 			atomic_fetch_sub_explicit(&s->refs, 1, memory_order_release);
@@ -102,7 +102,7 @@ static void advance(struct soft_stream *s)
 		if (op->kind != SOFT_WAIT_WORD) {
 			if (op->cost_ns)
 				op->ready_ns = max_u64(op->ready_ns, s->model_end ? s->model_end : os_now_ns());
-			soft_pool_push(pool_of(s, op), op);
+			soft_pool_submit(stream_op_pool(s, op), op);
 		} else if (!soft_words_park(s->eng, op)) {
 			/* It came between the two looks: back to the front, to pass now. */
 			s->busy = false;
@@ -117,9 +117,9 @@ void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_
 
 	soft_op_release(op);
 	pthread_mutex_lock(&s->lock);
-	complete(s, op, rc, model_end);
+	stream_complete_op_locked(s, op, rc, model_end);
 	s->busy = false;
-	advance(s);
+	stream_start_next_locked(s);
 	/* From here on an op on the stack of somebody who waited for it is gone. */
 	pthread_mutex_unlock(&s->lock);
 	if (heap)
@@ -129,14 +129,15 @@ void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_
 }
 
 /* Is there a thread for @op when its turn comes? */
-static int need_thread(struct soft_stream *s, const struct soft_op *op)
+static int stream_ensure_thread(struct soft_stream *s, const struct soft_op *op)
 {
 	if (op->kind == SOFT_RECORD)
 		return 0;
-	return op->kind == SOFT_WAIT_WORD ? soft_words_need(s->eng) : soft_pool_need(pool_of(s, op));
+	return op->kind == SOFT_WAIT_WORD ? soft_words_ensure_thread(s->eng) :
+					    soft_pool_ensure_thread(stream_op_pool(s, op));
 }
 
-static struct soft_op *heap_copy(const struct soft_op *op)
+static struct soft_op *op_heap_copy(const struct soft_op *op)
 {
 	struct soft_op *c = malloc(sizeof(*c) + op->n_segs * sizeof(*op->segs));
 
@@ -150,24 +151,24 @@ static struct soft_op *heap_copy(const struct soft_op *op)
 	return c;
 }
 
-static bool must_wait(struct soft_stream *s, const struct soft_op *op)
+static bool op_must_wait(struct soft_stream *s, const struct soft_op *op)
 {
 	return op->sync ||
 	       (op->host && !soft_hostreg_covers(&s->eng->regs, (uint64_t)(uintptr_t)op->host, op->segs->len));
 }
 
 /* With the lock held. */
-static int enqueue(struct soft_stream *s, struct soft_op *op)
+static int stream_enqueue_locked(struct soft_stream *s, struct soft_op *op)
 {
 	struct soft_op *q = op;
 	int rc;
 
-	rc = need_thread(s, op);
+	rc = stream_ensure_thread(s, op);
 	if (rc)
 		return rc;
-	op->sync = must_wait(s, op);
+	op->sync = op_must_wait(s, op);
 	if (!op->sync) {
-		q = heap_copy(op);
+		q = op_heap_copy(op);
 		if (!q)
 			return -ENOMEM;
 	}
@@ -177,16 +178,16 @@ static int enqueue(struct soft_stream *s, struct soft_op *op)
 	soft_stream_ref(s);
 	s->submitted++;
 	list_add_tail(&s->ops, &q->node);
-	advance(s);
+	stream_start_next_locked(s);
 	return 0;
 }
 
-static int run_inline(struct soft_stream *s, struct soft_op *op)
+static int stream_run_inline(struct soft_stream *s, struct soft_op *op)
 {
 	int rc = soft_op_run(op);
 
 	if (rc)
-		op->sync = must_wait(s, op);
+		op->sync = op_must_wait(s, op);
 	soft_stream_done(s, op, rc, 0);
 	return op->sync ? rc : 0;
 }
@@ -202,15 +203,15 @@ int soft_stream_submit(struct soft_stream *s, struct soft_op *op)
 		s->submitted++;
 		s->busy = true;
 		pthread_mutex_unlock(&s->lock);
-		return run_inline(s, op);
+		return stream_run_inline(s, op);
 	}
-	if (!s->busy && pass(s, op)) {
+	if (!s->busy && stream_complete_instant_locked(s, op)) {
 		s->submitted++;
 		pthread_mutex_unlock(&s->lock);
 		soft_op_release(op);
 		return 0;
 	}
-	rc = enqueue(s, op);
+	rc = stream_enqueue_locked(s, op);
 	if (!rc && op->sync) {
 		s->waiters++;
 		while (!op->done)
@@ -226,7 +227,7 @@ int soft_stream_submit(struct soft_stream *s, struct soft_op *op)
 	return rc;
 }
 
-static struct soft_stream *stream_new(struct soft_engine *eng)
+static struct soft_stream *soft_stream_new(struct soft_engine *eng)
 {
 	struct soft_stream *s = calloc(1, sizeof(*s));
 
@@ -245,9 +246,9 @@ int soft_stream_open(struct strait_device *dev, const struct provider_mem *m, st
 {
 	struct soft_stream *s;
 
-	if (soft_gone(soft_engine(dev)))
+	if (soft_removed(soft_engine(dev)))
 		return -ENODEV;
-	s = stream_new(soft_engine(dev));
+	s = soft_stream_new(soft_engine(dev));
 	if (!s)
 		return -ENOMEM;
 	*ret = &s->base;
@@ -260,12 +261,12 @@ int soft_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	struct soft_engine *eng = soft_engine(dev);
 	struct soft_stream *s = native;
 
-	if (soft_gone(eng))
+	if (soft_removed(eng))
 		return -ENODEV;
 	if (!s) {
 		pthread_mutex_lock(&eng->lock);
 		if (!eng->default_stream)
-			eng->default_stream = stream_new(eng);
+			eng->default_stream = soft_stream_new(eng);
 		s = eng->default_stream;
 		pthread_mutex_unlock(&eng->lock);
 		if (!s)

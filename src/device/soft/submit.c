@@ -14,7 +14,7 @@ static struct soft_stream *to_stream(struct dev_stream *s)
 }
 
 /* Hold the device memory at @addr. Other memory is in order unless it is @must be the device's. */
-static int take_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, bool must, struct emu_alloc **pin)
+static int pin_range(struct soft_engine *eng, uint64_t addr, uint64_t len, bool must, struct soft_pin **pin)
 {
 	int rc;
 
@@ -45,7 +45,7 @@ int soft_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 	struct soft_stream *s = to_stream(stream);
 	struct soft_op op = { .kind = SOFT_CALL, .call = { fn, arg } };
 
-	if (soft_gone(s->eng))
+	if (soft_removed(s->eng))
 		return -ENODEV;
 	return soft_stream_submit(s, &op);
 }
@@ -55,28 +55,28 @@ int soft_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uin
 	struct soft_stream *s = to_stream(stream);
 	struct soft_op op = { .kind = SOFT_WAIT_WORD, .wait = { word, value } };
 
-	if (soft_gone(s->eng))
+	if (soft_removed(s->eng))
 		return -ENODEV;
 	return soft_stream_submit(s, &op);
 }
 
 /* One piece of memory work. The two flags say which sides are the device's. */
-static int submit_one(struct soft_stream *s, struct soft_op *op, struct soft_seg *seg, bool dst, bool src)
+static int submit_single_seg(struct soft_stream *s, struct soft_op *op, struct soft_seg *seg, bool dst, bool src)
 {
 	int rc;
 
 	op->stream = s;
 	op->segs = seg;
 	op->n_segs = 1;
-	if (soft_gone(s->eng))
+	if (soft_removed(s->eng))
 		return -ENODEV;
 	if (dst) {
-		rc = take_pin(s->eng, seg->dst, seg->len, true, &seg->dst_pin);
+		rc = pin_range(s->eng, seg->dst, seg->len, true, &seg->dst_pin);
 		if (rc)
 			return rc;
 	}
 	if (src) {
-		rc = take_pin(s->eng, seg->src, seg->len, true, &seg->src_pin);
+		rc = pin_range(s->eng, seg->src, seg->len, true, &seg->src_pin);
 		if (rc) {
 			soft_op_release(op);
 			return rc;
@@ -96,7 +96,7 @@ int soft_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint6
 	if (len > UINT64_MAX - seg.src)
 		return -EFAULT;
 	seg.file = soft_hostreg_is_file(&s->eng->regs, seg.src, len);
-	return submit_one(s, &op, &seg, true, false);
+	return submit_single_seg(s, &op, &seg, true, false);
 }
 
 int soft_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t len)
@@ -109,7 +109,7 @@ int soft_copy_out(struct dev_stream *stream, void *dst, uint64_t src, uint64_t l
 		return 0;
 	if (len > UINT64_MAX - seg.dst)
 		return -EFAULT;
-	return submit_one(s, &op, &seg, false, true);
+	return submit_single_seg(s, &op, &seg, false, true);
 }
 
 int soft_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t len)
@@ -120,7 +120,7 @@ int soft_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t l
 
 	if (!len)
 		return 0;
-	return submit_one(s, &op, &seg, true, false);
+	return submit_single_seg(s, &op, &seg, true, false);
 }
 
 int soft_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len, uint64_t *where)
@@ -132,7 +132,7 @@ int soft_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len
 		*where = 0;
 		return 0;
 	}
-	return submit_one(to_stream(stream), &op, &seg, true, true);
+	return submit_single_seg(to_stream(stream), &op, &seg, true, true);
 }
 
 int soft_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t *crc)
@@ -142,22 +142,22 @@ int soft_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t
 
 	if (!len)
 		return 0;
-	return submit_one(to_stream(stream), &op, &seg, false, true);
+	return submit_single_seg(to_stream(stream), &op, &seg, false, true);
 }
 
 /*
  * One piece of a list. Where there is device memory, what is not must be registered: hardware could
  * not reach it, so neither does this.
  */
-static int take_seg(struct soft_engine *eng, const struct copy_seg *from, struct soft_seg *seg)
+static int pin_list_seg(struct soft_engine *eng, const struct copy_seg *from, struct soft_seg *seg)
 {
 	int rc;
 
 	*seg = (struct soft_seg){ .dst = from->dst, .src = from->src, .len = from->len };
-	rc = take_pin(eng, seg->dst, seg->len, false, &seg->dst_pin);
+	rc = pin_range(eng, seg->dst, seg->len, false, &seg->dst_pin);
 	if (rc)
 		return rc;
-	rc = take_pin(eng, seg->src, seg->len, false, &seg->src_pin);
+	rc = pin_range(eng, seg->src, seg->len, false, &seg->src_pin);
 	if (rc)
 		return rc;
 	if (eng->pin) {
@@ -178,7 +178,7 @@ int soft_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	uint64_t total = 0;
 	int rc = 0;
 
-	if (soft_gone(s->eng))
+	if (soft_removed(s->eng))
 		return -ENODEV;
 	if (n > LIST_LOCAL) {
 		list = malloc(n * sizeof(*list));
@@ -189,7 +189,7 @@ int soft_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	for (unsigned int i = 0; i < n && !rc; i++) {
 		if (!segs[i].len)
 			continue;
-		rc = take_seg(s->eng, &segs[i], &list[op.n_segs++]);
+		rc = pin_list_seg(s->eng, &segs[i], &list[op.n_segs++]);
 		total += segs[i].len;
 	}
 	if (rc || !op.n_segs) {

@@ -5,7 +5,7 @@
 #include "os/os.h"
 
 /* Words stored without word_post, by a peer's DMA say, are noticed this much later at most. */
-#define TICK_NS 10000000u
+#define POLL_NS 10000000u
 
 bool soft_word_reached(const struct soft_op *op)
 {
@@ -14,7 +14,7 @@ bool soft_word_reached(const struct soft_op *op)
 }
 
 /* Let all go whose word has come. */
-static void scan(struct soft_engine *eng)
+static void words_complete_reached(struct soft_engine *eng)
 {
 	struct soft_words *w = &eng->words;
 	struct list reached;
@@ -48,9 +48,9 @@ static void *words_main(void *arg)
 			pthread_cond_wait(&w->cond, &w->lock);
 			continue;
 		}
-		cond_wait_until(&w->cond, &w->lock, os_now_ns() + TICK_NS);
+		cond_wait_until(&w->cond, &w->lock, os_now_ns() + POLL_NS);
 		pthread_mutex_unlock(&w->lock);
-		scan(eng);
+		words_complete_reached(eng);
 		pthread_mutex_lock(&w->lock);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -78,7 +78,7 @@ void soft_words_fini(struct soft_engine *eng)
 	pthread_mutex_destroy(&w->lock);
 }
 
-int soft_words_need(struct soft_engine *eng)
+int soft_words_ensure_thread(struct soft_engine *eng)
 {
 	struct soft_words *w = &eng->words;
 	int rc = 0;
@@ -121,5 +121,5 @@ void soft_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t 
 	/* Not touched after this store: the word may be gone with whoever waited for it. */
 	atomic_store_explicit(word, value, memory_order_seq_cst);
 	if (atomic_load_explicit(&eng->words.n_parked, memory_order_seq_cst))
-		scan(eng);
+		words_complete_reached(eng);
 }

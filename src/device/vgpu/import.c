@@ -12,7 +12,7 @@
 
 /* dma-bufs are made of the kernel's pages, which are smaller than the device's. */
 
-static int query(struct vgpu_device *gpu, uint64_t addr, struct strait_vgpu_query *q)
+static int vgpu_query_addr(struct vgpu_device *gpu, uint64_t addr, struct strait_vgpu_query *q)
 {
 	*q = (struct strait_vgpu_query){ .size = sizeof(*q), .address = addr };
 	return vgpu_call(gpu, STRAIT_VGPU_QUERY, q);
@@ -24,7 +24,7 @@ int vgpu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **re
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
 		struct strait_vgpu_query q;
 
-		if (!query(vgpu_device(dev), addr, &q)) {
+		if (!vgpu_query_addr(vgpu_device(dev), addr, &q)) {
 			*ret = dev;
 			return 0;
 		}
@@ -35,7 +35,7 @@ int vgpu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **re
 int vgpu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 {
 	struct strait_vgpu_query q;
-	int rc = query(vgpu_device(dev), addr, &q);
+	int rc = vgpu_query_addr(vgpu_device(dev), addr, &q);
 
 	if (rc || q.flags & STRAIT_VGPU_QUERY_REVOKED)
 		return rc && rc != -ENOENT ? rc : -EFAULT;
@@ -44,7 +44,7 @@ int vgpu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 }
 
 /* With the device's lock held: memory that was allocated here. */
-static int import_owned(struct vgpu_alloc *a)
+static int import_owned_locked(struct vgpu_alloc *a)
 {
 	if (!a || !a->owned || atomic_load_explicit(&a->stale, memory_order_seq_cst))
 		return -EFAULT;
@@ -56,7 +56,7 @@ static int import_owned(struct vgpu_alloc *a)
  * With the device's lock held: the application's mapping as it lies now, if it is known. One of other
  * memory in its place is gone.
  */
-static struct vgpu_alloc *known_mapping(struct vgpu_device *gpu, const struct strait_vgpu_query *q)
+static struct vgpu_alloc *find_mapping_locked(struct vgpu_device *gpu, const struct strait_vgpu_query *q)
 {
 	uint64_t end = q->start + q->length, at = 0, seq = 0;
 	struct vgpu_alloc *known = NULL;
@@ -80,9 +80,9 @@ static struct vgpu_alloc *known_mapping(struct vgpu_device *gpu, const struct st
 }
 
 /* With the device's lock held. */
-static struct vgpu_alloc *import_mapping(struct vgpu_device *gpu, const struct strait_vgpu_query *q)
+static struct vgpu_alloc *import_mapping_locked(struct vgpu_device *gpu, const struct strait_vgpu_query *q)
 {
-	struct vgpu_alloc *a = known_mapping(gpu, q);
+	struct vgpu_alloc *a = find_mapping_locked(gpu, q);
 
 	if (!a) {
 		a = calloc(1, sizeof(*a));
@@ -108,19 +108,19 @@ int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	struct vgpu_alloc *a;
 	int rc;
 
-	if (soft_gone(&gpu->eng))
+	if (soft_removed(&gpu->eng))
 		return -ENODEV;
-	rc = query(gpu, addr, &q);
+	rc = vgpu_query_addr(gpu, addr, &q);
 	if (rc)
 		return rc == -ENOENT ? -EFAULT : rc;
 	if (q.flags & STRAIT_VGPU_QUERY_REVOKED || len > q.start + q.length - addr)
 		return -EFAULT;
 	pthread_rwlock_wrlock(&gpu->lock);
 	if (q.flags & STRAIT_VGPU_QUERY_MINE) {
-		a = vgpu_alloc_at(gpu, addr, len);
-		rc = import_owned(a);
+		a = vgpu_alloc_at_locked(gpu, addr, len);
+		rc = import_owned_locked(a);
 	} else {
-		a = import_mapping(gpu, &q);
+		a = import_mapping_locked(gpu, &q);
 		rc = a ? 0 : -ENOMEM;
 	}
 	pthread_rwlock_unlock(&gpu->lock);
@@ -153,11 +153,11 @@ int vgpu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint
 	struct strait_vgpu_query q;
 	int rc;
 
-	if (soft_gone(&gpu->eng))
+	if (soft_removed(&gpu->eng))
 		return -ENODEV;
 	if (atomic_load_explicit(&a->stale, memory_order_seq_cst))
 		return -ESTALE;
-	rc = query(gpu, m->addr, &q);
+	rc = vgpu_query_addr(gpu, m->addr, &q);
 	if (rc == -ENODEV)
 		return rc;
 	if (rc || q.identity != m->id || q.flags & STRAIT_VGPU_QUERY_REVOKED)

@@ -14,7 +14,7 @@ void vgpu_alloc_unref(struct vgpu_alloc *a)
 		free(a);
 }
 
-struct vgpu_alloc *vgpu_alloc_at(struct vgpu_device *gpu, uint64_t addr, uint64_t len)
+struct vgpu_alloc *vgpu_alloc_at_locked(struct vgpu_device *gpu, uint64_t addr, uint64_t len)
 {
 	uint64_t at = 0, seq = 0;
 	struct range_node *n;
@@ -27,27 +27,27 @@ struct vgpu_alloc *vgpu_alloc_at(struct vgpu_device *gpu, uint64_t addr, uint64_
 	return n ? container_of(n, struct vgpu_alloc, node) : NULL;
 }
 
-int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret)
+int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret)
 {
 	struct vgpu_device *gpu = container_of(eng, struct vgpu_device, eng);
 	struct vgpu_alloc *a;
 	int rc = 0;
 
 	pthread_rwlock_rdlock(&gpu->lock);
-	a = vgpu_alloc_at(gpu, addr, len);
+	a = vgpu_alloc_at_locked(gpu, addr, len);
 	if (!a) {
-		rc = vgpu_alloc_at(gpu, addr, 1) ? -EFAULT : -ENOENT;
+		rc = vgpu_alloc_at_locked(gpu, addr, 1) ? -EFAULT : -ENOENT;
 	} else {
 		atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&a->users, 1, memory_order_relaxed);
 	}
 	pthread_rwlock_unlock(&gpu->lock);
 	if (!rc)
-		*ret = (struct emu_alloc *)a; /* the engine only gives it back */
+		*ret = (struct soft_pin *)a; /* the engine only gives it back */
 	return rc;
 }
 
-void vgpu_unpin(struct emu_alloc *pinned)
+void vgpu_unpin(struct soft_pin *pinned)
 {
 	struct vgpu_alloc *a = (struct vgpu_alloc *)pinned;
 	struct vgpu_device *gpu = a->gpu;
@@ -60,7 +60,7 @@ void vgpu_unpin(struct emu_alloc *pinned)
 	vgpu_alloc_unref(a);
 }
 
-static void give_back(struct vgpu_device *gpu, uint32_t handle)
+static void vgpu_free_handle(struct vgpu_device *gpu, uint32_t handle)
 {
 	struct strait_vgpu_free req = { .size = sizeof(req), .handle = handle };
 
@@ -68,7 +68,7 @@ static void give_back(struct vgpu_device *gpu, uint32_t handle)
 	vgpu_call(gpu, STRAIT_VGPU_FREE, &req);
 }
 
-static int alloc_new(struct vgpu_device *gpu, uint32_t kind, uint64_t len, struct vgpu_alloc **ret)
+static int vgpu_alloc_new(struct vgpu_device *gpu, uint32_t kind, uint64_t len, struct vgpu_alloc **ret)
 {
 	struct strait_vgpu_alloc req = { .size = sizeof(req), .kind = kind, .length = align_up(len, VGPU_PAGE) };
 	struct vgpu_alloc *a;
@@ -83,7 +83,7 @@ static int alloc_new(struct vgpu_device *gpu, uint32_t kind, uint64_t len, struc
 		goto free_alloc;
 	rc = os_map_device(gpu->fd, req.mmap_offset, req.length, VGPU_PAGE, &p);
 	if (rc)
-		goto give_back;
+		goto free_handle;
 	a->gpu = gpu;
 	a->owned = true;
 	a->pinnable = kind == STRAIT_VGPU_MEM_PINNABLE;
@@ -96,18 +96,18 @@ static int alloc_new(struct vgpu_device *gpu, uint32_t kind, uint64_t len, struc
 	a->node.end = a->node.start + len;
 	*ret = a;
 	return 0;
-give_back:
-	give_back(gpu, req.handle);
+free_handle:
+	vgpu_free_handle(gpu, req.handle);
 free_alloc:
 	free(a);
 	return rc == -ENOSPC ? -ENOMEM : rc;
 }
 
 /* No user is left, nor can there be a new one. */
-static void alloc_end(struct vgpu_alloc *a)
+static void vgpu_alloc_unmap(struct vgpu_alloc *a)
 {
 	os_unmap((void *)(uintptr_t)a->node.start, a->mapped);
-	give_back(a->gpu, a->handle);
+	vgpu_free_handle(a->gpu, a->handle);
 	vgpu_alloc_unref(a);
 }
 
@@ -115,7 +115,7 @@ static void alloc_end(struct vgpu_alloc *a)
  * As for the emulated device: no new region first, then transfers run to their end, and work that
  * came without a region is waited for.
  */
-static void alloc_free(struct vgpu_alloc *a)
+static void vgpu_alloc_free(struct vgpu_alloc *a)
 {
 	struct vgpu_device *gpu = a->gpu;
 
@@ -131,7 +131,7 @@ static void alloc_free(struct vgpu_alloc *a)
 	while (atomic_load_explicit(&a->users, memory_order_acquire) != VGPU_ALLOC_DEAD)
 		pthread_cond_wait(&gpu->idle, &gpu->idle_lock);
 	pthread_mutex_unlock(&gpu->idle_lock);
-	alloc_end(a);
+	vgpu_alloc_unmap(a);
 }
 
 void vgpu_alloc_free_all(struct vgpu_device *gpu)
@@ -143,7 +143,7 @@ void vgpu_alloc_free_all(struct vgpu_device *gpu)
 
 		range_tree_remove(&gpu->allocs, n);
 		if (a->owned)
-			alloc_end(a);
+			vgpu_alloc_unmap(a);
 		else
 			vgpu_alloc_unref(a);
 	}
@@ -162,20 +162,20 @@ void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct pro
 	};
 }
 
-static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, struct provider_mem *m)
+static int vgpu_alloc_kind(struct strait_device *dev, uint32_t kind, uint64_t len, struct provider_mem *m)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	struct vgpu_alloc *a;
 	int rc;
 
-	if (soft_gone(&gpu->eng))
+	if (soft_removed(&gpu->eng))
 		return -ENODEV;
 	if (len > gpu->total[kind])
 		return -ENOMEM;
 	rc = vgpu_watch(gpu);
 	if (rc)
 		return rc;
-	rc = alloc_new(gpu, kind, len, &a);
+	rc = vgpu_alloc_new(gpu, kind, len, &a);
 	if (rc)
 		return rc;
 	a->listed = true;
@@ -188,19 +188,19 @@ static int mem_alloc(struct strait_device *dev, uint32_t kind, uint64_t len, str
 
 int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
-	return mem_alloc(dev, STRAIT_VGPU_MEM_PLAIN, len, m);
+	return vgpu_alloc_kind(dev, STRAIT_VGPU_MEM_PLAIN, len, m);
 }
 
 int vgpu_mem_alloc_pinnable(struct strait_device *dev, uint64_t len, struct provider_mem *m)
 {
 	if (!vgpu_device(dev)->total[STRAIT_VGPU_MEM_PINNABLE])
 		return -EOPNOTSUPP;
-	return mem_alloc(dev, STRAIT_VGPU_MEM_PINNABLE, len, m);
+	return vgpu_alloc_kind(dev, STRAIT_VGPU_MEM_PINNABLE, len, m);
 }
 
 void vgpu_mem_free(struct strait_device *dev, struct provider_mem *m)
 {
-	alloc_free(m->priv);
+	vgpu_alloc_free(m->priv);
 }
 
 int vgpu_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)

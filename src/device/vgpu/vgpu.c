@@ -22,7 +22,7 @@ int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg)
 	return rc;
 }
 
-static void describe(struct strait_device *dev, const struct strait_vgpu_info *info)
+static void vgpu_set_caps(struct strait_device *dev, const struct strait_vgpu_info *info)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 
@@ -40,7 +40,7 @@ static void describe(struct strait_device *dev, const struct strait_vgpu_info *i
 }
 
 /* Takes @fd over. */
-static int add_device(struct provider *p, int fd, const struct strait_vgpu_info *info)
+static int vgpu_add_device(struct provider *p, int fd, const struct strait_vgpu_info *info)
 {
 	struct strait_device *dev;
 	struct vgpu_device *gpu;
@@ -62,12 +62,12 @@ static int add_device(struct provider *p, int fd, const struct strait_vgpu_info 
 	pthread_mutex_init(&gpu->idle_lock, NULL);
 	pthread_cond_init(&gpu->idle, NULL);
 	dev->priv = gpu;
-	describe(dev, info);
+	vgpu_set_caps(dev, info);
 	return 0;
 }
 
 /* One device node. -ENOENT if there is none of that number; p->missing_reason says what else is wrong. */
-static int open_one(struct provider *p, unsigned int n)
+static int vgpu_open_node(struct provider *p, unsigned int n)
 {
 	struct strait_vgpu_info info = { .size = sizeof(info) };
 	char path[32];
@@ -92,7 +92,7 @@ static int open_one(struct provider *p, unsigned int n)
 		os_close(fd);
 		return rc;
 	}
-	return add_device(p, fd, &info);
+	return vgpu_add_device(p, fd, &info);
 }
 
 static int vgpu_open(struct provider *p)
@@ -100,7 +100,7 @@ static int vgpu_open(struct provider *p)
 	int rc, first = -ENODEV;
 
 	for (unsigned int n = 0; n < VGPU_MAX_DEVICES; n++) {
-		rc = open_one(p, n);
+		rc = vgpu_open_node(p, n);
 		if (rc == -ENOMEM)
 			return rc;
 		if (rc && rc != -ENOENT)
@@ -155,7 +155,7 @@ static int vgpu_info(struct strait_device *dev, struct strait_device_info *info)
 /* The CPU does the device's work, so it sees a peer's registers where the CPU does. */
 static int vgpu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
-	if (soft_gone(soft_engine(dev)))
+	if (soft_removed(soft_engine(dev)))
 		return -ENODEV;
 	*ret = (struct host_reg){ .ptr = mmio, .len = len, .dev_addr = (uint64_t)(uintptr_t)mmio };
 	return 0;

@@ -64,8 +64,8 @@ int vgpu_watch(struct vgpu_device *gpu);
 void vgpu_watch_stop(struct vgpu_device *gpu);
 
 /* vgpu_mem.c */
-int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct emu_alloc **ret);
-void vgpu_unpin(struct emu_alloc *pinned);
+int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret);
+void vgpu_unpin(struct soft_pin *pinned);
 /* All that is left when the device goes. */
 void vgpu_alloc_free_all(struct vgpu_device *gpu);
 int vgpu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m);
@@ -87,7 +87,7 @@ int vgpu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m
 /* Shared by the two. */
 void vgpu_alloc_unref(struct vgpu_alloc *a);
 /* With the device's lock held: what holds all of [addr, addr + len). */
-struct vgpu_alloc *vgpu_alloc_at(struct vgpu_device *gpu, uint64_t addr, uint64_t len);
+struct vgpu_alloc *vgpu_alloc_at_locked(struct vgpu_device *gpu, uint64_t addr, uint64_t len);
 void vgpu_fill_mem(struct vgpu_alloc *a, uint64_t addr, uint64_t len, struct provider_mem *m);
 
 #endif

@@ -6,7 +6,7 @@
 #include "device/vgpu/vgpu.h"
 #include "os/os.h"
 
-static void *watch_main(void *arg)
+static void *vgpu_watch_main(void *arg)
 {
 	struct vgpu_device *gpu = arg;
 	struct strait_device *dev = gpu->eng.dev;
@@ -29,7 +29,7 @@ int vgpu_watch(struct vgpu_device *gpu)
 	if (gpu->stop_fd < 0) {
 		rc = os_event_fd(&gpu->stop_fd);
 		if (!rc)
-			rc = os_thread("strait-vgpu", watch_main, gpu, &gpu->watcher);
+			rc = os_thread("strait-vgpu", vgpu_watch_main, gpu, &gpu->watcher);
 		if (rc && gpu->stop_fd >= 0) {
 			os_close(gpu->stop_fd);
 			gpu->stop_fd = -1;
