@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The emulated device's own driver interface. */
+/* The public calls of the emulated device, which stand for those of a driver. */
 #include <strait/emu.h>
 
 #include "base/util.h"
 #include "device/emu/emu.h"
 #include "os/os.h"
 
-/* -EINVAL for a device of another kind, -EOWNERDEAD in a forked child. */
+/* -EINVAL: a device of another provider, -EOWNERDEAD: a forked child. */
 static int emu_check_device(struct strait_device *dev)
 {
 	if (!dev || dev->ops->open != emu_provider_ops.open)

@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
-/* A number from the environment, @fallback if it is not set or not one of [0, max]. */
+/* The value of an environment variable, @fallback if it is unset or not a number in [0, max]. */
 static uint64_t env_number(const struct log_sink *log, const char *name, uint64_t max, uint64_t fallback)
 {
 	const char *text = getenv(name);
@@ -20,13 +20,14 @@ static uint64_t env_number(const struct log_sink *log, const char *name, uint64_
 	errno = 0;
 	v = strtoull(text, &end, 10);
 	if (errno || *end || *text < '0' || *text > '9' || v > max) {
-		log_warn(log, "%s=%s is not a number up to %llu and is ignored", name, text, (unsigned long long)max);
+		log_warn(log, "%s=%s is ignored: it must be a number from 0 to %llu", name, text,
+			 (unsigned long long)max);
 		return fallback;
 	}
 	return v;
 }
 
-/* Where the kernel lets us make dma-bufs of a memfd. */
+/* Can this process make dma-bufs of a memfd? */
 static bool have_udmabuf(void)
 {
 	int fd = os_open("/dev/udmabuf", O_RDWR | O_CLOEXEC, 0);
@@ -71,7 +72,7 @@ static int emu_add_device(struct provider *p, uint64_t memory, bool dmabuf, bool
 	dev->caps = STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS |
 		    STRAIT_DEVICE_REVOKE_NOTICE | STRAIT_DEVICE_MMIO | STRAIT_DEVICE_EMULATED |
 		    (dmabuf ? STRAIT_DEVICE_DMABUF : 0) | (vm_read ? STRAIT_DEVICE_REGISTER_FILE : 0);
-	dev->tuning.chunk_bytes = KIB(512); /* stays in the cache between the read and the copy */
+	dev->tuning.chunk_bytes = KIB(512); /* small enough to stay cached between the read and the copy */
 	return 0;
 }
 
@@ -85,7 +86,7 @@ static int emu_open(struct provider *p)
 
 	if (!n) {
 		str_copy(p->missing_reason, sizeof(p->missing_reason),
-			 "STRAIT_EMU_DEVICES=0 asks for none: unset it, or give a number up to 8");
+			 "STRAIT_EMU_DEVICES=0 turns emulated devices off: unset it, or set it to a number up to 8");
 		return -ENODEV;
 	}
 	p->more_devices_hint = "set STRAIT_EMU_DEVICES to the number you want, up to 8";
@@ -99,7 +100,7 @@ static void emu_close(struct provider *p)
 	list_for_each(it, &p->devices) {
 		struct emu_device *emu = emu_device(list_entry(it, struct strait_device, node));
 
-		/* The engine first: what it still does it does with the memory. */
+		/* Stop the engine first: its pending ops access the memory. */
 		soft_engine_fini(&emu->eng);
 		emu_alloc_free_all(emu);
 		pthread_cond_destroy(&emu->idle);
@@ -124,7 +125,7 @@ static int emu_info(struct strait_device *dev, struct strait_device_info *info)
 	return 0;
 }
 
-/* The CPU is the device, so it sees a peer's registers where the CPU does. */
+/* The CPU does the work of the device, so the CPU address is the device address. */
 static int emu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
 	if (soft_removed(soft_engine(dev)))

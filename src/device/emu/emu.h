@@ -2,7 +2,7 @@
 #ifndef DEVICE_EMU_EMU_H
 #define DEVICE_EMU_EMU_H
 
-/* The emulated device: memory in memfds, a copy engine made of threads. */
+/* The emulated device: memory in memfds, copied by the software engine. */
 
 #include "device/soft/engine.h"
 
@@ -11,30 +11,30 @@
 
 extern const struct provider_ops emu_provider_ops;
 
-/* Added to emu_alloc.users when the last hold ends the memory. */
+/* Set in emu_alloc.users when the memory is being freed: the last user wakes the freeing thread. */
 #define EMU_ALLOC_DEAD (1u << 31)
 
 struct emu_alloc {
-	struct range_node node; /* in emu_device.allocs, of the length asked for */
+	struct range_node node; /* in emu_device.allocs; the requested length */
 	struct emu_device *emu;
-	atomic_uint refs;  /* on the struct: one for the memory, one for each import */
-	atomic_uint users; /* work that reads or writes the memory, and EMU_ALLOC_DEAD */
-	atomic_bool stale; /* being freed: no new region over it */
+	atomic_uint refs;  /* of the struct: one for the memory, one for each import */
+	atomic_uint users; /* ops that access the memory, and EMU_ALLOC_DEAD */
+	atomic_bool stale; /* being freed: no new region is made over it */
 	atomic_bool sync_memops;
-	bool application; /* of strait_emu_malloc() */
+	bool application; /* allocated with strait_emu_malloc() */
 	uint64_t id;
-	uint64_t mapped; /* bytes */
-	int fd;		 /* -1 if nothing can be exported from it */
+	uint64_t mapped; /* length of the mapping in bytes */
+	int fd;		 /* memfd, -1 if it cannot be exported */
 };
 
 struct emu_device {
-	struct soft_engine eng; /* first: see soft_engine.h */
+	struct soft_engine eng; /* first, see soft/engine.h */
 	unsigned int fork_generation;
 	bool dmabuf;
 	pthread_rwlock_t lock;	  /* protects @allocs */
 	struct range_tree allocs; /* struct emu_alloc.node */
 	pthread_mutex_t idle_lock;
-	pthread_cond_t idle; /* a dying allocation lost its last user */
+	pthread_cond_t idle; /* an allocation being freed lost its last user */
 	uint64_t total;
 	_Atomic uint64_t used;
 };
@@ -44,15 +44,15 @@ static inline struct emu_device *emu_device(const struct strait_device *dev)
 	return dev->priv;
 }
 
-/* emu_mem.c */
+/* mem.c */
 int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret);
 void emu_unpin(struct soft_pin *pin);
 int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, struct emu_alloc **ret);
-/* The regions over it are revoked, users waited for, and the memory unmapped. */
+/* Revokes the regions over @a, waits for its users and unmaps the memory. */
 void emu_alloc_free(struct emu_alloc *a);
-/* Find the application's allocation that starts at @addr and begin to free it, once. -EINVAL. */
+/* Marks the application's allocation at @addr as being freed. -EINVAL: there is none, or it is marked already. */
 int emu_alloc_claim(struct emu_device *emu, uint64_t addr, struct emu_alloc **ret);
-/* All that is left when the device goes. */
+/* Unmaps all allocations when the device is closed. */
 void emu_alloc_free_all(struct emu_device *emu);
 int emu_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem *m);
 void emu_mem_free(struct strait_device *dev, struct provider_mem *m);
@@ -66,8 +66,8 @@ int emu_mem_map(struct strait_device *dev, const struct provider_mem *m, void **
 int emu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on);
 
 /*
- * Tests only: @after_copies copies (calls of copy_in, copy_out or copy_list) go through from now on, and
- * the one after them fails with @err, a negative errno. 0 means the next one. Not while a copy runs.
+ * For tests: after @after_copies more calls of copy_in, copy_out or copy_list, the next one fails with @err, a negative
+ * errno. No copy may be running.
  */
 void emu_inject_copy_error(struct strait_device *dev, int64_t after_copies, int err);
 

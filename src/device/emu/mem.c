@@ -8,9 +8,7 @@
 #include "device/emu/emu.h"
 #include "os/os.h"
 
-/* dma-bufs are made of the kernel's pages, which are smaller than the device's. */
-
-/* Numbers of allocations, never given twice in a process. */
+/* Identity of the last allocation; unique in the process. */
 static _Atomic uint64_t last_id;
 
 static bool emu_alloc_is_stale(const struct emu_alloc *a)
@@ -24,7 +22,6 @@ static void emu_alloc_unref(struct emu_alloc *a)
 		free(a);
 }
 
-/* With the lock of @emu held. */
 static struct emu_alloc *alloc_at_locked(struct emu_device *emu, uint64_t addr)
 {
 	struct range_node *n = range_tree_at(&emu->allocs, addr, NULL);
@@ -55,7 +52,7 @@ int emu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pi
 void emu_unpin(struct soft_pin *pin)
 {
 	struct emu_alloc *a = (struct emu_alloc *)pin;
-	struct emu_device *emu = a->emu; /* @a may be gone with its last user */
+	struct emu_device *emu = a->emu; /* the last user may let @a be freed */
 
 	if (atomic_fetch_sub_explicit(&a->users, 1, memory_order_acq_rel) != (EMU_ALLOC_DEAD | 1))
 		return;
@@ -105,7 +102,7 @@ int emu_alloc_new(struct strait_device *dev, uint64_t len, bool application, str
 	rc = os_map_shared(a->fd, a->mapped, &p);
 	if (rc)
 		goto close_fd;
-	/* The descriptor is only good for exporting; thousands of allocations are to be had without. */
+	/* Only exports need the descriptor; without it allocations are not limited by RLIMIT_NOFILE. */
 	if (!emu->dmabuf) {
 		os_close(a->fd);
 		a->fd = -1;
@@ -130,7 +127,7 @@ free_alloc:
 	return rc;
 }
 
-/* No user is left, nor can there be a new one. */
+/* @a has no user and is not in the index. */
 static void emu_alloc_unmap(struct emu_alloc *a)
 {
 	os_unmap((void *)(uintptr_t)a->node.start, a->mapped);
@@ -141,9 +138,8 @@ static void emu_alloc_unmap(struct emu_alloc *a)
 }
 
 /*
- * First no new region is made over the memory, then the transfers on those there are run to their
- * end, for which they must find it; only then is it taken out of the index and the work that came
- * without a region waited for.
+ * Marks the memory stale, so that no new region is made over it; revokes its regions, whose transfers in flight still
+ * look it up in the index; then removes it from the index and waits for ops that were submitted without a region.
  */
 void emu_alloc_free(struct emu_alloc *a)
 {
@@ -297,7 +293,7 @@ int emu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint
 	if (!len || !range_inside(off, len, m->len) || (at | len) % os_page_size())
 		return -EINVAL;
 	rc = os_udmabuf(a->fd, at, len, fd);
-	/* The range is in order: what the kernel minds is its size, or that there is such a thing. */
+	/* The range is valid, so these errors mean that udmabuf is missing or refuses the size. */
 	return rc == -EINVAL || rc == -ENOENT || rc == -ENOTTY ? -EOPNOTSUPP : rc;
 }
 
@@ -316,7 +312,7 @@ int emu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m,
 	struct emu_alloc *a = m->priv;
 	int rc = emu_mem_check(dev, m, 0, m->len);
 
-	/* Copies are coherent with peers either way; what was asked for is kept for who looks. */
+	/* Copies by the CPU are always synchronous; the flag is stored for tests. */
 	if (!rc)
 		atomic_store_explicit(&a->sync_memops, on, memory_order_relaxed);
 	return rc;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Copies into device memory. A memcpy of a large block first reads what it is going to overwrite into
- * the cache; streaming stores do not, which is worth a quarter of the throughput when a staging buffer
- * that is still in the cache is drained.
+ * Copies into device memory. memcpy() of a large block reads the destination into the cache before it overwrites it;
+ * non-temporal stores do not. That gains a quarter of the throughput when the source, a staging buffer, is cached.
  */
 #include "base/util.h"
 #include "device/soft/engine.h"
@@ -16,10 +15,10 @@
 
 #if STREAMING
 
-/* Below this the copy fits the cache, and what the CPU reads next may well be it. */
+/* Shorter copies fit the cache, where the CPU may read them next. */
 #define STREAMING_MIN KIB(256)
 
-/* Each copies @len bytes, a multiple of 256, to @dst, a multiple of 64. */
+/* Copies @len bytes, a multiple of 256, to @dst, which is aligned to 64 bytes. */
 typedef void blocks_fn(char *dst, const char *src, size_t len);
 
 __attribute__((target("avx512f"))) static void blocks_avx512(char *dst, const char *src, size_t len)
@@ -67,7 +66,7 @@ static void blocks_sse2(char *dst, const char *src, size_t len)
 	}
 }
 
-/* The @nth kind of streaming stores, best first; NULL if this CPU does not have it. */
+/* The @nth kind of non-temporal stores, widest first; NULL: this CPU does not have it. */
 static blocks_fn *blocks_kind(unsigned int nth)
 {
 	switch (nth) {
@@ -90,7 +89,7 @@ static void copy_with(blocks_fn *blocks, char *dst, const char *src, size_t len)
 	memcpy(dst, src, head);
 	blocks(dst + head, src + head, body);
 	memcpy(dst + head + body, src + head + body, len - head - body);
-	/* Streaming stores are not ordered with the lock or flag that tells others the copy is done. */
+	/* Non-temporal stores are not ordered before the lock or flag that announces the copy. */
 	_mm_sfence();
 }
 

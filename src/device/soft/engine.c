@@ -34,7 +34,7 @@ void soft_engine_wake(struct soft_engine *eng)
 
 int soft_flush_peer_writes(struct strait_device *dev)
 {
-	/* Memory is coherent here: all a peer's writes need is an order, which a full barrier gives. */
+	/* CPU memory is coherent: a full barrier orders the writes of a peer before later reads. */
 	atomic_fetch_add_explicit(&soft_engine(dev)->flushes, 1, memory_order_seq_cst);
 	return 0;
 }

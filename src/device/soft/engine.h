@@ -3,13 +3,14 @@
 #define DEVICE_SOFT_ENGINE_H
 
 /*
- * The copy engine made of threads that stands behind emulated devices and behind the host: streams,
- * events, words to wait for, registered host memory, and a model of how fast it all is.
+ * A copy engine made of threads, which the emu, host, vgpu and dmabuf providers share: streams, events, words that
+ * streams wait for, registered host memory, and a timing model of copies.
  *
- * dev->priv of a device that uses it points to a struct whose first member is a struct soft_engine.
+ * dev->priv of a device that uses it points to a struct whose first member is a struct soft_engine. The provider of
+ * that device is "the owner" below.
  *
- * Locks, outer to inner: stream, then one of { event, words, pool, hostreg, the owner's memory index }.
- * None is held while bytes move or a function runs.
+ * Lock order: stream, then one of { event, words, pool, hostreg, the owner's index of allocations }. No lock is held
+ * while bytes are copied or a host function runs.
  */
 
 #include <pthread.h>
@@ -19,7 +20,7 @@
 struct soft_engine;
 struct soft_stream;
 
-/* A hold on device memory: it is not unmapped while there are any. The engine's owner defines it. */
+/* A pin on device memory, which the owner does not unmap before unpin. Opaque: the owner casts it. */
 struct soft_pin;
 
 enum soft_op_kind {
@@ -32,29 +33,29 @@ enum soft_op_kind {
 	SOFT_RECORD,
 };
 
-/* One piece of memory work. Comparing reads both sides; a checksum reads src, filling writes dst. */
+/* One segment of an op. A compare reads both sides, a checksum reads src, a fill writes dst. */
 struct soft_seg {
 	uint64_t dst;
 	uint64_t src;
 	uint64_t len;
-	struct soft_pin *dst_pin; /* NULL: host memory */
+	struct soft_pin *dst_pin; /* NULL: dst is host memory */
 	struct soft_pin *src_pin;
-	bool file; /* src lies in a file mapping, which a CPU load must not touch */
+	bool file; /* src is in a file mapping: a CPU load could raise SIGBUS */
 };
 
 struct soft_op {
-	struct list node; /* in the stream's queue, then in a pool's or among the parked */
+	struct list node; /* in soft_stream.ops, then in soft_pool.ready or soft_words.parked */
 	struct soft_stream *stream;
 	enum soft_op_kind kind;
-	bool heap;	   /* a copy of the submitter's, freed when done */
-	bool queued;	   /* holds a reference on the stream */
-	bool out;	   /* from the device: the other one of the two copy engines */
-	bool sync;	   /* somebody waits for this one and takes its error */
-	bool done;	   /* of a sync op; under the stream's lock */
-	int rc;		   /* likewise */
-	uint64_t cost_ns;  /* how long the model says it takes, 0: not modelled */
-	uint64_t ready_ns; /* when the model lets it start at the earliest */
-	const void *host;  /* host side of a copy that must be waited for unless registered */
+	bool heap;	   /* allocated copy of the submitter's op, freed on completion */
+	bool queued;	   /* has a reference on the stream */
+	bool out;	   /* device to host: runs in soft_engine.out */
+	bool sync;	   /* the submitter waits for this op and returns its error */
+	bool done;	   /* a sync op completed; under the stream's lock */
+	int rc;		   /* result of a sync op; under the stream's lock */
+	uint64_t cost_ns;  /* modelled duration, 0: not modelled */
+	uint64_t ready_ns; /* earliest modelled start */
+	const void *host;  /* host side of a copy, which is synchronous unless that memory is registered */
 	struct soft_seg *segs;
 	unsigned int n_segs;
 	union {
@@ -71,7 +72,7 @@ struct soft_op {
 		} wait;
 		struct {
 			struct soft_event *event;
-			uint64_t recording; /* which of the event's recordings this is */
+			uint64_t recording; /* number of this recording of the event */
 		} record;
 	};
 };
@@ -81,16 +82,16 @@ struct soft_stream {
 	struct soft_engine *eng;
 	atomic_uint refs;
 	pthread_mutex_t lock;
-	pthread_cond_t cond;  /* work was completed */
-	unsigned int waiters; /* on @cond */
-	struct list ops;      /* waiting for their recording */
-	bool busy;	      /* one op is being run or is parked; no op waits unless there is one */
+	pthread_cond_t cond;  /* an op completed */
+	unsigned int waiters; /* threads waiting on @cond */
+	struct list ops;      /* queued ops */
+	bool busy;	      /* one op runs or is parked; @ops is empty unless busy */
 	uint64_t submitted, completed;
-	int error;	    /* first that nobody has been told of */
-	uint64_t error_seq; /* the how manieth of the stream that is */
-	int last_error;
+	int error;	    /* first error not reported yet, 0: none */
+	uint64_t error_seq; /* sequence number of @error among the errors of the stream */
+	int last_error;	    /* most recent error and its sequence number */
 	uint64_t last_error_seq;
-	uint64_t model_end; /* when the model says the last op ended, 0 if that had no model */
+	uint64_t model_end; /* modelled end of the last op, 0: it was not modelled */
 };
 
 struct soft_event {
@@ -98,16 +99,16 @@ struct soft_event {
 	atomic_uint refs;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	uint64_t recording;	    /* recordings so far */
-	bool done;		    /* the last one has been reached */
-	int error;		    /* of the stream, as it was then */
-	uint64_t last_error_seq;    /* likewise: which errors of the stream were before */
-	struct soft_stream *stream; /* of the last recording, held */
+	uint64_t recording;	    /* number of recordings */
+	bool done;		    /* the stream has reached the last recording */
+	int error;		    /* unreported error of the stream at the recording */
+	uint64_t last_error_seq;    /* sequence number of the last error before the recording */
+	struct soft_stream *stream; /* of the last recording; has a reference */
 };
 
 #define SOFT_POOL_MAX 64
 
-/* Threads that run ops in the order these became ready. */
+/* Threads that run ops in the order in which they became ready. */
 struct soft_pool {
 	struct soft_engine *eng;
 	const char *name;
@@ -116,20 +117,21 @@ struct soft_pool {
 	struct list ready;
 	unsigned int n_ready, n_idle, n_threads, max;
 	bool stop;
-	uint64_t free_at; /* model: when the last op ends; its one thread's own */
+	uint64_t free_at; /* modelled end of the last op; used by the pool's only thread */
 	unsigned long threads[SOFT_POOL_MAX];
 };
 
-/* Streams parked on a word. */
+/* Ops whose stream waits for a word, and the thread that polls these words. */
 struct soft_words {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	struct list parked; /* struct soft_op.node */
+	struct list parked; /* struct soft_op.node; under @lock */
 	atomic_uint n_parked;
 	bool started, stop;
 	unsigned long thread;
 };
 
+/* Registered host memory, anonymous and file mappings apart. */
 struct soft_hostregs {
 	pthread_rwlock_t lock;
 	struct range_tree plain;
@@ -140,8 +142,8 @@ struct soft_hostregs {
 struct soft_engine {
 	struct strait_device *dev;
 	/*
-	 * Holds the allocation @addr lies in: 0 with *ret, -ENOENT if it lies in none, -EFAULT if the
-	 * range goes past its end. NULL: there is no device memory, every address is the host's.
+	 * Pins the allocation that contains @addr. -ENOENT: none does, -EFAULT: the range extends past its end.
+	 * NULL if the device has no memory of its own and every address is a host address.
 	 */
 	int (*pin)(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_pin **ret);
 	void (*unpin)(struct soft_pin *a);
@@ -150,8 +152,8 @@ struct soft_engine {
 	struct soft_hostregs regs;
 	pthread_mutex_t lock; /* protects @default_stream */
 	struct soft_stream *default_stream;
-	_Atomic uint64_t bytes_per_second, latency_ns;
-	atomic_bool inject_on;
+	_Atomic uint64_t bytes_per_second, latency_ns; /* timing model, 0: none */
+	atomic_bool inject_on;			       /* fail the copy after @inject_left more with @inject_err */
 	_Atomic int64_t inject_left;
 	atomic_int inject_err;
 	atomic_uint flushes;
@@ -167,20 +169,20 @@ static inline bool soft_removed(const struct soft_engine *eng)
 	return atomic_load_explicit(&eng->dev->removed, memory_order_acquire);
 }
 
-/* soft_engine.c. The threads start when there is work for them; soft_engine_fini() ends them. */
+/* engine.c. Threads start on demand; soft_engine_fini() stops them. */
 void soft_engine_init(struct soft_engine *eng, struct strait_device *dev);
 void soft_engine_fini(struct soft_engine *eng);
-/* The device has been removed: who sleeps as the model says wakes up. */
+/* The device was removed: wakes threads that sleep for the timing model. */
 void soft_engine_wake(struct soft_engine *eng);
 
-/* soft_pool.c. soft_pool_ensure_thread(): there is one thread at least. soft_pool_submit() cannot fail after it. */
+/* pool.c. After soft_pool_ensure_thread(), which starts the first thread, soft_pool_submit() cannot fail. */
 void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *name, unsigned int max);
 void soft_pool_fini(struct soft_pool *p);
 int soft_pool_ensure_thread(struct soft_pool *p);
 void soft_pool_submit(struct soft_pool *p, struct soft_op *op);
 void soft_pool_wake(struct soft_pool *p);
 
-/* soft_word.c. soft_words_park() is false if the word has its value already and @op was not parked. */
+/* word.c. soft_words_park() returns false, and does not park @op, if the word has reached its value already. */
 void soft_words_init(struct soft_engine *eng);
 void soft_words_fini(struct soft_engine *eng);
 int soft_words_ensure_thread(struct soft_engine *eng);
@@ -188,43 +190,44 @@ bool soft_words_park(struct soft_engine *eng, struct soft_op *op);
 bool soft_word_reached(const struct soft_op *op);
 void soft_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value);
 
-/* soft_hostreg.c */
+/* hostreg.c */
 void soft_hostregs_init(struct soft_hostregs *regs);
 void soft_hostregs_fini(struct soft_hostregs *regs);
-/* Does one registration hold all of [addr, addr + len)? */
+/* Does one registration contain all of [addr, addr + len)? */
 bool soft_hostreg_covers(struct soft_hostregs *regs, uint64_t addr, uint64_t len);
-/* Does any part of it lie in a registered file mapping? */
+/* Does [addr, addr + len) overlap a registered file mapping? */
 bool soft_hostreg_is_file(struct soft_hostregs *regs, uint64_t addr, uint64_t len);
-/* Can file mappings be copied from without a signal when they shrink? (emu.c) */
+/* Is process_vm_readv() permitted? Without it a copy from a truncated file mapping would raise SIGBUS. */
 bool soft_have_vm_read(void);
 int soft_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 void soft_host_unregister(struct strait_device *dev, struct host_reg *reg);
 
-/* soft_copy.c. Large copies that go past the CPU's caches: the CPU will not read what it wrote. */
+/* copy.c. Copies with non-temporal stores if @len is large: the CPU will not read the result soon. */
 void soft_copy_streaming(void *dst, const void *src, size_t len);
-/* For tests: with the @nth kind of stores whatever the length; false if there is no such kind here. */
+/* For tests: copies with the @nth kind of stores, whatever the length. False: this CPU does not have it. */
 #define SOFT_COPY_KINDS 3
 bool soft_copy_streaming_kind(unsigned int nth, void *dst, const void *src, size_t len);
 
-/* soft_op.c: what an op does when its turn has come. Releasing it lets go of the memory it holds. */
+/* op.c. soft_op_run() executes @op in the calling thread; soft_op_release() drops its pins and references. */
 int soft_op_run(struct soft_op *op);
 void soft_op_release(struct soft_op *op);
 
 /*
- * soft_stream.c. soft_stream_submit() takes over what @op holds, whatever it returns; @op itself may be
- * on the caller's stack. soft_stream_done(): @op, running or parked until now, has ended with @rc.
+ * stream.c. soft_stream_submit() consumes the pins and references of @op, also on failure; @op itself may be on the
+ * caller's stack. soft_stream_done() completes @op, which was running or parked, with @rc.
  */
 int soft_stream_submit(struct soft_stream *s, struct soft_op *op);
 void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end);
 void soft_stream_ref(struct soft_stream *s);
 void soft_stream_unref(struct soft_stream *s);
+/* Waits for all submitted ops. */
 void soft_stream_drain(struct soft_stream *s);
 int soft_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 int soft_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void soft_stream_close(struct dev_stream *s);
 int soft_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 
-/* soft_submit.c: the operations that put work on a stream. */
+/* submit.c: the operations that put work on a stream. */
 int soft_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 int soft_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
 int soft_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
@@ -235,7 +238,7 @@ int soft_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uin
 int soft_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
 int soft_flush_peer_writes(struct strait_device *dev);
 
-/* soft_event.c. soft_event_fire_locked(): the recording of @op was reached, with @s locked. */
+/* event.c. soft_event_fire_locked(): stream @s, which is locked, has reached the recording @op. */
 void soft_event_fire_locked(struct soft_stream *s, struct soft_op *op);
 void soft_event_unref(struct soft_event *e);
 int soft_event_open(struct dev_stream *s, struct dev_event **ret);
@@ -243,7 +246,7 @@ void soft_event_close(struct dev_event *e);
 int soft_event_record(struct dev_event *e, struct dev_stream *s);
 int soft_event_wait(struct dev_event *e, int64_t timeout_ns);
 
-/* What every provider has whose copies and streams are the engine's: members of a struct provider_ops. */
+/* The members of struct provider_ops that the engine implements, for its owners. */
 #define SOFT_ENGINE_OPS                                                                                                \
 	.flush_peer_writes = soft_flush_peer_writes, .host_register = soft_host_register,                              \
 	.host_unregister = soft_host_unregister, .stream_open = soft_stream_open, .stream_import = soft_stream_import, \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Events: a place on a stream that can be waited for. What errors they carry: see soft_stream.c. */
+/* Events. A recording marks a point of a stream; stream.c says which errors it reports. */
 #include <stdlib.h>
 
 #include "base/lock.h"
@@ -30,7 +30,7 @@ int soft_event_open(struct dev_stream *s, struct dev_event **ret)
 	if (!e)
 		return -ENOMEM;
 	e->base.dev = s->dev;
-	e->done = true; /* there is no work before a recording that was never made */
+	e->done = true; /* an event that was never recorded is complete */
 	atomic_init(&e->refs, 1);
 	pthread_mutex_init(&e->lock, NULL);
 	cond_init_monotonic(&e->cond);
@@ -38,7 +38,7 @@ int soft_event_open(struct dev_stream *s, struct dev_event **ret)
 	return 0;
 }
 
-/* A recording that has not been reached keeps the rest of it alive. */
+/* A pending recording has a reference of its own. */
 void soft_event_close(struct dev_event *event)
 {
 	soft_event_unref(to_event(event));
@@ -47,7 +47,7 @@ void soft_event_close(struct dev_event *event)
 static void event_finish(struct soft_event *e, uint64_t recording, int error, uint64_t last_error_seq)
 {
 	pthread_mutex_lock(&e->lock);
-	/* Recorded again meanwhile: only the last recording counts. */
+	/* Only the last recording counts: the event may have been recorded again meanwhile. */
 	if (e->recording == recording) {
 		e->done = true;
 		e->error = error;
@@ -74,7 +74,7 @@ int soft_event_record(struct dev_event *event, struct dev_stream *stream)
 	if (soft_removed(s->eng))
 		return -ENODEV;
 	soft_stream_ref(s);
-	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed); /* the op's */
+	atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed); /* for @op */
 	pthread_mutex_lock(&e->lock);
 	old = e->stream;
 	e->stream = s;
@@ -86,11 +86,11 @@ int soft_event_record(struct dev_event *event, struct dev_stream *stream)
 
 	rc = soft_stream_submit(s, &op);
 	if (rc)
-		event_finish(e, op.record.recording, rc, 0); /* nothing will come that could end a wait */
+		event_finish(e, op.record.recording, rc, 0); /* the op was not queued: wake waiters with its error */
 	return rc;
 }
 
-/* Somebody was told of the errors up to @number: the stream need not keep them. */
+/* The errors up to sequence number @number were reported to an event waiter: the stream drops them. */
 static void stream_clear_reported_errors(struct soft_stream *s, uint64_t number)
 {
 	pthread_mutex_lock(&s->lock);

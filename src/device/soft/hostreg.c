@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Host memory that has been registered with an engine. */
+/* Host memory registered with an engine. */
 #include <stdlib.h>
 
 #include "base/lock.h"
@@ -23,7 +23,7 @@ void soft_hostregs_fini(struct soft_hostregs *regs)
 
 static bool tree_covers(const struct range_tree *t, uint64_t addr, uint64_t len)
 {
-	/* Of several that hold the first byte the nearest need not be the longest. */
+	/* Several registrations may contain the first byte: try each. */
 	for (struct range_node *n = range_tree_overlap(t, addr, addr + 1); n;
 	     n = range_tree_next(t, addr, addr + 1, n->start, n->seq))
 		if (len <= n->end - addr)
@@ -45,7 +45,7 @@ bool soft_hostreg_is_file(struct soft_hostregs *regs, uint64_t addr, uint64_t le
 {
 	bool yes;
 
-	/* Copies with no file mapping about, which is most, pay nothing. */
+	/* The common case, no file mapping registered, takes no lock. */
 	if (!atomic_load_explicit(&regs->n_file, memory_order_acquire))
 		return false;
 	pthread_rwlock_rdlock(&regs->lock);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What an op does, in whichever thread its turn comes. */
+/* Execution of ops, in the submitting thread or in a thread of a pool. */
 #include "base/crc32c.h"
 #include "base/util.h"
 #include "device/soft/engine.h"
 #include "os/os.h"
 
-/* A removed device is noticed between pieces of this size. */
+/* Removal of the device is checked between pieces of this size. */
 #define PIECE MIB(4)
 #define COMPARE_BLOCK KIB(16)
 
@@ -14,7 +14,7 @@ static void *addr_ptr(uint64_t addr)
 	return (void *)(uintptr_t)addr;
 }
 
-/* The file may shrink at any time, which turns a load into SIGBUS and this into -EFAULT. */
+/* The file may be truncated at any time: process_vm_readv() then fails with -EFAULT, where a load raises SIGBUS. */
 static int copy_from_file(char *dst, const char *src, size_t len)
 {
 	while (len) {
@@ -50,6 +50,7 @@ static int op_copy_seg(struct soft_engine *eng, const struct soft_seg *seg)
 	return 0;
 }
 
+/* The error to inject into this copy, 0: none. */
 static int take_injected_error(struct soft_engine *eng)
 {
 	if (!atomic_load_explicit(&eng->inject_on, memory_order_acquire))
@@ -141,12 +142,12 @@ int soft_op_run(struct soft_op *op)
 	case SOFT_CRC32C:
 		return op_run_crc32c(eng, op);
 	case SOFT_CALL:
-		/* On a removed device as well: a function is the host's, and may be what frees its argument. */
+		/* Called on a removed device too: stream_call promises that, and it may free its argument. */
 		op->call.fn(op->call.arg);
 		return 0;
 	case SOFT_WAIT_WORD:
 	case SOFT_RECORD:
-		break; /* take no time: the stream does these itself */
+		break; /* the stream completes these without running them */
 	}
 	return 0;
 }

@@ -14,8 +14,9 @@ void soft_pool_init(struct soft_pool *p, struct soft_engine *eng, const char *na
 }
 
 /*
- * The model: a copy takes this pool's one engine for its cost, from when it was ready and the engine
- * free. Times are reckoned, not measured, so that late wake-ups do not add up. Returns the end.
+ * The timing model: a copy occupies the only thread of its pool for op->cost_ns, from when it was ready and the thread
+ * was free. The end is computed from modelled times, so that late wakeups do not accumulate. Sleeps until the end and
+ * returns it.
  */
 static uint64_t pool_wait_model_end(struct soft_pool *p, const struct soft_op *op, int *rc)
 {
@@ -95,8 +96,8 @@ void soft_pool_submit(struct soft_pool *p, struct soft_op *op)
 	list_add_tail(&p->ready, &op->node);
 	p->n_ready++;
 	/*
-	 * A function may block for as long as it likes, on another one even, so each gets a thread. If
-	 * there is no further thread to be had it waits for one of those there are.
+	 * A host function may block without limit, also on another host function, so each gets its own thread. At
+	 * the limit, or if a thread cannot be started, it waits for an existing one.
 	 */
 	if (p->n_ready > p->n_idle && p->n_threads < p->max)
 		pool_start_thread_locked(p);

@@ -2,26 +2,25 @@
 /*
  * Streams.
  *
- * Work on a stream runs in the order it was put there, one op at a time; streams are independent. An op
- * whose turn comes when it is submitted (the stream is idle) and that has no modelled duration is run by
- * the submitting thread, outside of all locks: `busy` keeps others in line meanwhile. Everything else is
- * queued and handed to a pool when its turn comes: copies to the engine of their direction, functions to
- * the compute threads. Waiting for a word parks the stream; recording an event takes no time.
+ * Ops of a stream run one at a time, in submission order; streams are independent. If the stream is idle and the op
+ * has no modelled duration, the submitting thread runs it without locks; `busy` makes other submitters queue meanwhile.
+ * All other ops are queued and submitted to a pool in turn: copies to the pool of their direction, host functions to
+ * the compute pool. A wait for a word parks the op; recording an event completes at once.
  *
  * Errors:
- *  - What can be seen at once (an address that is not the device's, a removed device, no memory) is the
- *    return value of the submitting call, and nothing was put on the stream.
- *  - An op that fails when it runs (-EFAULT for a file that shrank, -ENODEV for a device removed meanwhile,
- *    an injected error) does not stop the stream: later work runs. The submitting call has returned 0, also
- *    if the op ran before it returned. The stream keeps the first error nobody has been told of.
- *  - Recording an event gives it the error the stream keeps at that moment: some work before the recording
- *    failed. event_wait returns it, as often as it is asked, until the event is recorded again.
- *  - stream_wait tells of all the work there was; the stream then has no error. An event_wait that returns
- *    an error tells of the work before the recording, and the stream forgets the errors of that. If work
- *    after it has failed as well, one of those errors is what the stream keeps now: none is lost.
- *  - A call that waits for its own op (compare, crc32c, a copy with unregistered host memory) returns that
- *    op's error and leaves none on the stream.
- *  - dev_stream.status is the positive errno of the last op that failed, in any of these ways.
+ *  - Errors found at submission (an address outside device memory, a removed device, no memory) are returned by the
+ *    submitting call, and nothing is queued.
+ *  - An op that fails when it runs (-EFAULT for a truncated file, -ENODEV for a device removed meanwhile, an injected
+ *    error) does not stop the stream: later ops run. The submitting call returns 0, even if the op failed before it
+ *    returned. The stream stores its first unreported error.
+ *  - Recording an event copies the stored error to the event. event_wait returns it, each time it is called, until the
+ *    event is recorded again.
+ *  - stream_wait reports all completed ops, so it returns the stored error and clears it. An event_wait that returns an
+ *    error reports the ops before the recording, so their errors are cleared. If a later op has failed as well, its
+ *    error becomes the stored one: no error is lost.
+ *  - A call that waits for its own op (compare, crc32c, a copy with unregistered host memory) returns the error of that
+ *    op and stores none.
+ *  - dev_stream.status is the positive errno of the last failed op, however it was reported.
  */
 #include "device/soft/engine.h"
 
@@ -45,7 +44,6 @@ void soft_stream_unref(struct soft_stream *s)
 	free(s);
 }
 
-/* With the lock held, as are the next three. */
 static void stream_complete_op_locked(struct soft_stream *s, struct soft_op *op, int rc, uint64_t model_end)
 {
 	if (rc) {
@@ -67,7 +65,7 @@ static void stream_complete_op_locked(struct soft_stream *s, struct soft_op *op,
 		pthread_cond_broadcast(&s->cond);
 }
 
-/* Ops that are over as soon as they are reached. False if @op is not one of them now. */
+/* Completes @op if it needs no thread: a recording, or a wait for a word that has its value. */
 static bool stream_complete_instant_locked(struct soft_stream *s, struct soft_op *op)
 {
 	if (op->kind == SOFT_RECORD)
@@ -85,7 +83,7 @@ static struct soft_pool *stream_op_pool(struct soft_stream *s, const struct soft
 	return op->out ? &s->eng->out : &s->eng->in;
 }
 
-/* Start what is next. A reference dropped here is never the last one: each caller has its own. */
+/* Starts the next queued op. Each caller has a reference, so the one dropped here is never the last. */
 static void stream_start_next_locked(struct soft_stream *s)
 {
 	while (!s->busy && !list_empty(&s->ops)) {
@@ -104,7 +102,7 @@ static void stream_start_next_locked(struct soft_stream *s)
 				op->ready_ns = max_u64(op->ready_ns, s->model_end ? s->model_end : os_now_ns());
 			soft_pool_submit(stream_op_pool(s, op), op);
 		} else if (!soft_words_park(s->eng, op)) {
-			/* It came between the two looks: back to the front, to pass now. */
+			/* The word was posted since it was checked: requeue, the next pass completes it. */
 			s->busy = false;
 			list_add(&s->ops, &op->node);
 		}
@@ -120,7 +118,7 @@ void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_
 	stream_complete_op_locked(s, op, rc, model_end);
 	s->busy = false;
 	stream_start_next_locked(s);
-	/* From here on an op on the stack of somebody who waited for it is gone. */
+	/* After the unlock the submitter of a sync op may return, and @op, on its stack, is gone. */
 	pthread_mutex_unlock(&s->lock);
 	if (heap)
 		free(op);
@@ -128,7 +126,7 @@ void soft_stream_done(struct soft_stream *s, struct soft_op *op, int rc, uint64_
 		soft_stream_unref(s);
 }
 
-/* Is there a thread for @op when its turn comes? */
+/* Makes sure, before @op is queued, that a thread can run it. */
 static int stream_ensure_thread(struct soft_stream *s, const struct soft_op *op)
 {
 	if (op->kind == SOFT_RECORD)
@@ -157,7 +155,6 @@ static bool op_must_wait(struct soft_stream *s, const struct soft_op *op)
 	       (op->host && !soft_hostreg_covers(&s->eng->regs, (uint64_t)(uintptr_t)op->host, op->segs->len));
 }
 
-/* With the lock held. */
 static int stream_enqueue_locked(struct soft_stream *s, struct soft_op *op)
 {
 	struct soft_op *q = op;
@@ -255,7 +252,7 @@ int soft_stream_open(struct strait_device *dev, const struct provider_mem *m, st
 	return 0;
 }
 
-/* The native handle is the stream itself. */
+/* The native handle is a struct soft_stream, NULL for the default stream. */
 int soft_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret)
 {
 	struct soft_engine *eng = soft_engine(dev);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The operations that put work on a stream: what they check, hold and cost. */
+/* The operations that put work on a stream: their checks, pins and modelled cost. */
 #include <stdlib.h>
 
 #include "base/util.h"
 #include "device/soft/engine.h"
 
-/* Lists up to this long take no memory. */
+/* Lists up to this length need no allocation. */
 #define LIST_LOCAL 16
 
 static struct soft_stream *to_stream(struct dev_stream *s)
@@ -13,7 +13,7 @@ static struct soft_stream *to_stream(struct dev_stream *s)
 	return container_of(s, struct soft_stream, base);
 }
 
-/* Hold the device memory at @addr. Other memory is in order unless it is @must be the device's. */
+/* Pins the device memory at @addr. Host memory needs no pin, and is -EFAULT if @must be device memory. */
 static int pin_range(struct soft_engine *eng, uint64_t addr, uint64_t len, bool must, struct soft_pin **pin)
 {
 	int rc;
@@ -60,7 +60,7 @@ int soft_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uin
 	return soft_stream_submit(s, &op);
 }
 
-/* One piece of memory work. The two flags say which sides are the device's. */
+/* Submits an op of one segment. @dst and @src say which sides must be device memory. */
 static int submit_single_seg(struct soft_stream *s, struct soft_op *op, struct soft_seg *seg, bool dst, bool src)
 {
 	int rc;
@@ -146,8 +146,8 @@ int soft_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t
 }
 
 /*
- * One piece of a list. Where there is device memory, what is not must be registered: hardware could
- * not reach it, so neither does this.
+ * Pins one segment of a copy list. On a device with memory of its own, host memory must be registered, as hardware
+ * requires it.
  */
 static int pin_list_seg(struct soft_engine *eng, const struct copy_seg *from, struct soft_seg *seg)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Streams that wait for a word in memory. */
+/* Ops that wait for a word in host memory. */
 #include "base/lock.h"
 #include "device/soft/engine.h"
 #include "os/os.h"
 
-/* Words stored without word_post, by a peer's DMA say, are noticed this much later at most. */
+/* How often words are polled for stores made without word_post, such as the DMA of a peer. */
 #define POLL_NS 10000000u
 
 bool soft_word_reached(const struct soft_op *op)
 {
-	/* As cuStreamWaitValue32 compares: counters go round. */
+	/* The comparison of cuStreamWaitValue32(GEQ): counters wrap around. */
 	return (int32_t)(atomic_load_explicit(op->wait.word, memory_order_seq_cst) - op->wait.value) >= 0;
 }
 
-/* Let all go whose word has come. */
+/* Completes all parked ops whose word has reached its value. */
 static void words_complete_reached(struct soft_engine *eng)
 {
 	struct soft_words *w = &eng->words;
@@ -99,8 +99,8 @@ bool soft_words_park(struct soft_engine *eng, struct soft_op *op)
 
 	pthread_mutex_lock(&w->lock);
 	/*
-	 * Counted before the word is read, as word_post stores the word before it reads the count: one
-	 * of the two sees the other.
+	 * Store-load ordering with soft_word_post(): this side counts, then reads the word; that side stores the
+	 * word, then reads the count. At least one of them sees the other.
 	 */
 	atomic_fetch_add_explicit(&w->n_parked, 1, memory_order_seq_cst);
 	parked = !soft_word_reached(op);
@@ -118,7 +118,7 @@ void soft_word_post(struct strait_device *dev, _Atomic uint32_t *word, uint32_t 
 {
 	struct soft_engine *eng = soft_engine(dev);
 
-	/* Not touched after this store: the word may be gone with whoever waited for it. */
+	/* The waiter may free the word after this store: do not access it again. */
 	atomic_store_explicit(word, value, memory_order_seq_cst);
 	if (atomic_load_explicit(&eng->words.n_parked, memory_order_seq_cst))
 		words_complete_reached(eng);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the lab's GPU by its address: the application's own, and what of it can be told or exported. */
+/* Lookup, import and export of lab GPU memory by address. */
 #include <fcntl.h>
 #include <stdlib.h>
 
@@ -9,8 +9,6 @@
 #include "device/vgpu/vgpu.h"
 #include "os/os.h"
 #include "uapi/strait_vgpu.h"
-
-/* dma-bufs are made of the kernel's pages, which are smaller than the device's. */
 
 static int vgpu_query_addr(struct vgpu_device *gpu, uint64_t addr, struct strait_vgpu_query *q)
 {
@@ -43,7 +41,6 @@ int vgpu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 	return 0;
 }
 
-/* With the device's lock held: memory that was allocated here. */
 static int import_owned_locked(struct vgpu_alloc *a)
 {
 	if (!a || !a->owned || atomic_load_explicit(&a->stale, memory_order_seq_cst))
@@ -53,8 +50,8 @@ static int import_owned_locked(struct vgpu_alloc *a)
 }
 
 /*
- * With the device's lock held: the application's mapping as it lies now, if it is known. One of other
- * memory in its place is gone.
+ * The indexed mapping that matches @q, or NULL. A mapping of other memory at the same addresses no longer exists: it is
+ * marked stale and removed from the index.
  */
 static struct vgpu_alloc *find_mapping_locked(struct vgpu_device *gpu, const struct strait_vgpu_query *q)
 {
@@ -79,7 +76,6 @@ static struct vgpu_alloc *find_mapping_locked(struct vgpu_device *gpu, const str
 	return known;
 }
 
-/* With the device's lock held. */
 static struct vgpu_alloc *import_mapping_locked(struct vgpu_device *gpu, const struct strait_vgpu_query *q)
 {
 	struct vgpu_alloc *a = find_mapping_locked(gpu, q);
@@ -179,7 +175,7 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uin
 	rc = vgpu_mem_check(dev, m, 0, m->len);
 	if (rc)
 		return rc;
-	/* Allocations are of larger pages: the rest of the last one of these is in the same allocation. */
+	/* Allocations are multiples of VGPU_PAGE, so the end of the last CPU page is in the same allocation. */
 	if (!len || !range_inside(off, len, align_up(m->len, os_page_size())) || (req.address | len) % os_page_size())
 		return -EINVAL;
 	rc = vgpu_call(vgpu_device(dev), STRAIT_VGPU_DMABUF_AT, &req);
@@ -189,7 +185,7 @@ int vgpu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uin
 	return 0;
 }
 
-/* Copies are the CPU's, which are never otherwise. */
+/* Copies by the CPU are always synchronous. */
 int vgpu_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m, bool on)
 {
 	return vgpu_mem_check(dev, m, 0, m->len);

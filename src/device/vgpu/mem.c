@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the lab's GPU that was allocated here. */
+/* Allocation and mapping of lab GPU memory. */
 #include <stdlib.h>
 
 #include <strait/region.h>
@@ -19,7 +19,7 @@ struct vgpu_alloc *vgpu_alloc_at_locked(struct vgpu_device *gpu, uint64_t addr, 
 	uint64_t at = 0, seq = 0;
 	struct range_node *n;
 
-	/* Mappings of the application's change their extent: there may be several of one memory. */
+	/* The application may remap memory with another length, so several mappings can contain @addr. */
 	while ((n = range_tree_next(&gpu->allocs, addr, addr + 1, at, seq)) && len > n->end - addr) {
 		at = n->start;
 		seq = n->seq;
@@ -43,7 +43,7 @@ int vgpu_pin(struct soft_engine *eng, uint64_t addr, uint64_t len, struct soft_p
 	}
 	pthread_rwlock_unlock(&gpu->lock);
 	if (!rc)
-		*ret = (struct soft_pin *)a; /* the engine only gives it back */
+		*ret = (struct soft_pin *)a; /* opaque to the engine */
 	return rc;
 }
 
@@ -64,7 +64,7 @@ static void vgpu_free_handle(struct vgpu_device *gpu, uint32_t handle)
 {
 	struct strait_vgpu_free req = { .size = sizeof(req), .handle = handle };
 
-	/* There is nothing left to do for who cannot: it goes with the file. */
+	/* An error is ignored: the driver frees the memory when the file is closed. */
 	vgpu_call(gpu, STRAIT_VGPU_FREE, &req);
 }
 
@@ -103,7 +103,7 @@ free_alloc:
 	return rc == -ENOSPC ? -ENOMEM : rc;
 }
 
-/* No user is left, nor can there be a new one. */
+/* @a has no user and is not in the index. */
 static void vgpu_alloc_unmap(struct vgpu_alloc *a)
 {
 	os_unmap((void *)(uintptr_t)a->node.start, a->mapped);
@@ -112,8 +112,8 @@ static void vgpu_alloc_unmap(struct vgpu_alloc *a)
 }
 
 /*
- * As for the emulated device: no new region first, then transfers run to their end, and work that
- * came without a region is waited for.
+ * Marks the memory stale, so that no new region is made over it; revokes its regions, whose transfers in flight still
+ * look it up in the index; then removes it from the index and waits for ops that were submitted without a region.
  */
 static void vgpu_alloc_free(struct vgpu_alloc *a)
 {
@@ -213,7 +213,7 @@ int vgpu_mem_map(struct strait_device *dev, const struct provider_mem *m, void *
 	return 0;
 }
 
-/* Memory that was allocated here: of other we have no file. */
+/* Owned memory only: imported memory belongs to another open file of the driver. */
 int vgpu_mem_map_io(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, void **io)
 {
 	const struct vgpu_alloc *a = m->priv;

@@ -16,7 +16,7 @@ int vgpu_call(struct vgpu_device *gpu, unsigned long request, void *arg)
 	int rc = os_ioctl(gpu->fd, request, arg);
 
 	if (rc == -ENODEV && !atomic_exchange_explicit(&gpu->eng.dev->removed, true, memory_order_acq_rel)) {
-		log_warn(gpu->eng.dev->provider->set->log, "%s: the device is gone", gpu->eng.dev->name);
+		log_warn(gpu->eng.dev->provider->set->log, "%s: the device was removed", gpu->eng.dev->name);
 		soft_engine_wake(&gpu->eng);
 	}
 	return rc;
@@ -36,10 +36,10 @@ static void vgpu_set_caps(struct strait_device *dev, const struct strait_vgpu_in
 	dev->caps = STRAIT_DEVICE_CPU_MAP | STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_STREAMS | STRAIT_DEVICE_MMIO |
 		    STRAIT_DEVICE_REVOKE_NOTICE | (info->caps & STRAIT_VGPU_CAP_DMABUF ? STRAIT_DEVICE_DMABUF : 0) |
 		    (soft_have_vm_read() ? STRAIT_DEVICE_REGISTER_FILE : 0);
-	dev->tuning.chunk_bytes = KIB(512); /* the CPU copies, as for an emulated device */
+	dev->tuning.chunk_bytes = KIB(512); /* small enough to stay cached between the read and the copy */
 }
 
-/* Takes @fd over. */
+/* Consumes @fd, also on failure. */
 static int vgpu_add_device(struct provider *p, int fd, const struct strait_vgpu_info *info)
 {
 	struct strait_device *dev;
@@ -66,7 +66,7 @@ static int vgpu_add_device(struct provider *p, int fd, const struct strait_vgpu_
 	return 0;
 }
 
-/* One device node. -ENOENT if there is none of that number; p->missing_reason says what else is wrong. */
+/* Opens /dev/strait_vgpu<n>. -ENOENT: it does not exist. Other errors are described in p->missing_reason. */
 static int vgpu_open_node(struct provider *p, unsigned int n)
 {
 	struct strait_vgpu_info info = { .size = sizeof(info) };
@@ -78,8 +78,8 @@ static int vgpu_open_node(struct provider *p, unsigned int n)
 	if (fd == -ENOENT)
 		return fd;
 	if (fd < 0) {
-		str_format(p->missing_reason, sizeof(p->missing_reason), "%s cannot be opened: %s%s", path,
-			   strerror(-fd), fd == -EACCES ? "; run as its owner, root unless changed" : "");
+		str_format(p->missing_reason, sizeof(p->missing_reason), "cannot open %s: %s%s", path, strerror(-fd),
+			   fd == -EACCES ? "; run as the owner of that file, by default root" : "");
 		return fd;
 	}
 	rc = os_ioctl(fd, STRAIT_VGPU_INFO, &info);
@@ -87,7 +87,7 @@ static int vgpu_open_node(struct provider *p, unsigned int n)
 		rc = -EPROTO;
 	if (rc) {
 		str_format(p->missing_reason, sizeof(p->missing_reason),
-			   "the driver behind %s does not answer as expected (%s): it is of another version of Strait",
+			   "the driver of %s is not compatible (%s): load the strait_vgpu of this version of Strait",
 			   path, strerror(-rc));
 		os_close(fd);
 		return rc;
@@ -110,7 +110,7 @@ static int vgpu_open(struct provider *p)
 		return 0;
 	if (!p->missing_reason[0])
 		str_copy(p->missing_reason, sizeof(p->missing_reason),
-			 "there is no /dev/strait_vgpu0: the GPU of Strait's lab is in its virtual machine "
+			 "/dev/strait_vgpu0 does not exist: the lab GPU is available in the lab's virtual machine "
 			 "(strait lab shell), with the driver strait_vgpu loaded");
 	return first;
 }
@@ -121,7 +121,7 @@ static void vgpu_close(struct provider *p)
 		struct vgpu_device *gpu = vgpu_device(list_entry(it, struct strait_device, node));
 
 		vgpu_watch_stop(gpu);
-		/* The engine before the memory: what it still does it does with that. */
+		/* Stop the engine first: its pending ops access the memory. */
 		soft_engine_fini(&gpu->eng);
 		vgpu_alloc_free_all(gpu);
 		os_close(gpu->fd);
@@ -152,7 +152,7 @@ static int vgpu_info(struct strait_device *dev, struct strait_device_info *info)
 	return 0;
 }
 
-/* The CPU does the device's work, so it sees a peer's registers where the CPU does. */
+/* The CPU does the work of the device, so the CPU address is the device address. */
 static int vgpu_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret)
 {
 	if (soft_removed(soft_engine(dev)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A thread per device that waits for it to be taken away, and gives the notices. It starts with the first region. */
+/* A thread per device that waits for its removal and then revokes its regions. It starts with the first allocation. */
 #include <pthread.h>
 
 #include "base/util.h"
@@ -11,11 +11,11 @@ static void *vgpu_watch_main(void *arg)
 	struct vgpu_device *gpu = arg;
 	struct strait_device *dev = gpu->eng.dev;
 
-	/* By our own descriptor: vgpu_watch_stop() was called. */
+	/* Woken through stop_fd: vgpu_watch_stop() was called. */
 	if (os_wait_readable(gpu->fd, gpu->stop_fd) != 1)
 		return NULL;
 	if (!atomic_exchange_explicit(&dev->removed, true, memory_order_acq_rel))
-		log_warn(dev->provider->set->log, "%s: the device is gone", dev->name);
+		log_warn(dev->provider->set->log, "%s: the device was removed", dev->name);
 	soft_engine_wake(&gpu->eng);
 	device_set_revoke_device(dev);
 	return NULL;
