@@ -38,14 +38,6 @@ static bool have_udmabuf(void)
 	return true;
 }
 
-/* Some sandboxes forbid process_vm_readv: without it there is no copy that survives a file that shrinks. */
-bool soft_have_vm_read(void)
-{
-	char from = 1, to = 0;
-
-	return os_vm_read(&to, &from, 1) == 1 && to == 1;
-}
-
 static int emu_add_device(struct provider *p, uint64_t memory, bool dmabuf, bool vm_read)
 {
 	struct strait_device *dev;

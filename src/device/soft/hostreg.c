@@ -21,6 +21,13 @@ void soft_hostregs_fini(struct soft_hostregs *regs)
 	pthread_rwlock_destroy(&regs->lock);
 }
 
+bool soft_have_vm_read(void)
+{
+	char from = 1, to = 0;
+
+	return os_vm_read(&to, &from, 1) == 1 && to == 1;
+}
+
 static bool tree_covers(const struct range_tree *t, uint64_t addr, uint64_t len)
 {
 	/* Several registrations may contain the first byte: try each. */
