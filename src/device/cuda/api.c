@@ -22,14 +22,14 @@ static struct {
 	bool interrupted; /* by fork(): the thread that was at it is not in this process */
 } start_state = { .changed = PTHREAD_COND_INITIALIZER };
 
-static void start_forked(void)
+static void driver_start_forked(void)
 {
 	start_state.interrupted |= start_state.busy;
 	start_state.busy = false;
 	pthread_cond_init(&start_state.changed, NULL);
 }
 
-OS_FORK_LOCK(start_lock, start_forked)
+OS_FORK_LOCK(start_lock, driver_start_forked)
 
 typedef void (*any_fn)(void);
 typedef cu_result get_proc_v1(const char *symbol, void **fn, int version, uint64_t flags);
@@ -41,7 +41,7 @@ struct finder {
 	get_proc_v2 *v2;
 };
 
-static any_fn find(const struct finder *f, const char *symbol, int version)
+static any_fn find_call(const struct finder *f, const char *symbol, int version)
 {
 	any_fn fn = NULL;
 	void *p = NULL;
@@ -54,7 +54,7 @@ static any_fn find(const struct finder *f, const char *symbol, int version)
 	return fn;
 }
 
-static int find_all(const struct finder *f, char *why, size_t len)
+static int find_all_calls(const struct finder *f, char *why, size_t len)
 {
 	static const struct {
 		const char *symbol;
@@ -68,7 +68,7 @@ static int find_all(const struct finder *f, char *why, size_t len)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-		any_fn fn = find(f, calls[i].symbol, calls[i].version);
+		any_fn fn = find_call(f, calls[i].symbol, calls[i].version);
 
 		if (!fn && !calls[i].optional) {
 			str_format(why, len, "the CUDA driver has no %s: update it to one for CUDA 11.3 or later",
@@ -80,7 +80,7 @@ static int find_all(const struct finder *f, char *why, size_t len)
 	return 0;
 }
 
-static int open_library(char *why, size_t len)
+static int driver_load(char *why, size_t len)
 {
 	struct finder f;
 	char text[160];
@@ -103,7 +103,7 @@ static int open_library(char *why, size_t len)
 		str_copy(why, len, "the CUDA driver has no cuGetProcAddress: update it to one for CUDA 11.3 or later");
 		rc = -EOPNOTSUPP;
 	} else {
-		rc = find_all(&f, why, len);
+		rc = find_all_calls(&f, why, len);
 	}
 	/* Nothing of it has run yet, so it may go again. */
 	if (rc)
@@ -111,7 +111,7 @@ static int open_library(char *why, size_t len)
 	return rc;
 }
 
-static const char *what_to_do(cu_result r)
+static const char *init_failure_advice(cu_result r)
 {
 	switch (r) {
 	case CU_NO_DEVICE:
@@ -129,13 +129,13 @@ static const char *what_to_do(cu_result r)
 	}
 }
 
-static int start(char *why, size_t len)
+static int driver_init(char *why, size_t len)
 {
 	cu_result r = cu.init(0);
 
 	if (!r)
 		return 0;
-	str_format(why, len, "the CUDA driver cannot start (%s): %s", cuda_error_name(r), what_to_do(r));
+	str_format(why, len, "the CUDA driver cannot start (%s): %s", cuda_error_name(r), init_failure_advice(r));
 	return cuda_open_errno(r);
 }
 
@@ -147,7 +147,7 @@ int cuda_open_errno(cu_result r)
 }
 
 /* False: a thread of the parent was starting CUDA when this process was forked, at a step that is not known. */
-static bool start_begin(void)
+static bool driver_start_begin(void)
 {
 	bool can;
 
@@ -160,7 +160,7 @@ static bool start_begin(void)
 	return can;
 }
 
-static void start_end(bool loaded)
+static void driver_start_end(bool loaded)
 {
 	pthread_mutex_lock(&start_lock);
 	start_state.loaded = loaded;
@@ -174,18 +174,18 @@ int cuda_api_load(char *why, size_t len)
 	bool loaded;
 	int rc = 0;
 
-	if (!start_begin()) {
+	if (!driver_start_begin()) {
 		str_copy(why, len,
 			 "the process was forked while another thread started the CUDA driver: start the program anew");
 		return -ENODEV;
 	}
 	loaded = start_state.loaded; /* it is this thread's now */
 	if (!loaded)
-		rc = open_library(why, len);
+		rc = driver_load(why, len);
 	loaded = !rc;
 	if (!rc)
-		rc = start(why, len);
-	start_end(loaded);
+		rc = driver_init(why, len);
+	driver_start_end(loaded);
 	return rc;
 }
 

@@ -13,21 +13,21 @@
 
 #define TICK_NS 50000u
 
-enum { OWED, RUNNING, CALLED_HERE };
+enum { CALL_PENDING, CALL_RUNNING, CALL_TAKEN };
 
 /* What the driver may, for all we know, still hold after it has lost the context. */
-OS_FORK_LOCK(lost_lock, NULL)
-static struct list lost = LIST_INIT(lost);
+OS_FORK_LOCK(abandoned_lock, NULL)
+static struct list abandoned = LIST_INIT(abandoned);
 
-static bool take(struct cuda_call *c, int state)
+static bool call_claim(struct cuda_call *c, int state)
 {
-	int owed = OWED;
+	int pending = CALL_PENDING;
 
-	return atomic_compare_exchange_strong_explicit(&c->state, &owed, state, memory_order_acq_rel,
+	return atomic_compare_exchange_strong_explicit(&c->state, &pending, state, memory_order_acq_rel,
 						       memory_order_relaxed);
 }
 
-static void drop(struct cuda_call *c)
+static void call_free(struct cuda_call *c)
 {
 	struct cuda_stream *s = c->stream;
 
@@ -38,14 +38,14 @@ static void drop(struct cuda_call *c)
 }
 
 /* On the driver's thread. Of a call that was taken from it nothing but its state may be looked at. */
-static void run(void *arg)
+static void call_run_by_driver(void *arg)
 {
 	struct cuda_call *c = arg;
 
-	if (!take(c, RUNNING))
+	if (!call_claim(c, CALL_RUNNING))
 		return;
 	c->fn(c->arg);
-	drop(c);
+	call_free(c);
 }
 
 cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, bool notice)
@@ -59,7 +59,7 @@ cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, 
 	c->fn = fn;
 	c->arg = arg;
 	c->notice = notice;
-	atomic_init(&c->state, OWED);
+	atomic_init(&c->state, CALL_PENDING);
 	pthread_mutex_lock(&s->lock);
 	c->value = s->notify_value += notice;
 	list_add_tail(&s->calls, &c->node);
@@ -67,12 +67,12 @@ cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, 
 	if (notice)
 		r = cu.stream_write_value(s->handle, cuda_word_addr(s->ctx, s->notify_word), c->value, 0);
 	else
-		r = cu.stream_call(s->handle, run, c);
+		r = cu.stream_call(s->handle, call_run_by_driver, c);
 	/* Unless another thread has just noticed that the stream failed, and called it: then it was put there. */
-	if (r && !take(c, CALLED_HERE))
+	if (r && !call_claim(c, CALL_TAKEN))
 		return CU_OK;
 	if (r)
-		drop(c);
+		call_free(c);
 	return r;
 }
 
@@ -85,12 +85,12 @@ struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more)
 	list_for_each(it, &s->calls) {
 		struct cuda_call *c = list_entry(it, struct cuda_call, node);
 
-		if (!c->notice || atomic_load_explicit(&c->state, memory_order_relaxed) != OWED)
+		if (!c->notice || atomic_load_explicit(&c->state, memory_order_relaxed) != CALL_PENDING)
 			continue;
 		*more = true;
 		/* In order: what is behind one that is not due is not due. */
 		if ((int32_t)(atomic_load_explicit(s->notify_word, memory_order_acquire) - c->value) >= 0 &&
-		    take(c, RUNNING)) {
+		    call_claim(c, CALL_RUNNING)) {
 			list_del(&c->node);
 			found = c;
 		}
@@ -101,7 +101,7 @@ struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more)
 }
 
 /* The next one the driver owes, taken from it. */
-static struct cuda_call *next_owed(struct cuda_stream *s)
+static struct cuda_call *claim_next_pending(struct cuda_stream *s)
 {
 	struct cuda_call *found = NULL;
 
@@ -109,7 +109,7 @@ static struct cuda_call *next_owed(struct cuda_stream *s)
 	list_for_each(it, &s->calls) {
 		struct cuda_call *c = list_entry(it, struct cuda_call, node);
 
-		if (take(c, CALLED_HERE)) {
+		if (call_claim(c, CALL_TAKEN)) {
 			found = c;
 			break;
 		}
@@ -118,30 +118,30 @@ static struct cuda_call *next_owed(struct cuda_stream *s)
 	return found;
 }
 
-void cuda_calls_failed(struct cuda_stream *s)
+void cuda_calls_run_pending(struct cuda_stream *s)
 {
 	struct cuda_call *c;
 
-	while ((c = next_owed(s)))
+	while ((c = claim_next_pending(s)))
 		c->fn(c->arg);
 }
 
-static bool any_running(struct cuda_stream *s)
+static bool any_call_running(struct cuda_stream *s)
 {
 	bool any = false;
 
 	pthread_mutex_lock(&s->lock);
 	list_for_each(it, &s->calls)
 		any |= atomic_load_explicit(&list_entry(it, struct cuda_call, node)->state, memory_order_acquire) ==
-		       RUNNING;
+		       CALL_RUNNING;
 	pthread_mutex_unlock(&s->lock);
 	return any;
 }
 
 void cuda_calls_end(struct cuda_stream *s, bool alive)
 {
-	cuda_calls_failed(s);
-	while (any_running(s))
+	cuda_calls_run_pending(s);
+	while (any_call_running(s))
 		os_sleep_ns(TICK_NS);
 	list_for_each_safe(it, tmp, &s->calls) {
 		struct cuda_call *c = list_entry(it, struct cuda_call, node);
@@ -151,8 +151,8 @@ void cuda_calls_end(struct cuda_stream *s, bool alive)
 			free(c);
 			continue;
 		}
-		pthread_mutex_lock(&lost_lock);
-		list_add_tail(&lost, &c->node);
-		pthread_mutex_unlock(&lost_lock);
+		pthread_mutex_lock(&abandoned_lock);
+		list_add_tail(&abandoned, &c->node);
+		pthread_mutex_unlock(&abandoned_lock);
 	}
 }

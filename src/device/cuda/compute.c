@@ -15,7 +15,7 @@
 #define BOUNCE MIB(1)
 #define ONE 0x80000000u /* the polynomial 1, as crc32c_combine() has them */
 
-static cu_result bring(struct cuda_stream *s, void *dst, uint64_t src, uint64_t len)
+static cu_result copy_to_host_wait(struct cuda_stream *s, void *dst, uint64_t src, uint64_t len)
 {
 	cu_result r = cu.copy_out(dst, src, len, s->handle);
 
@@ -43,9 +43,9 @@ static int compare_on_cpu(struct cuda_stream *s, uint64_t a, uint64_t b, uint64_
 		return -ENOMEM;
 	while (done < len) {
 		n = min_u64(len - done, BOUNCE);
-		r = bring(s, buf, a + done, n);
+		r = copy_to_host_wait(s, buf, a + done, n);
 		if (!r)
-			r = bring(s, buf + BOUNCE, b + done, n);
+			r = copy_to_host_wait(s, buf + BOUNCE, b + done, n);
 		if (r)
 			break;
 		same = first_difference(buf, buf + BOUNCE, n);
@@ -119,7 +119,7 @@ static int crc_on_cpu(struct cuda_stream *s, uint64_t addr, uint64_t len, uint32
 		return -ENOMEM;
 	for (; len && !r; addr += n, len -= n) {
 		n = min_u64(len, BOUNCE);
-		r = bring(s, buf, addr, n);
+		r = copy_to_host_wait(s, buf, addr, n);
 		if (!r)
 			value = crc32c_update(value, buf, n);
 	}
@@ -130,7 +130,7 @@ static int crc_on_cpu(struct cuda_stream *s, uint64_t addr, uint64_t len, uint32
 }
 
 /* x^(8 * bytes) modulo the polynomial. */
-static uint32_t zeros(uint64_t bytes)
+static uint32_t crc_append_zeros(uint64_t bytes)
 {
 	return crc32c_combine(ONE, 0, bytes);
 }
@@ -147,13 +147,13 @@ static void crc_args_fill(struct cuda_crc_args *args, uint64_t addr, uint64_t ro
 		.rows = rows,
 		.slice = slice,
 		.crc = results,
-		.row = zeros(CUDA_ROW),
-		.full = zeros(slice * CUDA_ROW),
-		.last = zeros(((rows - 1) % slice + 1) * CUDA_ROW),
-		.word = zeros(4),
+		.row = crc_append_zeros(CUDA_ROW),
+		.full = crc_append_zeros(slice * CUDA_ROW),
+		.last = crc_append_zeros(((rows - 1) % slice + 1) * CUDA_ROW),
+		.word = crc_append_zeros(4),
 	};
 	for (unsigned int i = 0; i < CUDA_WARP; i++)
-		args->lane[i] = zeros((CUDA_WARP - 1 - i) * 16);
+		args->lane[i] = crc_append_zeros((CUDA_WARP - 1 - i) * 16);
 }
 
 /* Continues @state over the rows; it is linear in both. */

@@ -56,7 +56,7 @@ int cuda_fill(struct dev_stream *stream, uint64_t dst, uint8_t value, uint64_t l
 	return cuda_stream_leave(s, &e, r);
 }
 
-static cu_result launch(struct cuda_stream *s, struct cuda_copy_args *args, uint32_t n, uint32_t pieces)
+static cu_result launch_copy_list(struct cuda_stream *s, struct cuda_copy_args *args, uint32_t n, uint32_t pieces)
 {
 	args->n = n;
 	args->pieces = pieces;
@@ -80,19 +80,19 @@ static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *se
 			pieces += (len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
 			seg = (struct copy_seg){ seg.dst + len, seg.src + len, seg.len - len };
 			if (used == CUDA_COPY_SEGS) {
-				r = launch(s, &args, used, pieces);
+				r = launch_copy_list(s, &args, used, pieces);
 				used = pieces = 0;
 			}
 		}
 	}
-	return r ? r : launch(s, &args, used, pieces);
+	return r ? r : launch_copy_list(s, &args, used, pieces);
 }
 
 /*
  * By way of memory of our own: the system call fails where a load would be a signal, which is no result of the driver's:
  * @err says what it was.
  */
-static cu_result copy_aside(struct cuda_stream *s, uint64_t dst, const char *src, uint64_t len, int *err)
+static cu_result copy_via_bounce(struct cuda_stream *s, uint64_t dst, const char *src, uint64_t len, int *err)
 {
 	char *buf = malloc(len);
 	cu_result r = CU_OPERATING_SYSTEM;
@@ -118,7 +118,7 @@ static cu_result copy_aside(struct cuda_stream *s, uint64_t dst, const char *src
  */
 static cu_result copy_short(struct cuda_stream *s, const struct copy_seg *seg, const void *file, bool kernels, int *err)
 {
-	return kernels ? copy_by_kernel(s, seg, 1) : copy_aside(s, seg->dst, file, seg->len, err);
+	return kernels ? copy_by_kernel(s, seg, 1) : copy_via_bounce(s, seg->dst, file, seg->len, err);
 }
 
 static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n, bool kernels, int *err)
@@ -127,7 +127,7 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 
 	for (unsigned int i = 0; i < n && !r; i++) {
 		const struct copy_seg *seg = &segs[i];
-		const void *file = seg->len < COPY_ENGINE_BYTES ? cuda_file_page(s->ctx->cd, seg->src) : NULL;
+		const void *file = seg->len < COPY_ENGINE_BYTES ? cuda_file_window_ptr(s->ctx->cd, seg->src) : NULL;
 
 		if (file && seg->len)
 			r = copy_short(s, seg, file, kernels, err);
@@ -138,7 +138,7 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 }
 
 /* The end of copies, inside cuda_enter(). If some failed, others may be on their way. */
-static int copies_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, int err)
+static int copy_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, int err)
 {
 	cuda_drain_on_error(s, r);
 	cuda_leave(e);
@@ -146,7 +146,7 @@ static int copies_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r
 }
 
 /* A kernel that reads host memory which is registered no more would take its context down. */
-static int enter_for_kernel(struct cuda_stream *s, struct cuda_entry *e)
+static int enter_for_host_access(struct cuda_stream *s, struct cuda_entry *e)
 {
 	int rc = s->ctx->primary ? 0 : cuda_primary_check(s->ctx->cd);
 
@@ -166,7 +166,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 		total += segs[i].len;
 	if (!total)
 		return 0;
-	rc = enter_for_kernel(s, &e);
+	rc = enter_for_host_access(s, &e);
 	if (rc)
 		return rc;
 	kernels = cuda_kernels_ready(s->ctx);
@@ -175,7 +175,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 		r = copy_each(s, segs, n, kernels, &err);
 	else
 		r = copy_by_kernel(s, segs, n);
-	return copies_leave(s, &e, r, err);
+	return copy_leave(s, &e, r, err);
 }
 
 int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
@@ -189,11 +189,11 @@ int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_r
 
 	if (len >= COPY_ENGINE_BYTES)
 		return cuda_copy_in(stream, dst, (char *)reg->ptr + off, len);
-	rc = enter_for_kernel(s, &e);
+	rc = enter_for_host_access(s, &e);
 	if (rc)
 		return rc;
 	/* A kernel of another context does not see the region. */
 	kernels = !s->ctx->own && cuda_kernels_ready(s->ctx);
 	r = copy_short(s, &seg, (char *)reg->ptr + off, kernels, &err);
-	return copies_leave(s, &e, r, err);
+	return copy_leave(s, &e, r, err);
 }

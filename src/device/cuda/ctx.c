@@ -6,8 +6,8 @@
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
-#define PAGE (CUDA_WORDS * 64)
-#define DOUBT_TICK_NS 1000000u
+#define PAGE_BYTES (CUDA_WORDS * 64)
+#define SUSPECT_POLL_NS 1000000u
 
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e)
 {
@@ -31,7 +31,7 @@ void cuda_leave(struct cuda_entry *e)
 }
 
 /* Does the driver still know the page? What it says when something else is wrong is no answer. */
-static bool page_known(struct cuda_ctx *cc)
+static bool ctx_page_known(struct cuda_ctx *cc)
 {
 	cu_ptr page = (cu_ptr)(uintptr_t)cc->page;
 	cu_context ctx = NULL;
@@ -48,7 +48,7 @@ static bool page_known(struct cuda_ctx *cc)
 }
 
 /* Without its primary context a device has lost the registered memory all transfers go through. */
-static void set_dead(struct cuda_ctx *cc)
+static void ctx_set_dead(struct cuda_ctx *cc)
 {
 	struct strait_device *dev = cc->cd->dev;
 
@@ -66,9 +66,9 @@ bool cuda_ctx_alive(struct cuda_ctx *cc)
 {
 	if (atomic_load_explicit(&cc->dead, memory_order_acquire))
 		return false;
-	if (page_known(cc))
+	if (ctx_page_known(cc))
 		return true;
-	set_dead(cc);
+	ctx_set_dead(cc);
 	return false;
 }
 
@@ -84,7 +84,7 @@ void cuda_suspect(struct cuda_ctx *cc, cu_result r)
  * While a context is being destroyed its streams go before the page does, and the driver does not survive being
  * asked about them. So after an error that may come from there the page is watched for a while.
  */
-static bool still_valid(struct cuda_ctx *cc)
+static bool ctx_still_valid(struct cuda_ctx *cc)
 {
 	uint64_t end;
 
@@ -96,15 +96,15 @@ static bool still_valid(struct cuda_ctx *cc)
 			atomic_store_explicit(&cc->suspect, false, memory_order_relaxed);
 			return true;
 		}
-		os_sleep_ns(DOUBT_TICK_NS);
+		os_sleep_ns(SUSPECT_POLL_NS);
 	}
 	return false;
 }
 
-bool cuda_lives_on(struct cuda_ctx *cc, cu_result r)
+bool cuda_valid_after_error(struct cuda_ctx *cc, cu_result r)
 {
 	cuda_suspect(cc, r);
-	return still_valid(cc);
+	return ctx_still_valid(cc);
 }
 
 int cuda_enter(struct cuda_ctx *cc, struct cuda_entry *e)
@@ -112,12 +112,12 @@ int cuda_enter(struct cuda_ctx *cc, struct cuda_entry *e)
 	cu_result r;
 	int rc;
 
-	if (!still_valid(cc))
+	if (!ctx_still_valid(cc))
 		return -ENODEV;
 	r = cuda_push(cc->ctx, e);
 	rc = cuda_errno(r);
 	if (rc == -ENODEV)
-		set_dead(cc);
+		ctx_set_dead(cc);
 	return rc;
 }
 
@@ -132,34 +132,34 @@ int cuda_primary_check(struct cuda_device *cd)
 }
 
 /* Register the page that tells whether the context lives. */
-static int register_page(struct cuda_ctx *cc)
+static int ctx_register_page(struct cuda_ctx *cc)
 {
 	cu_context ctx = NULL;
 	struct cuda_entry e;
 	cu_result r;
 	int rc;
 
-	rc = os_map_anon(PAGE, cc->cd->dev->numa_node, &cc->page);
+	rc = os_map_anon(PAGE_BYTES, cc->cd->dev->numa_node, &cc->page);
 	if (rc)
 		return rc;
 	r = cuda_push(cc->ctx, &e);
 	if (!r) {
-		r = cu.host_register(cc->page, PAGE, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
+		r = cu.host_register(cc->page, PAGE_BYTES, CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
 		if (!r && cu.host_device_ptr(&cc->page_addr, cc->page, 0))
 			cc->page_addr = 0;
 		cuda_leave(&e);
 	}
 	if (r) {
-		os_unmap(cc->page, PAGE);
+		os_unmap(cc->page, PAGE_BYTES);
 		return cuda_errno(r);
 	}
-	os_dont_fork(cc->page, PAGE);
+	os_dont_fork(cc->page, PAGE_BYTES);
 	cc->page_has_context = !cu.ptr_attribute(&ctx, CU_PTR_CONTEXT, (cu_ptr)(uintptr_t)cc->page) && ctx == cc->ctx;
 	return 0;
 }
 
 /* With the device's lock held, as are the next two. */
-static int ctx_new(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_ctx **ret)
+static int ctx_new_locked(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_ctx **ret)
 {
 	struct cuda_ctx *cc = calloc(1, sizeof(*cc));
 	int rc;
@@ -173,7 +173,7 @@ static int ctx_new(struct cuda_device *cd, cu_context ctx, bool primary, struct 
 	list_init(&cc->scratch);
 	atomic_init(&cc->refs, 1);
 	atomic_init(&cc->dead, false);
-	rc = register_page(cc);
+	rc = ctx_register_page(cc);
 	if (rc) {
 		free(cc);
 		return rc;
@@ -184,7 +184,7 @@ static int ctx_new(struct cuda_device *cd, cu_context ctx, bool primary, struct 
 	return 0;
 }
 
-static int need_primary(struct cuda_device *cd)
+static int need_primary_locked(struct cuda_device *cd)
 {
 	cu_context ctx;
 	cu_result r;
@@ -195,14 +195,14 @@ static int need_primary(struct cuda_device *cd)
 	r = cu.primary_retain(&ctx, cd->ordinal);
 	if (r)
 		return cuda_errno(r);
-	rc = ctx_new(cd, ctx, true, &cd->primary);
+	rc = ctx_new_locked(cd, ctx, true, &cd->primary);
 	if (rc)
 		cu.primary_release(cd->ordinal);
 	return rc;
 }
 
 /* Is @ctx the device's primary context? Without making that one if it is not there. */
-static bool is_primary(struct cuda_device *cd, cu_context ctx)
+static bool is_primary_locked(struct cuda_device *cd, cu_context ctx)
 {
 	cu_context primary = NULL;
 	unsigned int flags;
@@ -221,11 +221,11 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 	struct cuda_ctx *cc = NULL;
 	int rc = 0;
 
-	if (cuda_gone(cd))
+	if (cuda_removed(cd))
 		return -ENODEV;
 	pthread_mutex_lock(&cd->lock);
-	if (!ctx || is_primary(cd, ctx)) {
-		rc = need_primary(cd);
+	if (!ctx || is_primary_locked(cd, ctx)) {
+		rc = need_primary_locked(cd);
 		cc = cd->primary;
 	} else {
 		list_for_each(it, &cd->contexts) {
@@ -239,7 +239,7 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 	if (!rc && cc)
 		cuda_ctx_ref(cc);
 	else if (!rc)
-		rc = ctx_new(cd, ctx, false, &cc);
+		rc = ctx_new_locked(cd, ctx, false, &cc);
 	pthread_mutex_unlock(&cd->lock);
 	if (!rc)
 		*ret = cc;
@@ -247,7 +247,7 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 }
 
 /* With the device's lock held. */
-static int make_windows(struct cuda_device *cd)
+static int make_windows_ctx_locked(struct cuda_device *cd)
 {
 	cu_context popped;
 	cu_result r;
@@ -255,10 +255,10 @@ static int make_windows(struct cuda_device *cd)
 
 	if (!cu.ctx_create || !cu.ctx_destroy)
 		return -EOPNOTSUPP;
-	if (!cd->spare) {
-		r = cu.ctx_create(&cd->spare, 0, cd->ordinal);
+	if (!cd->spare_ctx) {
+		r = cu.ctx_create(&cd->spare_ctx, 0, cd->ordinal);
 		if (r) {
-			cd->spare = NULL;
+			cd->spare_ctx = NULL;
 			return cuda_errno(r);
 		}
 		cu.ctx_pop(&popped); /* making it made it current */
@@ -267,23 +267,23 @@ static int make_windows(struct cuda_device *cd)
 	 * If this fails the context stays, for the next time: to destroy one waits for all streams of the device,
 	 * and one of them may wait for what is being done here.
 	 */
-	rc = ctx_new(cd, cd->spare, false, &cd->windows);
+	rc = ctx_new_locked(cd, cd->spare_ctx, false, &cd->windows);
 	if (!rc) {
 		cd->windows->own = true;
-		cd->spare = NULL;
+		cd->spare_ctx = NULL;
 	}
 	return rc;
 }
 
-int cuda_ctx_windows(struct cuda_device *cd, struct cuda_ctx **ret)
+int cuda_ctx_get_windows(struct cuda_device *cd, struct cuda_ctx **ret)
 {
 	int rc = 0;
 
-	if (cuda_gone(cd))
+	if (cuda_removed(cd))
 		return -ENODEV;
 	pthread_mutex_lock(&cd->lock);
 	if (!cd->windows)
-		rc = make_windows(cd);
+		rc = make_windows_ctx_locked(cd);
 	if (!rc) {
 		cuda_ctx_ref(cd->windows);
 		*ret = cd->windows;
@@ -311,7 +311,7 @@ static void ctx_free(struct cuda_ctx *cc)
 		cu.host_unregister(cc->page);
 		cuda_leave(&e);
 	}
-	os_unmap(cc->page, PAGE);
+	os_unmap(cc->page, PAGE_BYTES);
 	/* A reset does not release it. */
 	if (cc->primary)
 		cu.primary_release(cc->cd->ordinal);

@@ -8,7 +8,7 @@
 #include "os/os.h"
 #include "uapi/strait.h"
 
-static int attribute(cu_device ordinal, int which)
+static int device_attribute(cu_device ordinal, int which)
 {
 	int value = 0;
 
@@ -24,7 +24,7 @@ static int numa_node_of(const char *pci)
 	return os_read_line(path, text, sizeof(text)) || !isdigit((unsigned char)text[0]) ? -1 : atoi(text);
 }
 
-static void describe(struct cuda_device *cd)
+static void read_device_attributes(struct cuda_device *cd)
 {
 	size_t total = 0;
 
@@ -33,17 +33,17 @@ static void describe(struct cuda_device *cd)
 	if (!cu.device_memory(&total, cd->ordinal))
 		cd->mem_total = total;
 	str_format(cd->pci, sizeof(cd->pci), "%04x:%02x:%02x.0",
-		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DOMAIN),
-		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_BUS) & 0xff,
-		   (unsigned int)attribute(cd->ordinal, CU_DEV_PCI_DEVICE) & 0xff);
-	cd->dmabuf = cu.range_handle && attribute(cd->ordinal, CU_DEV_DMABUF);
-	cd->managed_cpu = attribute(cd->ordinal, CU_DEV_CONCURRENT_MANAGED);
-	cd->read_only = attribute(cd->ordinal, CU_DEV_READ_ONLY_HOST_REGISTER);
-	cd->flush_options = attribute(cd->ordinal, CU_DEV_RDMA_FLUSH_OPTIONS);
-	cd->writes_ordering = attribute(cd->ordinal, CU_DEV_RDMA_WRITES_ORDERING);
+		   (unsigned int)device_attribute(cd->ordinal, CU_DEV_PCI_DOMAIN),
+		   (unsigned int)device_attribute(cd->ordinal, CU_DEV_PCI_BUS) & 0xff,
+		   (unsigned int)device_attribute(cd->ordinal, CU_DEV_PCI_DEVICE) & 0xff);
+	cd->dmabuf = cu.range_handle && device_attribute(cd->ordinal, CU_DEV_DMABUF);
+	cd->managed_cpu = device_attribute(cd->ordinal, CU_DEV_CONCURRENT_MANAGED);
+	cd->read_only = device_attribute(cd->ordinal, CU_DEV_READ_ONLY_HOST_REGISTER);
+	cd->flush_options = device_attribute(cd->ordinal, CU_DEV_RDMA_FLUSH_OPTIONS);
+	cd->writes_ordering = device_attribute(cd->ordinal, CU_DEV_RDMA_WRITES_ORDERING);
 }
 
-static int add_device(struct provider *p, cu_device ordinal)
+static int cuda_add_device(struct provider *p, cu_device ordinal)
 {
 	struct strait_device *dev;
 	struct cuda_device *cd;
@@ -64,7 +64,7 @@ static int add_device(struct provider *p, cu_device ordinal)
 	cuda_watch_init(&cd->watch);
 	list_init(&cd->contexts);
 	dev->priv = cd;
-	describe(cd);
+	read_device_attributes(cd);
 	dev->numa_node = numa_node_of(cd->pci);
 	dev->import_kind = STRAIT_IMPORT_NVP2P;
 	dev->caps = STRAIT_DEVICE_REGISTER | STRAIT_DEVICE_MMIO | (cd->dmabuf ? STRAIT_DEVICE_DMABUF : 0) |
@@ -109,7 +109,7 @@ static int cuda_open(struct provider *p)
 				   "the CUDA driver does not give GPU %d (%s)", i, cuda_error_name(r));
 			rc = cuda_open_errno(r);
 		} else {
-			rc = add_device(p, dev);
+			rc = cuda_add_device(p, dev);
 		}
 	}
 	return rc;
@@ -124,8 +124,8 @@ static void cuda_close(struct provider *p)
 		cuda_watch_fini(&cd->watch);
 		if (cd->windows)
 			cuda_ctx_put(cd->windows);
-		if (cd->spare)
-			cu.ctx_destroy(cd->spare);
+		if (cd->spare_ctx)
+			cu.ctx_destroy(cd->spare_ctx);
 		if (cd->primary)
 			cuda_ctx_put(cd->primary);
 		pthread_mutex_destroy(&cd->reg_lock);
@@ -138,7 +138,7 @@ static void cuda_close(struct provider *p)
  * Only a context can be asked what is free, and making one takes time and memory. Where the process has
  * none on the device, all but what other processes have is.
  */
-static uint64_t memory_free(struct cuda_device *cd)
+static uint64_t device_memory_free(struct cuda_device *cd)
 {
 	size_t free_bytes = 0, total;
 	struct cuda_ctx *cc;
@@ -161,14 +161,14 @@ static int cuda_info(struct strait_device *dev, struct strait_device_info *info)
 {
 	struct cuda_device *cd = cuda_device(dev);
 
-	if (cuda_gone(cd))
+	if (cuda_removed(cd))
 		return -ENODEV;
 	device_info_common(dev, info);
 	str_copy(info->model, sizeof(info->model), cd->model);
 	str_copy(info->pci, sizeof(info->pci), cd->pci);
 	info->page_size = CUDA_PAGE;
 	info->mem_total = cd->mem_total;
-	info->mem_free = memory_free(cd);
+	info->mem_free = device_memory_free(cd);
 	return 0;
 }
 

@@ -45,7 +45,7 @@ struct cuda_ctx {
 	struct cuda_device *cd;
 	cu_context ctx;
 	bool primary; /* the device's own context, retained */
-	bool own;     /* made by the provider, see cuda_ctx_windows() */
+	bool own;     /* made by the provider, see cuda_ctx_get_windows() */
 	atomic_uint refs;
 	atomic_bool dead;		 /* the context was destroyed or reset; once is for good */
 	atomic_bool suspect;		 /* a call failed as it would while that happens */
@@ -57,7 +57,7 @@ struct cuda_ctx {
 	struct list scratch;		 /* idle */
 	cu_event wait_events[8];	 /* idle */
 	unsigned int n_wait_events;
-	bool by_stream; /* first seen by a stream of its, which may have work to do */
+	bool first_seen_by_stream; /* first seen by a stream of its, which may have work to do */
 	cu_module module;
 	cu_function kernel[CUDA_KERNELS];
 	int module_status; /* CUDA_KERNELS_UNTRIED, CUDA_KERNELS_LOADING, 0, or why there are no kernels */
@@ -87,7 +87,7 @@ struct cuda_device {
 	struct list contexts;
 	struct cuda_ctx *primary; /* NULL until needed; kept from then on */
 	struct cuda_ctx *windows; /* likewise */
-	cu_context spare;	  /* made for the windows' context, which could not be made */
+	cu_context spare_ctx;	  /* made for the windows' context, which could not be made */
 	pthread_mutex_t reg_lock;
 	struct list files; /* registered windows of files, struct cuda_reg; under @reg_lock */
 	struct cuda_watch watch;
@@ -116,7 +116,7 @@ static inline struct cuda_device *cuda_device(const struct strait_device *dev)
 	return dev->priv;
 }
 
-static inline bool cuda_gone(const struct cuda_device *cd)
+static inline bool cuda_removed(const struct cuda_device *cd)
 {
 	return atomic_load_explicit(&cd->dev->removed, memory_order_acquire);
 }
@@ -134,7 +134,7 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret);
  * well: in a context of the application's that would be the application's work, which may itself wait for a
  * transfer. In a context where nothing runs it waits for nothing.
  */
-int cuda_ctx_windows(struct cuda_device *cd, struct cuda_ctx **ret);
+int cuda_ctx_get_windows(struct cuda_device *cd, struct cuda_ctx **ret);
 /* Asks the driver whether the context is still there. */
 bool cuda_ctx_alive(struct cuda_ctx *cc);
 /* -ENODEV when the device was reset: memory registered with it is registered no more. */
@@ -155,7 +155,7 @@ void cuda_suspect(struct cuda_ctx *cc, cu_result r);
 /* For how long; a test in which calls fail for no reason need not wait. */
 extern uint64_t cuda_suspect_ns;
 /* The same, and the answer. */
-bool cuda_lives_on(struct cuda_ctx *cc, cu_result r);
+bool cuda_valid_after_error(struct cuda_ctx *cc, cu_result r);
 int cuda_enter(struct cuda_ctx *cc, struct cuda_entry *e);
 void cuda_leave(struct cuda_entry *e);
 /* The same for a context that has no struct cuda_ctx yet. */
@@ -190,7 +190,7 @@ bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value);
 cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r);
 
 /* stream.c. The errno for a result of work on @s, which is remembered as the stream's status. */
-void cuda_stream_no_word(struct cuda_stream *s);
+void cuda_stream_put_word(struct cuda_stream *s);
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 /* The end of a call for the stream, inside cuda_enter(): that of the entry, too. */
 int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r);
@@ -214,7 +214,7 @@ cu_result cuda_check_capture(struct cuda_stream *s);
 /* notify.c. Before the stream goes: nobody looks at it any more. */
 int cuda_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 void cuda_stream_poll_notices(struct dev_stream *s);
-void cuda_notices_end(struct cuda_stream *s);
+void cuda_stream_unwatch(struct cuda_stream *s);
 void cuda_watch_init(struct cuda_watch *w);
 void cuda_watch_fini(struct cuda_watch *w);
 
@@ -230,13 +230,13 @@ struct cuda_call {
 
 /*
  * call.c. Inside cuda_enter(): puts a function on the stream, or a notice. cuda_call_due(): the notice whose
- * time has come, taken from the list; @more says whether one is owed. cuda_calls_failed(): the stream has failed,
+ * time has come, taken from the list; @more says whether one is owed. cuda_calls_run_pending(): the stream has failed,
  * call what the driver will not. cuda_calls_end(): the same before the stream goes, in a context that may
  * be gone.
  */
 cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, bool notice);
 struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more);
-void cuda_calls_failed(struct cuda_stream *s);
+void cuda_calls_run_pending(struct cuda_stream *s);
 void cuda_calls_end(struct cuda_stream *s, bool alive);
 
 /* event.c */
@@ -262,7 +262,7 @@ int cuda_flush_peer_writes(struct strait_device *dev);
 
 /* hostreg.c */
 /* Where the CPU sees a device address that is in a window of a file, NULL for other memory. */
-const void *cuda_file_page(struct cuda_device *cd, uint64_t dev_addr);
+const void *cuda_file_window_ptr(struct cuda_device *cd, uint64_t dev_addr);
 int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg);
 int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host_reg *ret);

@@ -89,7 +89,7 @@ int cuda_event_wait(struct dev_event *event, int64_t timeout_ns)
  * A word the GPU writes behind the copy is seen sooner than an event, and raises no interrupt. Should it not come,
  * the event tells why: unlike a stream it may be asked when its context was destroyed meanwhile.
  */
-static cu_result finish(struct cuda_stream *s)
+static cu_result copy_wait_done(struct cuda_stream *s)
 {
 	cu_result r = cu.event_record(s->done, s->handle);
 
@@ -100,14 +100,14 @@ static cu_result finish(struct cuda_stream *s)
 		return CU_OK;
 	/* Not every GPU that is shared by several machines or processes has it. */
 	if (cuda_errno(r) == -EOPNOTSUPP)
-		cuda_stream_no_word(s);
+		cuda_stream_put_word(s);
 	return cuda_wait_event(s->done, STRAIT_FOREVER);
 }
 
-static int copy_end(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
+static int copy_now_finish(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
 {
 	if (!r)
-		r = s->done ? finish(s) : cuda_wait_stream(s, STRAIT_FOREVER);
+		r = s->done ? copy_wait_done(s) : cuda_wait_stream(s, STRAIT_FOREVER);
 	cuda_drain_on_error(s, r);
 	return cuda_stream_leave(s, e, r);
 }
@@ -120,7 +120,8 @@ int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t
 
 	if (rc)
 		return rc;
-	return copy_end(s, &e, out ? cu.copy_out(host, addr, len, s->handle) : cu.copy_in(addr, host, len, s->handle));
+	return copy_now_finish(s, &e,
+			       out ? cu.copy_out(host, addr, len, s->handle) : cu.copy_in(addr, host, len, s->handle));
 }
 
 int cuda_copy_within_now(struct dev_stream *stream, uint64_t dst, uint64_t src, uint64_t len)
@@ -129,5 +130,5 @@ int cuda_copy_within_now(struct dev_stream *stream, uint64_t dst, uint64_t src, 
 	struct cuda_entry e;
 	int rc = cuda_enter(s->ctx, &e);
 
-	return rc ? rc : copy_end(s, &e, cu.copy(dst, src, len, s->handle));
+	return rc ? rc : copy_now_finish(s, &e, cu.copy(dst, src, len, s->handle));
 }

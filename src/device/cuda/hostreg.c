@@ -20,7 +20,7 @@ struct cuda_reg {
 };
 
 /* Takes the reference on @sp. */
-static int reg_new(struct cuda_ctx *cc, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
+static int host_reg_new(struct cuda_ctx *cc, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
 {
 	struct cuda_reg *reg = calloc(1, sizeof(*reg));
 	struct cuda_entry e;
@@ -51,7 +51,7 @@ put_ctx:
 	return rc;
 }
 
-const void *cuda_file_page(struct cuda_device *cd, uint64_t dev_addr)
+const void *cuda_file_window_ptr(struct cuda_device *cd, uint64_t dev_addr)
 {
 	const void *at = NULL;
 
@@ -86,7 +86,7 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 		rc = os_populate_read(ptr, len);
 		if (rc && rc != -EOPNOTSUPP)
 			return rc;
-		rc = cuda_ctx_windows(cuda_device(dev), &cc);
+		rc = cuda_ctx_get_windows(cuda_device(dev), &cc);
 	} else {
 		rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
 	}
@@ -95,7 +95,7 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 	/* A mere wish where the memory is writable. */
 	if (!cuda_device(dev)->read_only)
 		read_only = false;
-	rc = reg_new(cc, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
+	rc = host_reg_new(cc, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
 	if (!rc && flags & HOST_REG_FILE) {
 		pthread_mutex_lock(&cuda_device(dev)->reg_lock);
 		list_add(&cuda_device(dev)->files, &((struct cuda_reg *)ret->priv)->node);
@@ -132,5 +132,5 @@ int cuda_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct host
 	if (!mmio || !len)
 		return -EINVAL;
 	rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
-	return rc ? rc : reg_new(cc, mmio, len, CU_HOST_IOMEMORY, ret);
+	return rc ? rc : host_reg_new(cc, mmio, len, CU_HOST_IOMEMORY, ret);
 }

@@ -45,7 +45,7 @@ struct import {
 	struct piece piece[];
 };
 
-static int look(uint64_t addr, struct pointer *p)
+static int ptr_query(uint64_t addr, struct pointer *p)
 {
 	int attributes[] = { CU_PTR_CONTEXT,	 CU_PTR_MEMORY_TYPE, CU_PTR_DEVICE_POINTER, CU_PTR_HOST_POINTER,
 			     CU_PTR_BUFFER_ID,	 CU_PTR_IS_MANAGED,  CU_PTR_MAPPED,	    CU_PTR_DEVICE_ORDINAL,
@@ -66,7 +66,7 @@ static int look(uint64_t addr, struct pointer *p)
 	return r || !p->type ? -ENOENT : 0;
 }
 
-static bool is_host(const struct pointer *p)
+static bool ptr_is_host(const struct pointer *p)
 {
 	return p->type == CU_MEMORY_HOST && !p->managed;
 }
@@ -78,10 +78,10 @@ int cuda_ptr_device(struct provider *prov, uint64_t addr, struct strait_device *
 
 	if (!prov->n)
 		return -ENOENT;
-	rc = look(addr, &p);
+	rc = ptr_query(addr, &p);
 	if (rc)
 		return rc;
-	if (is_host(&p))
+	if (ptr_is_host(&p))
 		return -ENOENT;
 	list_for_each(it, &prov->devices) {
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
@@ -96,7 +96,7 @@ int cuda_ptr_device(struct provider *prov, uint64_t addr, struct strait_device *
 }
 
 /* Was the memory mapped with cuMemMap? */
-static bool is_mapped(uint64_t addr)
+static bool is_vmm_mapped(uint64_t addr)
 {
 	cu_mem_handle handle;
 
@@ -126,23 +126,24 @@ int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 	int ordinal = cuda_device(dev)->ordinal;
 	struct pointer p;
 	uint64_t end;
-	int rc = look(addr, &p);
+	int rc = ptr_query(addr, &p);
 
 	if (rc)
 		return rc == -ENOENT ? -EFAULT : rc;
-	if (p.managed || !is_mapped(addr)) {
+	if (p.managed || !is_vmm_mapped(addr)) {
 		*len = p.start + p.size - addr;
 		return 0;
 	}
 	/* As far as one mapping follows upon the other, all of the device. */
-	for (end = mapping_end(addr); !look(end, &p) && p.ordinal == ordinal && !is_host(&p) && is_mapped(end);)
+	for (end = mapping_end(addr);
+	     !ptr_query(end, &p) && p.ordinal == ordinal && !ptr_is_host(&p) && is_vmm_mapped(end);)
 		end = mapping_end(end);
 	*len = end - addr;
 	return 0;
 }
 
 /* The mappings that make up [addr, addr + len), all of the device. */
-static int walk(struct cuda_device *cd, uint64_t addr, uint64_t len, struct import **ret)
+static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len, struct import **ret)
 {
 	uint64_t at = addr, end = addr + len;
 	struct import *im = NULL, *grown;
@@ -151,8 +152,8 @@ static int walk(struct cuda_device *cd, uint64_t addr, uint64_t len, struct impo
 	int rc;
 
 	while (at < end) {
-		rc = look(at, &p);
-		if (rc || p.ordinal != cd->ordinal || is_host(&p) || !is_mapped(at)) {
+		rc = ptr_query(at, &p);
+		if (rc || p.ordinal != cd->ordinal || ptr_is_host(&p) || !is_vmm_mapped(at)) {
 			free(im);
 			return rc && rc != -ENOENT ? rc : -EFAULT;
 		}
@@ -174,22 +175,22 @@ static int walk(struct cuda_device *cd, uint64_t addr, uint64_t len, struct impo
 }
 
 /* The one allocation at @p holds all of it, or it is mapped from several. */
-static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, const struct pointer *p,
-		       struct import **ret)
+static int find_allocations(struct cuda_device *cd, uint64_t addr, uint64_t len, const struct pointer *p,
+			    struct import **ret)
 {
 	*ret = NULL;
-	if (!is_host(p) && !p->managed && is_mapped(addr))
-		return walk(cd, addr, len, ret);
+	if (!ptr_is_host(p) && !p->managed && is_vmm_mapped(addr))
+		return collect_mappings(cd, addr, len, ret);
 	/* Registered memory has two addresses, and its range is told in terms of either. */
 	if (!range_inside(addr - p->start, len, p->size) &&
-	    !(is_host(p) && range_inside(p->dev_addr - p->start, len, p->size)))
+	    !(ptr_is_host(p) && range_inside(p->dev_addr - p->start, len, p->size)))
 		return -EFAULT;
-	if (!is_host(p) && !(p->managed && cd->managed_cpu))
+	if (!ptr_is_host(p) && !(p->managed && cd->managed_cpu))
 		return 0;
 	*ret = malloc(sizeof(**ret) + sizeof((*ret)->piece[0]));
 	if (!*ret)
 		return -ENOMEM;
-	(*ret)->host = is_host(p) ? p->host : (void *)(uintptr_t)addr;
+	(*ret)->host = ptr_is_host(p) ? p->host : (void *)(uintptr_t)addr;
 	(*ret)->n = 1;
 	(*ret)->piece[0] = (struct piece){ addr, p->id };
 	return 0;
@@ -200,7 +201,7 @@ static int find_extent(struct cuda_device *cd, uint64_t addr, uint64_t len, cons
  * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
  * later copies the driver sees to that itself now; for those before there is a moment.
  */
-static void drain_copies(struct cuda_ctx *cc, const struct provider_mem *m)
+static void drain_application_copies(struct cuda_ctx *cc, const struct provider_mem *m)
 {
 	unsigned int sync = 0;
 	int capturing = 0;
@@ -226,25 +227,25 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	struct pointer p;
 	int rc;
 
-	if (cuda_gone(cd))
+	if (cuda_removed(cd))
 		return -ENODEV;
-	rc = look(addr, &p);
+	rc = ptr_query(addr, &p);
 	if (rc)
 		return rc == -ENOENT ? -EFAULT : rc;
 	/* Host memory is every GPU's; managed memory goes where it is used. */
-	if (p.ordinal != cd->ordinal && !is_host(&p) && !p.managed)
+	if (p.ordinal != cd->ordinal && !ptr_is_host(&p) && !p.managed)
 		return -EFAULT;
-	rc = find_extent(cd, addr, len, &p, &im);
+	rc = find_allocations(cd, addr, len, &p, &im);
 	if (rc)
 		return rc;
 	/* Mapped and pooled memory belongs to no context, and another device's is of no use here. */
-	rc = cuda_ctx_get(cd, p.ordinal == cd->ordinal && !is_host(&p) ? p.ctx : NULL, &cc);
+	rc = cuda_ctx_get(cd, p.ordinal == cd->ordinal && !ptr_is_host(&p) ? p.ctx : NULL, &cc);
 	if (rc) {
 		free(im);
 		return rc;
 	}
 	cuda_kernels_expect(cc, false);
-	cuda_mem_fill(cc, is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
+	cuda_mem_fill(cc, ptr_is_host(&p) && p.dev_addr ? p.dev_addr : addr, len, p.id, m);
 	m->priv = im;
 	m->pieces = im && im->n > 1;
 	if (im && im->host)
@@ -254,7 +255,7 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	else if (p.managed)
 		m->caps &= ~STRAIT_REGION_DMABUF;
 	if (p.type == CU_MEMORY_DEVICE && !p.managed)
-		drain_copies(cc, m);
+		drain_application_copies(cc, m);
 	return 0;
 }
 
@@ -264,7 +265,7 @@ void cuda_mem_release(struct strait_device *dev, struct provider_mem *m)
 	cuda_ctx_put((struct cuda_ctx *)m->context);
 }
 
-static int check(uint64_t addr, uint64_t id)
+static int allocation_check(uint64_t addr, uint64_t id)
 {
 	unsigned long long now = 0;
 	unsigned int type = 0;
@@ -289,15 +290,15 @@ int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint
 	unsigned int i = 0;
 	int rc = 0;
 
-	if (cuda_gone(cuda_device(dev)))
+	if (cuda_removed(cuda_device(dev)))
 		return -ENODEV;
 	if (!im)
-		return check(m->addr, m->id);
+		return allocation_check(m->addr, m->id);
 	/* From the piece that @start lies in to the last that begins before @end. */
 	while (i + 1 < im->n && im->piece[i + 1].addr <= start)
 		i++;
 	do
-		rc = check(im->piece[i].addr, im->piece[i].id);
+		rc = allocation_check(im->piece[i].addr, im->piece[i].id);
 	while (!rc && ++i < im->n && im->piece[i].addr < end);
 	return rc;
 }

@@ -15,14 +15,14 @@
  */
 static struct {
 	pthread_cond_t loaded, quiet;
-	unsigned int ordered;
+	unsigned int stream_waits;
 	unsigned int loading; /* threads that load or free, or wait to free */
 } load_gate = { .loaded = PTHREAD_COND_INITIALIZER, .quiet = PTHREAD_COND_INITIALIZER };
 
 /* The threads that were at it are not in the child. */
 static void load_gate_forked(void)
 {
-	load_gate.ordered = load_gate.loading = 0;
+	load_gate.stream_waits = load_gate.loading = 0;
 	pthread_cond_init(&load_gate.loaded, NULL);
 	pthread_cond_init(&load_gate.quiet, NULL);
 }
@@ -34,14 +34,14 @@ void cuda_stream_waits_begin(struct strait_device *dev)
 	pthread_mutex_lock(&load_gate_lock);
 	while (load_gate.loading)
 		pthread_cond_wait(&load_gate.loaded, &load_gate_lock);
-	load_gate.ordered++;
+	load_gate.stream_waits++;
 	pthread_mutex_unlock(&load_gate_lock);
 }
 
 void cuda_stream_waits_end(struct strait_device *dev)
 {
 	pthread_mutex_lock(&load_gate_lock);
-	if (!--load_gate.ordered)
+	if (!--load_gate.stream_waits)
 		pthread_cond_broadcast(&load_gate.quiet);
 	pthread_mutex_unlock(&load_gate_lock);
 }
@@ -50,7 +50,7 @@ void cuda_load_gate_begin(void)
 {
 	pthread_mutex_lock(&load_gate_lock);
 	load_gate.loading++;
-	while (load_gate.ordered)
+	while (load_gate.stream_waits)
 		pthread_cond_wait(&load_gate.quiet, &load_gate_lock);
 	pthread_mutex_unlock(&load_gate_lock);
 }
@@ -63,18 +63,18 @@ void cuda_load_gate_end(void)
 	pthread_mutex_unlock(&load_gate_lock);
 }
 
-static bool loading_begin(void)
+static bool load_gate_try_begin(void)
 {
 	bool can;
 
 	pthread_mutex_lock(&load_gate_lock);
-	can = !load_gate.ordered;
+	can = !load_gate.stream_waits;
 	load_gate.loading += can;
 	pthread_mutex_unlock(&load_gate_lock);
 	return can;
 }
 
-static cu_result load(struct cuda_ctx *cc)
+static cu_result kernels_load(struct cuda_ctx *cc)
 {
 	static const char *const names[CUDA_KERNELS] = {
 		[CUDA_COPY_LIST] = "strait_copy_list",
@@ -101,7 +101,7 @@ static cu_result load(struct cuda_ctx *cc)
 }
 
 /* @wanted: not only in case of need. */
-static void load_once(struct cuda_ctx *cc, bool wanted)
+static void kernels_load_once(struct cuda_ctx *cc, bool wanted)
 {
 	struct strait_device *dev = cc->cd->dev;
 	bool mine;
@@ -109,13 +109,14 @@ static void load_once(struct cuda_ctx *cc, bool wanted)
 	int rc;
 
 	pthread_mutex_lock(&cc->lock);
-	mine = cc->module_status == CUDA_KERNELS_UNTRIED && (wanted || !cc->by_stream) && loading_begin();
+	mine = cc->module_status == CUDA_KERNELS_UNTRIED && (wanted || !cc->first_seen_by_stream) &&
+	       load_gate_try_begin();
 	if (mine)
 		cc->module_status = CUDA_KERNELS_LOADING;
 	pthread_mutex_unlock(&cc->lock);
 	if (!mine)
 		return;
-	r = load(cc);
+	r = kernels_load(cc);
 	cuda_load_gate_end();
 	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
@@ -139,7 +140,7 @@ bool cuda_kernels_ready(struct cuda_ctx *cc)
 }
 
 /* The @nth of the contexts that are the application's. */
-static struct cuda_ctx *nth_ctx(struct cuda_device *cd, unsigned int nth)
+static struct cuda_ctx *nth_application_ctx(struct cuda_device *cd, unsigned int nth)
 {
 	struct cuda_ctx *found = NULL;
 
@@ -163,7 +164,7 @@ void cuda_kernels_expect(struct cuda_ctx *cc, bool wanted)
 
 	if (cuda_enter(cc, &e))
 		return;
-	load_once(cc, wanted);
+	kernels_load_once(cc, wanted);
 	cuda_leave(&e);
 }
 
@@ -177,7 +178,7 @@ void cuda_prepare_copy_lists(struct strait_device *dev)
 
 	if (!cu.primary_state(cd->ordinal, &flags, &active) && active && !cuda_ctx_get(cd, NULL, &cc))
 		cuda_ctx_put(cc);
-	for (unsigned int i = 0; (cc = nth_ctx(cd, i)); i++) {
+	for (unsigned int i = 0; (cc = nth_application_ctx(cd, i)); i++) {
 		cuda_kernels_expect(cc, true);
 		cuda_ctx_put(cc);
 	}

@@ -128,7 +128,7 @@ int cuda_flush_peer_writes(struct strait_device *dev)
 	cu_result r;
 	int rc;
 
-	if (cuda_gone(cd))
+	if (cuda_removed(cd))
 		return -ENODEV;
 	if (cd->writes_ordering >= CU_FLUSH_TO_OWNER)
 		return 0; /* the GPU sees them in order by itself */

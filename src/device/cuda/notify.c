@@ -18,7 +18,7 @@
 #define LONG_NAP_NS 500000u
 
 /* Calls what is due. False: nothing is owed any more. With the watch's lock held, or by who keeps the stream. */
-static bool look(struct cuda_stream *s, bool *any)
+static bool run_due_notices(struct cuda_stream *s, bool *any)
 {
 	struct cuda_call *c;
 	bool more;
@@ -31,7 +31,7 @@ static bool look(struct cuda_stream *s, bool *any)
 	return more;
 }
 
-static void *watch(void *arg)
+static void *watch_main(void *arg)
 {
 	struct cuda_watch *w = arg;
 	uint64_t last = os_now_ns();
@@ -48,7 +48,7 @@ static void *watch(void *arg)
 		list_for_each_safe(it, tmp, &w->streams) {
 			struct cuda_stream *s = list_entry(it, struct cuda_stream, watch_node);
 
-			if (!look(s, &any)) {
+			if (!run_due_notices(s, &any)) {
 				s->watched = false;
 				list_del(&s->watch_node);
 			}
@@ -90,7 +90,7 @@ static bool watch_start(struct cuda_watch *w)
 
 	pthread_mutex_lock(&w->lock);
 	if (!w->started)
-		w->started = !os_thread("strait-cuda", watch, w, &w->thread);
+		w->started = !os_thread("strait-cuda", watch_main, w, &w->thread);
 	started = w->started;
 	pthread_mutex_unlock(&w->lock);
 	return started;
@@ -108,7 +108,7 @@ static void watch_add(struct cuda_watch *w, struct cuda_stream *s)
 	pthread_mutex_unlock(&w->lock);
 }
 
-void cuda_notices_end(struct cuda_stream *s)
+void cuda_stream_unwatch(struct cuda_stream *s)
 {
 	struct cuda_watch *w = &s->ctx->cd->watch;
 
@@ -119,7 +119,7 @@ void cuda_notices_end(struct cuda_stream *s)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static cu_result notice_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg)
+static cu_result stream_put_notice(struct cuda_stream *s, strait_stream_fn *fn, void *arg)
 {
 	struct cuda_watch *w = &s->ctx->cd->watch;
 	cu_result r;
@@ -153,7 +153,7 @@ int cuda_stream_notify(struct dev_stream *stream, strait_stream_fn *fn, void *ar
 		return rc;
 	r = cuda_check_capture(s);
 	if (!r)
-		r = notice_put(s, fn, arg);
+		r = stream_put_notice(s, fn, arg);
 	return cuda_stream_leave(s, &e, r);
 }
 
@@ -161,5 +161,5 @@ void cuda_stream_poll_notices(struct dev_stream *stream)
 {
 	bool any;
 
-	look(cuda_stream(stream), &any);
+	run_due_notices(cuda_stream(stream), &any);
 }

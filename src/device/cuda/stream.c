@@ -75,7 +75,7 @@ cu_ptr cuda_word_addr(const struct cuda_ctx *cc, const _Atomic uint32_t *word)
 }
 
 /* When no write to the word is under way. */
-void cuda_stream_no_word(struct cuda_stream *s)
+void cuda_stream_put_word(struct cuda_stream *s)
 {
 	if (s->word)
 		cuda_word_put(s->ctx, s->word);
@@ -89,7 +89,7 @@ static void stream_free(struct cuda_stream *s)
 }
 
 /* A stream of the provider's own in the context. Takes the caller's reference to that. */
-static int open_in(struct strait_device *dev, struct cuda_ctx *cc, struct dev_stream **ret)
+static int stream_open_in(struct strait_device *dev, struct cuda_ctx *cc, struct dev_stream **ret)
 {
 	struct cuda_stream *s;
 	struct cuda_entry e;
@@ -133,7 +133,7 @@ int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, st
 		cuda_ctx_ref(cc);
 	else
 		rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
-	return rc ? rc : open_in(dev, cc, ret);
+	return rc ? rc : stream_open_in(dev, cc, ret);
 }
 
 /*
@@ -144,9 +144,9 @@ int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_m
 {
 	struct cuda_ctx *cc;
 
-	if (cuda_ctx_windows(cuda_device(dev), &cc))
+	if (cuda_ctx_get_windows(cuda_device(dev), &cc))
 		return cuda_stream_open(dev, m, ret);
-	return open_in(dev, cc, ret);
+	return stream_open_in(dev, cc, ret);
 }
 
 int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
@@ -165,7 +165,7 @@ int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
 }
 
 /* The context of a stream. The default streams are those of the current context, if it is the device's. */
-static cu_result native_context(struct cuda_device *cd, cu_stream native, cu_context *ret)
+static cu_result native_stream_context(struct cuda_device *cd, cu_stream native, cu_context *ret)
 {
 	cu_device dev = -1;
 	cu_context ctx = NULL;
@@ -196,7 +196,7 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	cu_result r;
 	int rc;
 
-	r = native_context(cd, native, &ctx);
+	r = native_stream_context(cd, native, &ctx);
 	if (!r && ctx) {
 		r = cuda_push(ctx, &e);
 		if (!r) {
@@ -219,7 +219,7 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	s->handle = native;
 	s->imported = true;
 	pthread_mutex_lock(&cc->lock);
-	cc->by_stream |= cc->module_status == CUDA_KERNELS_UNTRIED;
+	cc->first_seen_by_stream |= cc->module_status == CUDA_KERNELS_UNTRIED;
 	pthread_mutex_unlock(&cc->lock);
 	*ret = &s->base;
 	return 0;
@@ -238,14 +238,14 @@ cu_result cuda_check_capture(struct cuda_stream *s)
 }
 
 /* @wait: for the work on the stream, which must be there then. */
-static void close_stream(struct cuda_stream *s, bool wait)
+static void stream_end(struct cuda_stream *s, bool wait)
 {
 	struct cuda_entry e;
 	bool entered = !cuda_enter(s->ctx, &e);
 
 	if (entered && wait && !cuda_check_capture(s))
 		cuda_drain_on_error(s, cuda_wait_stream(s, STRAIT_FOREVER));
-	cuda_notices_end(s);
+	cuda_stream_unwatch(s);
 	cuda_calls_end(s, entered);
 	if (entered) {
 		if (!s->imported)
@@ -257,7 +257,7 @@ static void close_stream(struct cuda_stream *s, bool wait)
 		}
 		if (s->done)
 			cu.event_destroy(s->done);
-		cuda_stream_no_word(s);
+		cuda_stream_put_word(s);
 		/* Notices that were called, as all are before a stream is forgotten, have been written. */
 		if (s->notify_word)
 			cuda_word_put(s->ctx, s->notify_word);
@@ -269,12 +269,12 @@ static void close_stream(struct cuda_stream *s, bool wait)
 
 void cuda_stream_close(struct dev_stream *stream)
 {
-	close_stream(cuda_stream(stream), true);
+	stream_end(cuda_stream(stream), true);
 }
 
 void cuda_stream_forget(struct dev_stream *stream)
 {
-	close_stream(cuda_stream(stream), false);
+	stream_end(cuda_stream(stream), false);
 }
 
 bool cuda_stream_lost(struct dev_stream *stream)
@@ -300,7 +300,7 @@ int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 		rc = cuda_stream_errno(s, r);
 	}
 	if (rc && rc != -EOPNOTSUPP)
-		cuda_calls_failed(s);
+		cuda_calls_run_pending(s);
 	return rc;
 }
 

@@ -26,7 +26,7 @@ static cu_result query_stream(void *s)
 }
 
 /* CU_NOT_READY once @timeout_ns have passed, with naps from @spin_ns on. */
-static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
+static cu_result poll_until_ready(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
 {
 	cu_result r = query(what);
 	uint64_t start, past = 0, nap;
@@ -49,7 +49,7 @@ static cu_result poll(query_fn *query, void *what, uint64_t spin_ns, int64_t tim
 /* An event that can be slept for raises an interrupt each time, and a thread of the driver wakes up for it. */
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 {
-	return poll(query_event, e, SPIN_EVENT_NS, timeout_ns);
+	return poll_until_ready(query_event, e, SPIN_EVENT_NS, timeout_ns);
 }
 
 bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
@@ -109,14 +109,14 @@ static cu_result sleep_for_stream(struct cuda_stream *s)
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns)
 {
 	bool forever = timeout_ns == STRAIT_FOREVER;
-	cu_result r = poll(query_stream, s->handle, SPIN_STREAM_NS, forever ? SPIN_STREAM_NS : timeout_ns);
+	cu_result r = poll_until_ready(query_stream, s->handle, SPIN_STREAM_NS, forever ? SPIN_STREAM_NS : timeout_ns);
 
 	return r == CU_NOT_READY && forever ? sleep_for_stream(s) : r;
 }
 
 void cuda_wait_moment(cu_stream s)
 {
-	poll(query_stream, s, MOMENT_NS, MOMENT_NS);
+	poll_until_ready(query_stream, s, MOMENT_NS, MOMENT_NS);
 }
 
 cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r)
@@ -125,7 +125,7 @@ cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r)
 	 * A stream that is being captured must not be waited for, and has none of our work on it. One of a context
 	 * that is gone is gone too.
 	 */
-	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_lives_on(s->ctx, r))
+	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_valid_after_error(s->ctx, r))
 		cu.stream_sync(s->handle);
 	return r;
 }
