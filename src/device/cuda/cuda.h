@@ -244,6 +244,8 @@ int cuda_event_open(struct dev_stream *s, struct dev_event **ret);
 void cuda_event_close(struct dev_event *e);
 int cuda_event_record(struct dev_event *e, struct dev_stream *s);
 int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
+
+/* copy_now.c */
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out);
 int cuda_copy_within_now(struct dev_stream *s, uint64_t dst, uint64_t src, uint64_t len);
 
