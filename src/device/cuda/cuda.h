@@ -205,11 +205,13 @@ int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 int cuda_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
 
+cu_result cuda_check_capture(struct cuda_stream *s);
+
+/* word.c */
 /* Words of the context's page that the GPU writes: NULL if there is none left. @value is what it holds. */
 _Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value);
 void cuda_word_put(struct cuda_ctx *cc, _Atomic uint32_t *word);
 cu_ptr cuda_word_addr(const struct cuda_ctx *cc, const _Atomic uint32_t *word);
-cu_result cuda_check_capture(struct cuda_stream *s);
 
 /* notify.c. Before the stream goes: nobody looks at it any more. */
 int cuda_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg);
