@@ -33,18 +33,6 @@ struct pointer {
 	size_t size;
 };
 
-struct piece {
-	uint64_t addr;
-	uint64_t id;
-};
-
-/* mem.priv of what is more than one device allocation. */
-struct import {
-	void *host; /* where the CPU sees it, or NULL */
-	unsigned int n;
-	struct piece piece[];
-};
-
 static int ptr_query(uint64_t addr, struct pointer *p)
 {
 	int attributes[] = { CU_PTR_CONTEXT,	 CU_PTR_MEMORY_TYPE, CU_PTR_DEVICE_POINTER, CU_PTR_HOST_POINTER,
@@ -143,10 +131,10 @@ int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 }
 
 /* The mappings that make up [addr, addr + len), all of the device. */
-static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len, struct import **ret)
+static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len, struct cuda_import **ret)
 {
 	uint64_t at = addr, end = addr + len;
-	struct import *im = NULL, *grown;
+	struct cuda_import *im = NULL, *grown;
 	unsigned int n = 0;
 	struct pointer p;
 	int rc;
@@ -165,7 +153,7 @@ static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len,
 			}
 			im = grown;
 		}
-		im->piece[n++] = (struct piece){ at, p.id };
+		im->piece[n++] = (struct cuda_piece){ at, p.id };
 		at = mapping_end(at);
 	}
 	im->host = NULL;
@@ -176,7 +164,7 @@ static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len,
 
 /* The one allocation at @p holds all of it, or it is mapped from several. */
 static int find_allocations(struct cuda_device *cd, uint64_t addr, uint64_t len, const struct pointer *p,
-			    struct import **ret)
+			    struct cuda_import **ret)
 {
 	*ret = NULL;
 	if (!ptr_is_host(p) && !p->managed && is_vmm_mapped(addr))
@@ -192,7 +180,7 @@ static int find_allocations(struct cuda_device *cd, uint64_t addr, uint64_t len,
 		return -ENOMEM;
 	(*ret)->host = ptr_is_host(p) ? p->host : (void *)(uintptr_t)addr;
 	(*ret)->n = 1;
-	(*ret)->piece[0] = (struct piece){ addr, p->id };
+	(*ret)->piece[0] = (struct cuda_piece){ addr, p->id };
 	return 0;
 }
 
@@ -223,7 +211,7 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 {
 	struct cuda_device *cd = cuda_device(dev);
 	struct cuda_ctx *cc;
-	struct import *im;
+	struct cuda_import *im;
 	struct pointer p;
 	int rc;
 
@@ -263,55 +251,4 @@ void cuda_mem_release(struct strait_device *dev, struct provider_mem *m)
 {
 	free(m->priv);
 	cuda_ctx_put((struct cuda_ctx *)m->context);
-}
-
-static int allocation_check(uint64_t addr, uint64_t id)
-{
-	unsigned long long now = 0;
-	unsigned int type = 0;
-	cu_result r;
-
-	if (id)
-		r = cu.ptr_attribute(&now, CU_PTR_BUFFER_ID, addr);
-	else
-		r = cu.ptr_attribute(&type, CU_PTR_MEMORY_TYPE, addr);
-	if (!r)
-		return now == id ? 0 : -ESTALE;
-	if (r == CU_INVALID_VALUE || r == CU_INVALID_CONTEXT || r == CU_CONTEXT_IS_DESTROYED)
-		return -ESTALE;
-	/* Any other error is that of work on the GPU, which the next work there will report. */
-	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
-}
-
-int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
-{
-	const struct import *im = m->priv;
-	uint64_t start = m->addr + off, end = start + len;
-	unsigned int i = 0;
-	int rc = 0;
-
-	if (cuda_removed(cuda_device(dev)))
-		return -ENODEV;
-	if (!im)
-		return allocation_check(m->addr, m->id);
-	/* From the piece that @start lies in to the last that begins before @end. */
-	while (i + 1 < im->n && im->piece[i + 1].addr <= start)
-		i++;
-	do
-		rc = allocation_check(im->piece[i].addr, im->piece[i].id);
-	while (!rc && ++i < im->n && im->piece[i].addr < end);
-	return rc;
-}
-
-int cuda_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
-{
-	const struct import *im = m->priv;
-	int rc;
-
-	if (!(m->caps & STRAIT_REGION_CPU_MAP) || !im)
-		return -EOPNOTSUPP;
-	rc = cuda_mem_check(dev, m, 0, m->len);
-	if (!rc)
-		*cpu = im->host;
-	return rc;
 }

@@ -74,6 +74,57 @@ void cuda_mem_free(struct strait_device *dev, struct provider_mem *m)
 	cuda_ctx_put(cc);
 }
 
+static int allocation_check(uint64_t addr, uint64_t id)
+{
+	unsigned long long now = 0;
+	unsigned int type = 0;
+	cu_result r;
+
+	if (id)
+		r = cu.ptr_attribute(&now, CU_PTR_BUFFER_ID, addr);
+	else
+		r = cu.ptr_attribute(&type, CU_PTR_MEMORY_TYPE, addr);
+	if (!r)
+		return now == id ? 0 : -ESTALE;
+	if (r == CU_INVALID_VALUE || r == CU_INVALID_CONTEXT || r == CU_CONTEXT_IS_DESTROYED)
+		return -ESTALE;
+	/* Any other error is that of work on the GPU, which the next work there will report. */
+	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
+}
+
+int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len)
+{
+	const struct cuda_import *im = m->priv;
+	uint64_t start = m->addr + off, end = start + len;
+	unsigned int i = 0;
+	int rc = 0;
+
+	if (cuda_removed(cuda_device(dev)))
+		return -ENODEV;
+	if (!im)
+		return allocation_check(m->addr, m->id);
+	/* From the piece that @start lies in to the last that begins before @end. */
+	while (i + 1 < im->n && im->piece[i + 1].addr <= start)
+		i++;
+	do
+		rc = allocation_check(im->piece[i].addr, im->piece[i].id);
+	while (!rc && ++i < im->n && im->piece[i].addr < end);
+	return rc;
+}
+
+int cuda_mem_map(struct strait_device *dev, const struct provider_mem *m, void **cpu)
+{
+	const struct cuda_import *im = m->priv;
+	int rc;
+
+	if (!(m->caps & STRAIT_REGION_CPU_MAP) || !im)
+		return -EOPNOTSUPP;
+	rc = cuda_mem_check(dev, m, 0, m->len);
+	if (!rc)
+		*cpu = im->host;
+	return rc;
+}
+
 int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd)
 {
 	struct cuda_ctx *cc = ctx_of(m);
