@@ -176,6 +176,14 @@ bool cuda_kernels_ready(struct cuda_ctx *cc);
 void cuda_kernels_unload(struct cuda_ctx *cc);
 cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int warps, void *args);
 
+/* load_gate.c */
+void cuda_stream_waits_begin(struct strait_device *dev);
+void cuda_stream_waits_end(struct strait_device *dev);
+/* Around a call for which the driver waits until all work is done: no stream waits for a transfer between the two. */
+void cuda_load_gate_begin(void);
+void cuda_load_gate_end(void);
+bool cuda_load_gate_try_begin(void);
+
 /* wait.c. Inside cuda_enter(): CU_NOT_READY when the time is up. */
 /* Until it has nothing to do, but not for long. */
 void cuda_wait_moment(cu_stream s);
@@ -277,11 +285,6 @@ int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
 int cuda_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
 void cuda_prepare_copy_lists(struct strait_device *dev);
-void cuda_stream_waits_begin(struct strait_device *dev);
-void cuda_stream_waits_end(struct strait_device *dev);
-/* Around a call for which the driver waits until all work is done: no stream waits for a transfer between the two. */
-void cuda_load_gate_begin(void);
-void cuda_load_gate_end(void);
 int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 int cuda_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
