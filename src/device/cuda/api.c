@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver: found, started, and its results in our terms. */
+/* Loads and initializes the driver, and translates its results. */
 #include "device/cuda/api.h"
 
 #include <pthread.h>
@@ -12,14 +12,14 @@
 struct cuda_api cu;
 
 /*
- * The library is loaded and started by one thread at a time, which holds no lock meanwhile: that takes long, and the
- * driver starts programs then.
+ * One thread at a time loads and initializes the driver. It holds no lock meanwhile, because that takes long and the
+ * driver forks helper programs.
  */
 static struct {
 	pthread_cond_t changed;
 	bool loaded;
-	bool busy;	  /* a thread is at it */
-	bool interrupted; /* by fork(): the thread that was at it is not in this process */
+	bool busy;	  /* a thread is loading or initializing */
+	bool interrupted; /* the process was forked while busy: that thread is not in the child */
 } start_state = { .changed = PTHREAD_COND_INITIALIZER };
 
 static void driver_start_forked(void)
@@ -35,7 +35,7 @@ typedef void (*any_fn)(void);
 typedef cu_result get_proc_v1(const char *symbol, void **fn, int version, uint64_t flags);
 typedef cu_result get_proc_v2(const char *symbol, void **fn, int version, uint64_t flags, int *status);
 
-/* How the driver is asked for its calls: with its second interface where it has that. */
+/* cuGetProcAddress of the driver; v2 is preferred. */
 struct finder {
 	get_proc_v1 *v1;
 	get_proc_v2 *v2;
@@ -47,7 +47,7 @@ static any_fn find_call(const struct finder *f, const char *symbol, int version)
 	void *p = NULL;
 	int status;
 
-	/* Both fail for what they do not know, or leave NULL. */
+	/* An unknown symbol is an error or leaves NULL. */
 	if (f->v2 ? f->v2(symbol, &p, version, 0, &status) : f->v1(symbol, &p, version, 0))
 		return NULL;
 	memcpy(&fn, &p, sizeof(fn));
@@ -105,7 +105,7 @@ static int driver_load(char *why, size_t len)
 	} else {
 		rc = find_all_calls(&f, why, len);
 	}
-	/* Nothing of it has run yet, so it may go again. */
+	/* No call was made yet, so the library can be unloaded. */
 	if (rc)
 		os_dl_close(lib);
 	return rc;
@@ -117,15 +117,15 @@ static const char *init_failure_advice(cu_result r)
 	case CU_NO_DEVICE:
 		return "it sees no GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES, and the devices given to the container";
 	case CU_NOT_INITIALIZED:
-		return "CUDA does not work in a child of a process that has used it: start the program anew";
+		return "CUDA does not work in a forked child of a process that has used it: restart the program";
 	case CU_STUB_LIBRARY:
-		return "this is the toolkit's stub: install the driver, and take the stub out of LD_LIBRARY_PATH";
+		return "this is the toolkit's stub library: install the driver, and remove the stub from LD_LIBRARY_PATH";
 	case CU_SYSTEM_DRIVER_MISMATCH:
-		return "its library and kernel module differ: reboot, or give the container the host's library";
+		return "the versions of its library and kernel module differ: reboot, or give the container the host's library";
 	case CU_SYSTEM_NOT_READY:
 		return "the system is not ready: is nvidia-fabricmanager running?";
 	default:
-		return "check nvidia-smi and the kernel's log";
+		return "check nvidia-smi and the kernel log";
 	}
 }
 
@@ -146,7 +146,7 @@ int cuda_open_errno(cu_result r)
 	return rc == -ENOMEM ? -EIO : rc;
 }
 
-/* False: a thread of the parent was starting CUDA when this process was forked, at a step that is not known. */
+/* False: the process was forked while a thread was initializing the driver, whose state is unknown. */
 static bool driver_start_begin(void)
 {
 	bool can;
@@ -179,7 +179,7 @@ int cuda_api_load(char *why, size_t len)
 			 "the process was forked while another thread started the CUDA driver: start the program anew");
 		return -ENODEV;
 	}
-	loaded = start_state.loaded; /* it is this thread's now */
+	loaded = start_state.loaded; /* no lock: driver_start_begin() made this the only thread here */
 	if (!loaded)
 		rc = driver_load(why, len);
 	loaded = !rc;
@@ -228,5 +228,5 @@ const char *cuda_error_name(cu_result r)
 {
 	const char *name = NULL;
 
-	return cu.error_name && !cu.error_name(r, &name) && name ? name : "an error it has no name for";
+	return cu.error_name && !cu.error_name(r, &name) && name ? name : "unknown error";
 }

@@ -3,8 +3,8 @@
 #define DEVICE_CUDA_API_H
 
 /*
- * The part of the CUDA driver's binary interface that the provider uses, in declarations of our own:
- * the library builds without CUDA and finds the driver when it runs.
+ * The part of the CUDA driver's binary interface that the provider uses, declared here: the library builds without the
+ * CUDA toolkit and loads the driver at run time.
  */
 
 #include <stdbool.h>
@@ -50,7 +50,7 @@ enum {
 	CU_CAPTURE_WRONG_THREAD = 908,
 };
 
-/* Attributes of devices. */
+/* CUdevice_attribute */
 enum {
 	CU_DEV_PCI_BUS = 33,
 	CU_DEV_PCI_DEVICE = 34,
@@ -62,7 +62,7 @@ enum {
 	CU_DEV_DMABUF = 124,
 };
 
-/* Attributes of pointers. */
+/* CUpointer_attribute */
 enum {
 	CU_PTR_CONTEXT = 1,
 	CU_PTR_MEMORY_TYPE = 2,
@@ -99,8 +99,8 @@ enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 #define CU_FUNC_NUM_REGS 4
 
 /*
- * All calls: name here, name there, the CUDA version whose variant of it has these arguments, whether the
- * provider can do without, arguments.
+ * All driver calls: member of struct cuda_api, symbol, CUDA version of the variant with these arguments, whether the
+ * call is optional, arguments.
  */
 #define CUDA_CALLS(X)                                                                                                  \
 	X(init, "cuInit", 2000, false, (unsigned int flags))                                                           \
@@ -169,18 +169,18 @@ struct cuda_api {
 #undef CUDA_CALL
 };
 
-/* Filled by cuda_api_load(); the driver is never unloaded, its threads would lose their code. */
+/* Filled by cuda_api_load(). The driver is never unloaded: its threads run in it. */
 extern struct cuda_api cu;
 
 /*
- * Load and start the driver, once for the process. Writes to @why what is missing and what would change
- * that. May be called again after a failure.
+ * Loads and initializes the driver, once per process. On failure writes to @why what is missing and how to provide it;
+ * it may be called again.
  */
 int cuda_api_load(char *why, size_t len);
 
-/* The errno for a result, 0 for CU_OK. */
+/* The negative errno for a result, 0 for CU_OK. */
 int cuda_errno(cu_result r);
-/* The same while devices are looked for: -ENOMEM would mean that this process is out of memory. */
+/* cuda_errno() for ops->open, where -ENOMEM means that the process is out of memory: a GPU out of memory is -EIO. */
 int cuda_open_errno(cu_result r);
 const char *cuda_error_name(cu_result r);
 

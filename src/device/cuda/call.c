@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions on streams. The driver calls none any more once work in the context has failed or the context is
- * gone, but who put a function on a stream waits for it to be called. So what the driver owes is kept here,
- * and called when a stream turns out to have failed: each function is called once, in order, whatever happens.
- * The same goes for notices, which the driver knows nothing of.
+ * Host functions and notices of streams. After an error in a context, or its destruction, the driver calls no further
+ * host function, but their submitters wait for the call. So each stream lists its pending calls, and runs them itself
+ * when it has failed: each function is called exactly once, in order. The driver does not know of notices, which are
+ * listed as well.
  */
 #include <stdlib.h>
 
@@ -15,10 +15,11 @@
 
 enum { CALL_PENDING, CALL_RUNNING, CALL_TAKEN };
 
-/* What the driver may, for all we know, still hold after it has lost the context. */
+/* Calls of destroyed contexts: the driver may still have a pointer to them, so they are never freed. */
 OS_FORK_LOCK(abandoned_lock, NULL)
 static struct list abandoned = LIST_INIT(abandoned);
 
+/* Changes the state from pending to @state. False: another thread has claimed the call. */
 static bool call_claim(struct cuda_call *c, int state)
 {
 	int pending = CALL_PENDING;
@@ -37,7 +38,7 @@ static void call_free(struct cuda_call *c)
 	free(c);
 }
 
-/* On the driver's thread. Of a call that was taken from it nothing but its state may be looked at. */
+/* On the driver's thread. Of a call that another thread has claimed only the state may be accessed. */
 static void call_run_by_driver(void *arg)
 {
 	struct cuda_call *c = arg;
@@ -68,7 +69,7 @@ cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, 
 		r = cu.stream_write_value(s->handle, cuda_word_addr(s->ctx, s->notify_word), c->value, 0);
 	else
 		r = cu.stream_call(s->handle, call_run_by_driver, c);
-	/* Unless another thread has just noticed that the stream failed, and called it: then it was put there. */
+	/* If another thread detected the failure and has claimed the call, it runs the function: report success. */
 	if (r && !call_claim(c, CALL_TAKEN))
 		return CU_OK;
 	if (r)
@@ -88,7 +89,7 @@ struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more)
 		if (!c->notice || atomic_load_explicit(&c->state, memory_order_relaxed) != CALL_PENDING)
 			continue;
 		*more = true;
-		/* In order: what is behind one that is not due is not due. */
+		/* Notices become due in order, so only the first pending one is checked. */
 		if ((int32_t)(atomic_load_explicit(s->notify_word, memory_order_acquire) - c->value) >= 0 &&
 		    call_claim(c, CALL_RUNNING)) {
 			list_del(&c->node);
@@ -100,7 +101,7 @@ struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more)
 	return found;
 }
 
-/* The next one the driver owes, taken from it. */
+/* Claims the next pending call from the driver. */
 static struct cuda_call *claim_next_pending(struct cuda_stream *s)
 {
 	struct cuda_call *found = NULL;

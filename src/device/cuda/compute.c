@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Comparing and checksumming where the bytes are. A warp takes a slice of the range; what they found is
- * written to host memory and put together here. Without kernels the bytes come to the CPU.
+ * Compare and CRC-32C on the GPU. Each warp processes a slice of the range and writes its result to host memory, where
+ * the CPU combines the results. Without kernels the data is copied to the CPU.
  */
 #include <stdlib.h>
 
@@ -10,10 +10,10 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/kernel.h"
 
-#define SLICES 2048u	   /* warps at most */
-#define MIN_SLICE_ROWS 16u /* a warp takes no less */
+#define SLICES 2048u	   /* maximum number of warps */
+#define MIN_SLICE_ROWS 16u /* minimum slice of a warp */
 #define BOUNCE MIB(1)
-#define ONE 0x80000000u /* the polynomial 1, as crc32c_combine() has them */
+#define ONE 0x80000000u /* the polynomial 1 in the representation of crc32c_combine() */
 
 static cu_result copy_to_host_wait(struct cuda_stream *s, void *dst, uint64_t src, uint64_t len)
 {
@@ -139,7 +139,7 @@ static void crc_args_fill(struct cuda_crc_args *args, uint64_t addr, uint64_t ro
 {
 	uint64_t slice = MIN_SLICE_ROWS;
 
-	/* A power of two, because the shift over one is then quickly found. */
+	/* A power of two, for which crc_append_zeros() is fast. */
 	while (slice * SLICES < rows)
 		slice *= 2;
 	*args = (struct cuda_crc_args){
@@ -156,7 +156,7 @@ static void crc_args_fill(struct cuda_crc_args *args, uint64_t addr, uint64_t ro
 		args->lane[i] = crc_append_zeros((CUDA_WARP - 1 - i) * 16);
 }
 
-/* Continues @state over the rows; it is linear in both. */
+/* Continues @state over the rows with the results of the blocks; the CRC is linear in both. */
 static uint32_t crc_join(uint32_t state, const struct cuda_crc_args *args, const uint32_t *result)
 {
 	uint64_t block = args->slice * CUDA_BLOCK_WARPS;
@@ -166,7 +166,7 @@ static uint32_t crc_join(uint32_t state, const struct cuda_crc_args *args, const
 	return state;
 }
 
-/* The few bytes before the first and after the last whole row are left to the CPU. */
+/* The CPU processes the bytes before the first and after the last whole row. */
 static int crc_on_gpu(struct cuda_stream *s, struct cuda_scratch *scratch, uint64_t addr, uint64_t len, uint32_t *crc)
 {
 	uint64_t head = min_u64(len, -addr % 16), rows = (len - head) / CUDA_ROW, tail = (len - head) % CUDA_ROW;

@@ -6,11 +6,11 @@
 #include "device/cuda/kernel.h"
 #include "os/os.h"
 
-#define SEG_BYTES GIB(1) /* at most, in one entry for the kernel */
+#define SEG_BYTES GIB(1) /* maximum length of one segment of the copy kernel */
 
 /*
- * From memory the driver does not know as pinned it copies away what it needs before this returns, into
- * such memory it returns when the copy is done.
+ * From pageable memory the driver stages the source before it returns; into pageable memory it returns when the copy is
+ * complete.
  */
 int cuda_copy_in(struct dev_stream *stream, uint64_t dst, const void *src, uint64_t len)
 {
@@ -63,10 +63,10 @@ static cu_result launch_copy_list(struct cuda_stream *s, struct cuda_copy_args *
 	return n ? cuda_launch(s, CUDA_COPY_LIST, pieces, args) : CU_OK;
 }
 
-/* The list travels in the kernel's parameters: as many launches as that takes. */
+/* The list is passed in the kernel's parameters; a long list takes several launches. */
 static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *segs, unsigned int n)
 {
-	struct cuda_copy_args args; /* the list is long, and only its beginning is used */
+	struct cuda_copy_args args; /* not initialized: it is large, and only the used part is read */
 	uint32_t used = 0, pieces = 0;
 	cu_result r = CU_OK;
 
@@ -89,8 +89,8 @@ static cu_result copy_by_kernel(struct cuda_stream *s, const struct copy_seg *se
 }
 
 /*
- * By way of memory of our own: the system call fails where a load would be a signal, which is no result of the driver's:
- * @err says what it was.
+ * Copies file pages through a bounce buffer. process_vm_readv() fails where a load would raise SIGBUS. That is not an
+ * error of the driver: it is stored in @err.
  */
 static cu_result copy_via_bounce(struct cuda_stream *s, uint64_t dst, const char *src, uint64_t len, int *err)
 {
@@ -113,8 +113,8 @@ static cu_result copy_via_bounce(struct cuda_stream *s, uint64_t dst, const char
 }
 
 /*
- * A short copy out of a window of a file, which the CPU sees at @file. The driver reads its source by the CPU, even of
- * registered memory, and for a file that was cut that is a signal. A kernel reads what was pinned.
+ * A short copy from a file window at CPU address @file. For short copies the driver reads the source with the CPU, even
+ * if it is registered, which raises SIGBUS for a truncated file. A kernel reads the pinned pages instead.
  */
 static cu_result copy_short(struct cuda_stream *s, const struct copy_seg *seg, const void *file, bool kernels, int *err)
 {
@@ -137,7 +137,7 @@ static cu_result copy_each(struct cuda_stream *s, const struct copy_seg *segs, u
 	return r;
 }
 
-/* The end of copies, inside cuda_enter(). If some failed, others may be on their way. */
+/* Ends cuda_enter(). After an error, waits for copies in flight. */
 static int copy_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, int err)
 {
 	cuda_drain_on_error(s, r);
@@ -145,7 +145,7 @@ static int copy_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, 
 	return err ? err : cuda_stream_errno(s, r);
 }
 
-/* A kernel that reads host memory which is registered no more would take its context down. */
+/* cuda_enter() for a kernel that reads host memory: if that is no longer registered, the kernel fails its context. */
 static int enter_for_host_access(struct cuda_stream *s, struct cuda_entry *e)
 {
 	int rc = s->ctx->primary ? 0 : cuda_primary_check(s->ctx->cd);
@@ -170,7 +170,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	if (rc)
 		return rc;
 	kernels = cuda_kernels_ready(s->ctx);
-	/* Copies that are long on average are better done by the copy engines than by a kernel. */
+	/* For long segments the copy engines are faster than a kernel. */
 	if (total / n >= COPY_ENGINE_BYTES || !kernels)
 		r = copy_each(s, segs, n, kernels, &err);
 	else
@@ -192,7 +192,7 @@ int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_r
 	rc = enter_for_host_access(s, &e);
 	if (rc)
 		return rc;
-	/* A kernel of another context does not see the region. */
+	/* A kernel in the provider's own context cannot access the memory of the region. */
 	kernels = !s->ctx->own && cuda_kernels_ready(s->ctx);
 	r = copy_short(s, &seg, (char *)reg->ptr + off, kernels, &err);
 	return copy_leave(s, &e, r, err);

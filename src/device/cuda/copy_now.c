@@ -3,8 +3,9 @@
 #include "device/cuda/cuda.h"
 
 /*
- * A word the GPU writes behind the copy is seen sooner than an event, and raises no interrupt. Should it not come,
- * the event tells why: unlike a stream it may be asked when its context was destroyed meanwhile.
+ * The GPU writes a word after the copy: polling it is faster than querying an event, and needs no interrupt. If the
+ * write does not arrive in time, the event is queried: unlike a stream, it may be queried after its context was
+ * destroyed.
  */
 static cu_result copy_wait_done(struct cuda_stream *s)
 {
@@ -15,7 +16,7 @@ static cu_result copy_wait_done(struct cuda_stream *s)
 	r = cu.stream_write_value(s->handle, cuda_word_addr(s->ctx, s->word), ++s->value, 0);
 	if (!r && cuda_spin_word(s->word, s->value))
 		return CU_OK;
-	/* Not every GPU that is shared by several machines or processes has it. */
+	/* Some virtual and shared GPUs do not support writes of words. */
 	if (cuda_errno(r) == -EOPNOTSUPP)
 		cuda_stream_put_word(s);
 	return cuda_wait_event(s->done, STRAIT_FOREVER);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contexts: entering and leaving them, and what the provider has in each. */
+/* Contexts: entering and leaving them, detecting their destruction, references. */
 #include <stdlib.h>
 
 #include "base/util.h"
@@ -15,7 +15,7 @@ cu_result cuda_push(cu_context ctx, struct cuda_entry *e)
 
 	if (r)
 		return r;
-	/* Calls that a capture forbids are allowed to a thread in this mode, and leave the capture alone. */
+	/* In relaxed mode this thread may make calls that would invalidate a capture of another thread. */
 	e->capture_mode = CU_CAPTURE_RELAXED;
 	e->capture = !cu.capture_mode(&e->capture_mode);
 	return CU_OK;
@@ -30,7 +30,7 @@ void cuda_leave(struct cuda_entry *e)
 	cu.ctx_pop(&ctx);
 }
 
-/* Does the driver still know the page? What it says when something else is wrong is no answer. */
+/* Is the page still registered? Errors of other causes do not count as an answer. */
 static bool ctx_page_known(struct cuda_ctx *cc)
 {
 	cu_ptr page = (cu_ptr)(uintptr_t)cc->page;
@@ -47,7 +47,7 @@ static bool ctx_page_known(struct cuda_ctx *cc)
 	return r != CU_INVALID_VALUE && cuda_errno(r) != -ENODEV;
 }
 
-/* Without its primary context a device has lost the registered memory all transfers go through. */
+/* A reset of the primary context unregisters the staging memory, so the device counts as removed. */
 static void ctx_set_dead(struct cuda_ctx *cc)
 {
 	struct strait_device *dev = cc->cd->dev;
@@ -55,11 +55,12 @@ static void ctx_set_dead(struct cuda_ctx *cc)
 	if (atomic_exchange_explicit(&cc->dead, true, memory_order_acq_rel))
 		return;
 	if (!cc->primary) {
-		log_debug(dev->provider->set->log, "%s: a context of the application's is gone", dev->name);
+		log_debug(dev->provider->set->log, "%s: the application destroyed a CUDA context", dev->name);
 		return;
 	}
 	atomic_store_explicit(&dev->removed, true, memory_order_release);
-	log_warn(dev->provider->set->log, "%s: the GPU was reset: open a new context to use it again", dev->name);
+	log_warn(dev->provider->set->log, "%s: the GPU was reset: open a new Strait context to use it again",
+		 dev->name);
 }
 
 bool cuda_ctx_alive(struct cuda_ctx *cc)
@@ -81,8 +82,8 @@ void cuda_suspect(struct cuda_ctx *cc, cu_result r)
 }
 
 /*
- * While a context is being destroyed its streams go before the page does, and the driver does not survive being
- * asked about them. So after an error that may come from there the page is watched for a while.
+ * While a context is being destroyed, its streams are destroyed before the page is unregistered, and the driver crashes
+ * if it is asked about such a stream. So after an error that destruction can cause, the page is polled for a while.
  */
 static bool ctx_still_valid(struct cuda_ctx *cc)
 {
@@ -131,7 +132,7 @@ int cuda_primary_check(struct cuda_device *cd)
 	return !cc || cuda_ctx_alive(cc) ? 0 : -ENODEV;
 }
 
-/* Register the page that tells whether the context lives. */
+/* Registers the page that tells whether the context exists. */
 static int ctx_register_page(struct cuda_ctx *cc)
 {
 	cu_context ctx = NULL;
@@ -158,7 +159,6 @@ static int ctx_register_page(struct cuda_ctx *cc)
 	return 0;
 }
 
-/* With the device's lock held, as are the next two. */
 static int ctx_new_locked(struct cuda_device *cd, cu_context ctx, bool primary, struct cuda_ctx **ret)
 {
 	struct cuda_ctx *cc = calloc(1, sizeof(*cc));
@@ -201,7 +201,7 @@ static int need_primary_locked(struct cuda_device *cd)
 	return rc;
 }
 
-/* Is @ctx the device's primary context? Without making that one if it is not there. */
+/* Is @ctx the primary context of the device? Does not create that context. */
 static bool is_primary_locked(struct cuda_device *cd, cu_context ctx)
 {
 	cu_context primary = NULL;
@@ -231,7 +231,7 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 		list_for_each(it, &cd->contexts) {
 			struct cuda_ctx *has = list_entry(it, struct cuda_ctx, node);
 
-			/* Another context may have got the address of one that is gone. */
+			/* A new context may have the handle of a destroyed one. */
 			if (has->ctx == ctx && cuda_ctx_alive(has))
 				cc = has;
 		}
@@ -246,7 +246,6 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 	return rc;
 }
 
-/* With the device's lock held. */
 static int make_windows_ctx_locked(struct cuda_device *cd)
 {
 	cu_context popped;
@@ -261,11 +260,11 @@ static int make_windows_ctx_locked(struct cuda_device *cd)
 			cd->spare_ctx = NULL;
 			return cuda_errno(r);
 		}
-		cu.ctx_pop(&popped); /* making it made it current */
+		cu.ctx_pop(&popped); /* cuCtxCreate() made it current */
 	}
 	/*
-	 * If this fails the context stays, for the next time: to destroy one waits for all streams of the device,
-	 * and one of them may wait for what is being done here.
+	 * On failure the context is left for the next attempt: cuCtxDestroy() waits for all streams of the device,
+	 * and one of them may wait for the transfer that runs here.
 	 */
 	rc = ctx_new_locked(cd, cd->spare_ctx, false, &cd->windows);
 	if (!rc) {
@@ -297,7 +296,7 @@ void cuda_ctx_ref(struct cuda_ctx *cc)
 	atomic_fetch_add_explicit(&cc->refs, 1, memory_order_relaxed);
 }
 
-/* Nobody else has it any more. In a context that is gone there is nothing to give back. */
+/* The last reference was dropped. Objects in a destroyed context are gone already. */
 static void ctx_free(struct cuda_ctx *cc)
 {
 	struct cuda_entry e;
@@ -312,7 +311,7 @@ static void ctx_free(struct cuda_ctx *cc)
 		cuda_leave(&e);
 	}
 	os_unmap(cc->page, PAGE_BYTES);
-	/* A reset does not release it. */
+	/* A reset does not drop the reference of primary_retain(). */
 	if (cc->primary)
 		cu.primary_release(cc->cd->ordinal);
 	if (cc->own)

@@ -15,7 +15,7 @@ static int device_attribute(cu_device ordinal, int which)
 	return cu.device_attribute(&value, which, ordinal) ? 0 : value;
 }
 
-/* -1 if the kernel does not say. */
+/* -1: unknown. */
 static int numa_node_of(const char *pci)
 {
 	char path[80], text[16];
@@ -75,7 +75,7 @@ static int cuda_add_device(struct provider *p, cu_device ordinal)
 		.pool_bytes = MIB(128),
 		.window_bytes = MIB(128),
 		.mixed_window = MIB(32),
-		.register_lanes = 1, /* the driver registers one at a time, whatever the threads */
+		.register_lanes = 1, /* the driver serializes registrations */
 		.readahead = 3,
 		.stream_copies = true,
 		.mixed_readers = 6,
@@ -106,7 +106,8 @@ static int cuda_open(struct provider *p)
 		r = cu.device_get(&dev, i);
 		if (r) {
 			str_format(p->missing_reason, sizeof(p->missing_reason),
-				   "the CUDA driver does not give GPU %d (%s)", i, cuda_error_name(r));
+				   "the CUDA driver cannot open GPU %d (%s): check nvidia-smi and the kernel log", i,
+				   cuda_error_name(r));
 			rc = cuda_open_errno(r);
 		} else {
 			rc = cuda_add_device(p, dev);
@@ -135,8 +136,8 @@ static void cuda_close(struct provider *p)
 }
 
 /*
- * Only a context can be asked what is free, and making one takes time and memory. Where the process has
- * none on the device, all but what other processes have is.
+ * The driver reports free memory in a context only, and creating one takes time and memory. If the primary context is
+ * not active this returns the total memory.
  */
 static uint64_t device_memory_free(struct cuda_device *cd)
 {

@@ -5,15 +5,16 @@
 /*
  * NVIDIA GPUs through the CUDA driver.
  *
- * The calling thread's current context is left as it was found: every call works between cuda_enter()
- * and cuda_leave(), which also keep it from disturbing a stream capture the application has under way.
+ * Every driver call that needs a context is between cuda_enter() and cuda_leave(). These restore the calling thread's
+ * current context and do not invalidate a stream capture of the application.
  *
- * Memory is worked on in the context it belongs to, which may be the application's. What the provider has
- * in a context (streams, events, kernels, scratch memory) hangs on a struct cuda_ctx. The application may
- * destroy a context or reset the device: what was in it is then gone without notice. A cuda_ctx finds that out
- * by asking for the page of its own that it registered there, before it touches any handle.
+ * Operations on memory run in the context the memory belongs to, which may be the application's. A struct cuda_ctx has
+ * all objects of the provider in one context: streams, events, kernels, scratch memory. The application may destroy a
+ * context or reset the device, which destroys these objects without notice, and the driver may crash if it is given a
+ * stale handle. So each cuda_ctx registers a page of host memory in its context; before it uses a handle it asks the
+ * driver whether the page is still registered.
  *
- * Locks, outer to inner: cuda_device.lock, cuda_ctx.lock; cuda_watch.lock, cuda_stream.lock; cuda_device.reg_lock. The
+ * Lock order: cuda_device.lock, cuda_ctx.lock; cuda_watch.lock, cuda_stream.lock; cuda_device.reg_lock. The
  * first two may be held during a driver call.
  */
 
@@ -24,7 +25,7 @@
 
 #define CUDA_PAGE KIB(64)
 
-/* Results of kernels, written by the GPU into host memory. */
+/* Host memory to which a kernel writes its results. */
 struct cuda_scratch {
 	struct list node;
 	void *ptr;
@@ -33,37 +34,38 @@ struct cuda_scratch {
 
 #define CUDA_SCRATCH_BYTES KIB(32)
 
-#define CUDA_WORDS 256 /* of the page of a context, a cache line each */
+#define CUDA_WORDS 256 /* words in the page of a context, a cache line each */
 
 enum cuda_kernel { CUDA_COPY_LIST, CUDA_COMPARE, CUDA_CRC32C, CUDA_KERNELS };
 
+/* cuda_ctx.module_status, beside 0 and negative errnos. */
 enum { CUDA_KERNELS_UNTRIED = 1, CUDA_KERNELS_LOADING };
 
-/* What the provider has in one CUDA context. */
+/* A CUDA context and the objects of the provider in it. */
 struct cuda_ctx {
 	struct list node; /* cuda_device.contexts */
 	struct cuda_device *cd;
 	cu_context ctx;
-	bool primary; /* the device's own context, retained */
-	bool own;     /* made by the provider, see cuda_ctx_get_windows() */
+	bool primary; /* the primary context of the device, retained */
+	bool own;     /* created by the provider, see cuda_ctx_get_windows() */
 	atomic_uint refs;
-	atomic_bool dead;		 /* the context was destroyed or reset; once is for good */
-	atomic_bool suspect;		 /* a call failed as it would while that happens */
-	void *page;			 /* registered in the context: known to the driver as long as that lives */
-	bool page_has_context;		 /* the driver names the context a registered page belongs to */
-	cu_ptr page_addr;		 /* where the GPU sees it, 0 if not known */
-	pthread_mutex_t lock;		 /* protects what follows */
-	uint64_t words[CUDA_WORDS / 64]; /* which words of the page are some stream's */
-	struct list scratch;		 /* idle */
-	cu_event wait_events[8];	 /* idle */
+	atomic_bool dead;      /* the context was destroyed or reset; never cleared */
+	atomic_bool suspect;   /* a call failed with an error that destruction causes, see cuda_suspect() */
+	void *page;	       /* registered in the context, and so with the driver while the context exists */
+	bool page_has_context; /* the driver reports the context of a registered page */
+	cu_ptr page_addr;      /* device address of @page, 0: unknown */
+	pthread_mutex_t lock;  /* protects the members below */
+	uint64_t words[CUDA_WORDS / 64]; /* bitmap of allocated words of @page */
+	struct list scratch;		 /* idle struct cuda_scratch */
+	cu_event wait_events[8];	 /* idle events for cuda_wait_stream() */
 	unsigned int n_wait_events;
-	bool first_seen_by_stream; /* first seen by a stream of its, which may have work to do */
+	bool first_seen_by_stream; /* first used for an imported stream, which may have work in flight */
 	cu_module module;
 	cu_function kernel[CUDA_KERNELS];
-	int module_status; /* CUDA_KERNELS_UNTRIED, CUDA_KERNELS_LOADING, 0, or why there are no kernels */
+	int module_status; /* CUDA_KERNELS_UNTRIED, CUDA_KERNELS_LOADING, 0: loaded, or a negative errno */
 };
 
-/* The thread that looks whether streams have come to a notice; notify.c. */
+/* The thread that polls streams for notices that are due; notify.c. */
 struct cuda_watch {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -77,19 +79,19 @@ struct cuda_device {
 	struct strait_device *dev;
 	cu_device ordinal;
 	bool dmabuf;
-	bool managed_cpu; /* the CPU may touch managed memory while the GPU works */
-	bool read_only;	  /* host memory can be registered for reading alone */
+	bool managed_cpu; /* the CPU may access managed memory while the GPU works */
+	bool read_only;	  /* host memory can be registered as read-only */
 	int flush_options, writes_ordering;
 	uint64_t mem_total;
 	char model[96];
 	char pci[16];
 	pthread_mutex_t lock;
 	struct list contexts;
-	struct cuda_ctx *primary; /* NULL until needed; kept from then on */
-	struct cuda_ctx *windows; /* likewise */
-	cu_context spare_ctx;	  /* made for the windows' context, which could not be made */
+	struct cuda_ctx *primary; /* created on first use, freed with the device */
+	struct cuda_ctx *windows; /* see cuda_ctx_get_windows(); created on first use, freed with the device */
+	cu_context spare_ctx;	  /* for @windows, after an attempt that failed later */
 	pthread_mutex_t reg_lock;
-	struct list files; /* registered windows of files, struct cuda_reg; under @reg_lock */
+	struct list files; /* registered file windows, struct cuda_reg; under @reg_lock */
 	struct cuda_watch watch;
 };
 
@@ -98,16 +100,16 @@ struct cuda_stream {
 	struct cuda_ctx *ctx;
 	cu_stream handle;
 	bool imported;
-	cu_ptr scratch;		/* memory of the device that goes with it, 0 if none does */
-	cu_event done;		/* for copy_now; raises no interrupt. NULL for a stream of the application's */
-	_Atomic uint32_t *word; /* of the context's page, written by the GPU when a copy is done; or NULL */
-	uint32_t value;		/* of the last such write */
+	cu_ptr scratch;		/* device memory of stream_scratch, 0: none */
+	cu_event done;		/* for copy_now, without interrupts; NULL for an imported stream */
+	_Atomic uint32_t *word; /* the GPU writes it after a copy of copy_now; NULL: not supported */
+	uint32_t value;		/* last value submitted for @word */
 	pthread_mutex_t lock;
-	struct list calls;	       /* functions put on it and not called yet; under @lock */
-	_Atomic uint32_t *notify_word; /* of the context's page, written where a notice is due; or NULL */
-	uint32_t notify_value;	       /* of the last one; under @lock */
-	bool no_notices;
-	bool watched; /* in cuda_watch.streams; under its lock */
+	struct list calls;	       /* struct cuda_call not called yet; under @lock */
+	_Atomic uint32_t *notify_word; /* the GPU writes it when a notice is due; NULL: not allocated */
+	uint32_t notify_value;	       /* last value submitted for @notify_word; under @lock */
+	bool no_notices;	       /* the GPU cannot write words: notices are host functions */
+	bool watched;		       /* in cuda_watch.streams; under cuda_watch.lock */
 	struct list watch_node;
 };
 
@@ -126,50 +128,54 @@ static inline struct cuda_stream *cuda_stream(struct dev_stream *s)
 	return container_of(s, struct cuda_stream, base);
 }
 
-/* ctx.c. A reference on a context of the device; NULL is its primary one. */
+/* ctx.c. Takes a reference on the cuda_ctx of @ctx, NULL for the primary context; creates it if needed. */
 int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret);
 /*
- * A reference on a context of the provider's own, where windows of files are registered. cuMemHostUnregister()
- * waits for all work of the context it is called in, and makes every thread that calls the driver there wait as
- * well: in a context of the application's that would be the application's work, which may itself wait for a
- * transfer. In a context where nothing runs it waits for nothing.
+ * Takes a reference on the context, created by the provider, in which file windows are registered.
+ * cuMemHostUnregister() waits for all work of its context and blocks other driver calls in that context meanwhile. In a
+ * context of the application that work may wait for a transfer, which would deadlock; this context has no such work.
  */
 int cuda_ctx_get_windows(struct cuda_device *cd, struct cuda_ctx **ret);
-/* Asks the driver whether the context is still there. */
+/* Asks the driver whether the context still exists. */
 bool cuda_ctx_alive(struct cuda_ctx *cc);
-/* -ENODEV when the device was reset: memory registered with it is registered no more. */
+/* -ENODEV: the device was reset, so host memory registered with it no longer is. */
 int cuda_primary_check(struct cuda_device *cd);
 void cuda_ctx_ref(struct cuda_ctx *cc);
 void cuda_ctx_put(struct cuda_ctx *cc);
 
-/*
- * Make the context current: -ENODEV when it is gone. After 0, cuda_leave() on the same thread
- * brings back what was current before.
- */
+/* State that cuda_enter() saves and cuda_leave() restores. */
 struct cuda_entry {
 	int capture_mode;
 	bool capture;
 };
-/* After a call in the context has failed: should it go away now, the next cuda_enter() will see it. */
+/*
+ * A call in the context failed with @r. If destruction of the context can cause that error, the next cuda_enter() polls
+ * the page for cuda_suspect_ns before it trusts the context again.
+ */
 void cuda_suspect(struct cuda_ctx *cc, cu_result r);
-/* For how long; a test in which calls fail for no reason need not wait. */
+/* Tests that inject errors set it to 0. */
 extern uint64_t cuda_suspect_ns;
-/* The same, and the answer. */
+/* cuda_suspect(), and whether the context still exists after that time. */
 bool cuda_valid_after_error(struct cuda_ctx *cc, cu_result r);
+/*
+ * Makes the context current. -ENODEV: it was destroyed. After 0 the same thread calls cuda_leave(), which restores the
+ * previous context.
+ */
 int cuda_enter(struct cuda_ctx *cc, struct cuda_entry *e);
 void cuda_leave(struct cuda_entry *e);
-/* The same for a context that has no struct cuda_ctx yet. */
+/* cuda_enter() for a context without a struct cuda_ctx; it does not check that the context exists. */
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e);
 
-/* scratch.c. Inside cuda_enter(), but for cuda_scratch_free() in a context that is gone. */
+/* scratch.c. Called inside cuda_enter(), except cuda_scratch_free() with @entered false, for a destroyed context. */
 int cuda_scratch_get(struct cuda_ctx *cc, struct cuda_scratch **ret);
 void cuda_scratch_put(struct cuda_ctx *cc, struct cuda_scratch *s);
 void cuda_scratch_free(struct cuda_ctx *cc, bool entered);
 
 /*
- * kernel.c. cuda_kernels_expect() loads the kernels unless that has been tried: when a context is first seen, since
- * later, when they are needed, it may have work that does not end before what they are needed for. If it was first seen
- * by a stream that may be so already: then only if they are @wanted.
+ * kernel.c. cuda_kernels_expect() loads the kernels unless that was tried before. Loading waits for all work of the
+ * context, and later that work may wait for the copies that need the kernels; so they are loaded when the context is
+ * first used. A context first used for an imported stream may have such work already: there they are loaded only if
+ * @wanted.
  */
 void cuda_kernels_expect(struct cuda_ctx *cc, bool wanted);
 bool cuda_kernels_ready(struct cuda_ctx *cc);
@@ -179,28 +185,30 @@ cu_result cuda_launch(struct cuda_stream *s, enum cuda_kernel k, unsigned int wa
 /* load_gate.c */
 void cuda_stream_waits_begin(struct strait_device *dev);
 void cuda_stream_waits_end(struct strait_device *dev);
-/* Around a call for which the driver waits until all work is done: no stream waits for a transfer between the two. */
+/* Between these calls no stream waits for a transfer. For driver calls that wait for all work of a context. */
 void cuda_load_gate_begin(void);
 void cuda_load_gate_end(void);
+/* cuda_load_gate_begin() that returns false instead of waiting for streams. */
 bool cuda_load_gate_try_begin(void);
 
-/* wait.c. Inside cuda_enter(): CU_NOT_READY when the time is up. */
-/* Until it has nothing to do, but not for long. */
+/* wait.c. Called inside cuda_enter(). cuda_wait_stream() and cuda_wait_event() return CU_NOT_READY on timeout. */
+/* Waits until the stream is idle, at most half a millisecond. */
 void cuda_wait_moment(cu_stream s);
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
-/* Has the word the value, or gets it within as long as polling is worth it? */
+/* Spins until the word has the value, for a limited time. False: it does not have it yet. */
 bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value);
 /*
- * Work was put on the stream and then something failed: what is on the stream is waited for, so that the
- * memory it uses may be given back. Returns @r.
+ * If @r is an error, waits for the work submitted to the stream before, so that the caller may free the memory that it
+ * accesses. Returns @r.
  */
 cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r);
 
-/* stream.c. The errno for a result of work on @s, which is remembered as the stream's status. */
+/* stream.c. Frees s->word, to which no write is in flight. */
 void cuda_stream_put_word(struct cuda_stream *s);
+/* The errno for the result @r of a call on @s; stores an error as the stream's status. */
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
-/* The end of a call for the stream, inside cuda_enter(): that of the entry, too. */
+/* cuda_leave(), then cuda_stream_errno(). */
 int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
@@ -213,36 +221,39 @@ int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 int cuda_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value);
 
+/* CU_CAPTURE_UNSUPPORTED if the application is capturing the stream. */
 cu_result cuda_check_capture(struct cuda_stream *s);
 
 /* word.c */
-/* Words of the context's page that the GPU writes: NULL if there is none left. @value is what it holds. */
+/* Allocates a word of the context's page for the GPU to write; @value is its content. NULL: none is free. */
 _Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value);
 void cuda_word_put(struct cuda_ctx *cc, _Atomic uint32_t *word);
 cu_ptr cuda_word_addr(const struct cuda_ctx *cc, const _Atomic uint32_t *word);
 
-/* notify.c. Before the stream goes: nobody looks at it any more. */
+/* notify.c */
 int cuda_stream_notify(struct dev_stream *s, strait_stream_fn *fn, void *arg);
 void cuda_stream_poll_notices(struct dev_stream *s);
+/* On return the watch thread does not access the stream. */
 void cuda_stream_unwatch(struct cuda_stream *s);
 void cuda_watch_init(struct cuda_watch *w);
 void cuda_watch_fini(struct cuda_watch *w);
 
+/* A host function on a stream, or a notice. */
 struct cuda_call {
 	struct list node; /* cuda_stream.calls */
 	struct cuda_stream *stream;
 	strait_stream_fn *fn;
 	void *arg;
-	bool notice; /* due when the stream's word has come to @value */
+	bool notice; /* due when cuda_stream.notify_word reaches @value */
 	uint32_t value;
 	atomic_int state;
 };
 
 /*
- * call.c. Inside cuda_enter(): puts a function on the stream, or a notice. cuda_call_due(): the notice whose
- * time has come, taken from the list; @more says whether one is owed. cuda_calls_run_pending(): the stream has failed,
- * call what the driver will not. cuda_calls_end(): the same before the stream goes, in a context that may
- * be gone.
+ * call.c. cuda_call_put(): puts a host function or a notice on the stream; called inside cuda_enter().
+ * cuda_call_due(): removes the next due notice from the list; @more: notices are pending.
+ * cuda_calls_run_pending(): the stream has failed, so the driver will not call its functions: calls them here.
+ * cuda_calls_end(): does that and frees all calls before the stream is closed. @alive: its context exists.
  */
 cu_result cuda_call_put(struct cuda_stream *s, strait_stream_fn *fn, void *arg, bool notice);
 struct cuda_call *cuda_call_due(struct cuda_stream *s, bool *more);
@@ -273,7 +284,7 @@ int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m
 int cuda_flush_peer_writes(struct strait_device *dev);
 
 /* hostreg.c */
-/* Where the CPU sees a device address that is in a window of a file, NULL for other memory. */
+/* The CPU address of device address @dev_addr if it is in a registered file window, else NULL. */
 const void *cuda_file_window_ptr(struct cuda_device *cd, uint64_t dev_addr);
 int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 void cuda_host_unregister(struct strait_device *dev, struct host_reg *reg);

@@ -7,7 +7,7 @@
 struct cuda_event {
 	struct dev_event base;
 	struct cuda_ctx *ctx;
-	struct cuda_stream *stream; /* of the last recording; it gets the status of a failure */
+	struct cuda_stream *stream; /* of the last recording; an error is stored as its status */
 	cu_event handle;
 };
 

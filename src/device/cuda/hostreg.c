@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Host memory for the GPU. What stays registered is registered in the device's primary context, windows of
- * files, which come and go, in one of the provider's own; all of it is made known to all contexts, so that
- * streams of the application's can use it too.
+ * Registration of host memory. Long-lived registrations are made in the primary context; file windows, which are
+ * registered and unregistered often, in the provider's own context (see cuda_ctx_get_windows()). All are portable:
+ * streams of any context can use them.
  */
 #include <stdlib.h>
 
@@ -10,16 +10,16 @@
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
-/* What host_reg.priv is. */
+/* host_reg.priv */
 struct cuda_reg {
-	struct list node; /* cuda_device.files, if it is a window of one */
+	struct list node; /* in cuda_device.files if it is a file window */
 	struct cuda_ctx *ctx;
 	const char *ptr;
 	uint64_t dev_addr;
 	size_t len;
 };
 
-/* Takes the reference on @sp. */
+/* Consumes the reference on @cc, also on failure. */
 static int host_reg_new(struct cuda_ctx *cc, void *ptr, size_t len, unsigned int how, struct host_reg *ret)
 {
 	struct cuda_reg *reg = calloc(1, sizeof(*reg));
@@ -80,8 +80,8 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 		if (!(dev->caps & STRAIT_DEVICE_REGISTER_FILE))
 			return -EOPNOTSUPP;
 		/*
-		 * Tells a page past the end of the file from other failures. Where the kernel cannot, the driver,
-		 * which pins the pages, fails for such a page as well; either way none is touched later.
+		 * Gives -EFAULT for a page past the end of the file. If the kernel lacks the call, the driver fails
+		 * when it pins such a page. In both cases a later access cannot raise SIGBUS.
 		 */
 		rc = os_populate_read(ptr, len);
 		if (rc && rc != -EOPNOTSUPP)
@@ -92,7 +92,7 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 	}
 	if (rc)
 		return rc;
-	/* A mere wish where the memory is writable. */
+	/* Without support for it, read-only registration is only a hint. */
 	if (!cuda_device(dev)->read_only)
 		read_only = false;
 	rc = host_reg_new(cc, ptr, len, read_only ? CU_HOST_READ_ONLY : 0, ret);
@@ -101,7 +101,7 @@ int cuda_host_register(struct strait_device *dev, void *ptr, size_t len, uint32_
 		list_add(&cuda_device(dev)->files, &((struct cuda_reg *)ret->priv)->node);
 		pthread_mutex_unlock(&cuda_device(dev)->reg_lock);
 	}
-	/* All arguments are good: what is wrong are the pages, of which some have gone since they were looked at. */
+	/* The arguments are valid, so -EINVAL means that pages were truncated since os_populate_read(). */
 	return rc == -EINVAL && flags & HOST_REG_FILE ? -EFAULT : rc;
 }
 

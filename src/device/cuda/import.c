@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory the application has: cudaMalloc, cuMemAllocAsync and pools, cuMemMap, managed, pinned.
+ * Import of the application's memory: cudaMalloc, cuMemAllocAsync and pools, cuMemMap, managed, pinned.
  *
- * Pinned host memory is host memory to who asks which device a pointer belongs to: file I/O goes straight
- * into it. Only who names the GPU gets it as memory of that GPU.
+ * Lookup by address reports pinned host memory as host memory, because file I/O can use it directly. It is imported as
+ * memory of a GPU only if the caller names that GPU.
  *
- * Each allocation has a number that is never used again, so memory that was freed and perhaps allocated
- * anew is told apart. A range mapped by cuMemMap may consist of several allocations side by side; each is
- * looked at.
+ * The driver gives each allocation an ID that it never reuses, so a freed and reallocated address is detected. A range
+ * mapped with cuMemMap may span several adjacent allocations; each is checked.
  */
 #include "device/cuda/import.h"
 
@@ -17,9 +16,9 @@
 
 #include "base/util.h"
 
-#define MAP_STEP MIB(2) /* mappings are at least that large, and aligned to it */
+#define MAP_STEP MIB(2) /* minimum size and alignment of a cuMemMap mapping */
 
-/* What the driver knows about the memory at an address. */
+/* The pointer attributes of an address. */
 struct pointer {
 	cu_context ctx;
 	unsigned int type;
@@ -45,10 +44,10 @@ static int ptr_query(uint64_t addr, struct pointer *p)
 	memset(p, 0, sizeof(*p));
 	p->ordinal = -1;
 	r = cu.ptr_attributes(ARRAY_SIZE(attributes), attributes, values, addr);
-	/* Where there is no context at all, no memory is the driver's. */
+	/* Without any context the driver returns -ENODEV: then no memory is the driver's. */
 	if (r && r != CU_INVALID_VALUE && cuda_errno(r) != -ENODEV)
 		return cuda_errno(r);
-	/* An address range that is reserved is known, but there is no memory in it. */
+	/* A reserved address range has attributes but no memory. */
 	if (!p->mapped && !p->ctx && !p->id && p->type != CU_MEMORY_HOST)
 		return -ENOENT;
 	return r || !p->type ? -ENOENT : 0;
@@ -74,7 +73,7 @@ int cuda_ptr_device(struct provider *prov, uint64_t addr, struct strait_device *
 	list_for_each(it, &prov->devices) {
 		struct strait_device *dev = list_entry(it, struct strait_device, node);
 
-		/* Managed memory need not be anywhere in particular. */
+		/* Managed memory may have no device: the first one takes it. */
 		if (cuda_device(dev)->ordinal == p.ordinal || (p.managed && p.ordinal < 0)) {
 			*ret = dev;
 			return 0;
@@ -102,7 +101,7 @@ static uint64_t mapping_end(uint64_t addr)
 	cu_ptr base = 0;
 	size_t size = 0;
 
-	/* Drivers that do not tell: a mapping reaches to the next step at least. */
+	/* Old drivers do not report mappings; one extends to the next multiple of MAP_STEP at least. */
 	if (cu.ptr_attribute(&base, CU_PTR_MAPPING_BASE, addr) || cu.ptr_attribute(&size, CU_PTR_MAPPING_SIZE, addr) ||
 	    !size || base > addr || base + size <= addr)
 		return align_down(addr, MAP_STEP) + MAP_STEP;
@@ -122,7 +121,7 @@ int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 		*len = p.start + p.size - addr;
 		return 0;
 	}
-	/* As far as one mapping follows upon the other, all of the device. */
+	/* Adjacent mappings of the same device form one range. */
 	for (end = mapping_end(addr);
 	     !ptr_query(end, &p) && p.ordinal == ordinal && !ptr_is_host(&p) && is_vmm_mapped(end);)
 		end = mapping_end(end);
@@ -130,7 +129,7 @@ int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 	return 0;
 }
 
-/* The mappings that make up [addr, addr + len), all of the device. */
+/* Collects the mappings that cover [addr, addr + len). -EFAULT unless all are of @cd. */
 static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len, struct cuda_import **ret)
 {
 	uint64_t at = addr, end = addr + len;
@@ -162,14 +161,14 @@ static int collect_mappings(struct cuda_device *cd, uint64_t addr, uint64_t len,
 	return 0;
 }
 
-/* The one allocation at @p holds all of it, or it is mapped from several. */
+/* Checks that [addr, addr + len) is one allocation, or mappings of several. *ret: NULL for plain device memory. */
 static int find_allocations(struct cuda_device *cd, uint64_t addr, uint64_t len, const struct pointer *p,
 			    struct cuda_import **ret)
 {
 	*ret = NULL;
 	if (!ptr_is_host(p) && !p->managed && is_vmm_mapped(addr))
 		return collect_mappings(cd, addr, len, ret);
-	/* Registered memory has two addresses, and its range is told in terms of either. */
+	/* Registered host memory has a CPU and a device address, and the driver may report its range by either. */
 	if (!range_inside(addr - p->start, len, p->size) &&
 	    !(ptr_is_host(p) && range_inside(p->dev_addr - p->start, len, p->size)))
 		return -EFAULT;
@@ -185,9 +184,9 @@ static int find_allocations(struct cuda_device *cd, uint64_t addr, uint64_t len,
 }
 
 /*
- * What the application copies there, it takes for done when the driver's call returns. But where it came from memory
- * that is not pinned, the last of it may still be on its way, on the default stream, which ours do not wait for. Of
- * later copies the driver sees to that itself now; for those before there is a moment.
+ * cudaMemcpy() from pageable memory may return before its last part has reached the device: that part is in flight on
+ * the default stream, for which the provider's streams do not wait, and could overwrite the data of a transfer.
+ * SYNC_MEMOPS makes later copies synchronous; for earlier ones this waits a moment for the default stream.
  */
 static void drain_application_copies(struct cuda_ctx *cc, const struct provider_mem *m)
 {
@@ -195,13 +194,13 @@ static void drain_application_copies(struct cuda_ctx *cc, const struct provider_
 	int capturing = 0;
 	struct cuda_entry e;
 
-	/* It may not be the first time. */
+	/* The memory was imported before. */
 	if (!cu.ptr_attribute(&sync, CU_PTR_SYNC_MEMOPS, m->addr) && sync)
 		return;
 	cuda_mem_sync_memops(cc->cd->dev, m, true);
 	if (cuda_enter(cc, &e))
 		return;
-	/* Asking would end a capture. */
+	/* A query would invalidate a capture. */
 	if (!cu.stream_capturing(CU_STREAM_LEGACY, &capturing) && !capturing)
 		cuda_wait_moment(CU_STREAM_LEGACY);
 	cuda_leave(&e);
@@ -220,13 +219,13 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 	rc = ptr_query(addr, &p);
 	if (rc)
 		return rc == -ENOENT ? -EFAULT : rc;
-	/* Host memory is every GPU's; managed memory goes where it is used. */
+	/* Every GPU can access host memory; managed memory migrates to the GPU that uses it. */
 	if (p.ordinal != cd->ordinal && !ptr_is_host(&p) && !p.managed)
 		return -EFAULT;
 	rc = find_allocations(cd, addr, len, &p, &im);
 	if (rc)
 		return rc;
-	/* Mapped and pooled memory belongs to no context, and another device's is of no use here. */
+	/* Mapped and pooled memory has no context, and that of another device cannot be used: primary context. */
 	rc = cuda_ctx_get(cd, p.ordinal == cd->ordinal && !ptr_is_host(&p) ? p.ctx : NULL, &cc);
 	if (rc) {
 		free(im);

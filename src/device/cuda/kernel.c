@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernels, in each context they are needed in. */
+/* Loading and launching the kernels, per context. */
 #include "device/cuda/kernel.h"
 
 #include "base/util.h"
@@ -22,7 +22,7 @@ static cu_result kernels_load(struct cuda_ctx *cc)
 		return r;
 	for (unsigned int i = 0; i < CUDA_KERNELS && !r; i++) {
 		r = cu.module_function(&cc->kernel[i], cc->module, names[i]);
-		/* Asking makes the driver load it now, not at its first launch, where it could wait for the GPU. */
+		/* The query makes a lazily loading driver load it now: at the first launch it could wait for the GPU. */
 		if (!r)
 			r = cu.function_attribute(&regs, CU_FUNC_NUM_REGS, cc->kernel[i]);
 	}
@@ -33,7 +33,7 @@ static cu_result kernels_load(struct cuda_ctx *cc)
 	return r;
 }
 
-/* @wanted: not only in case of need. */
+/* See cuda_kernels_expect(). */
 static void kernels_load_once(struct cuda_ctx *cc, bool wanted)
 {
 	struct strait_device *dev = cc->cd->dev;
@@ -54,10 +54,10 @@ static void kernels_load_once(struct cuda_ctx *cc, bool wanted)
 	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
 		log_warn(dev->provider->set->log,
-			 "%s: the driver does not take the kernels (%s): the CPU and plain copies do their work",
+			 "%s: the driver does not take the kernels (%s): the CPU and plain copies replace them",
 			 dev->name, cuda_error_name(r));
 	pthread_mutex_lock(&cc->lock);
-	/* Want of memory may pass. */
+	/* Try again later if the GPU is out of memory. */
 	cc->module_status = rc == -ENOMEM ? CUDA_KERNELS_UNTRIED : rc;
 	pthread_mutex_unlock(&cc->lock);
 }
@@ -72,7 +72,7 @@ bool cuda_kernels_ready(struct cuda_ctx *cc)
 	return !rc;
 }
 
-/* The @nth of the contexts that are the application's. */
+/* The @nth context that is not the provider's own, with a reference. */
 static struct cuda_ctx *nth_application_ctx(struct cuda_device *cd, unsigned int nth)
 {
 	struct cuda_ctx *found = NULL;
@@ -101,7 +101,7 @@ void cuda_kernels_expect(struct cuda_ctx *cc, bool wanted)
 	cuda_leave(&e);
 }
 
-/* In each context that is there. */
+/* Loads the kernels in each existing context of the application. */
 void cuda_prepare_copy_lists(struct strait_device *dev)
 {
 	struct cuda_device *cd = cuda_device(dev);

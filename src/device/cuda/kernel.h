@@ -2,7 +2,7 @@
 #ifndef DEVICE_CUDA_KERNEL_H
 #define DEVICE_CUDA_KERNEL_H
 
-/* What the kernels of src/device/cuda/kernels.cu are given: the two sides agree by hand. */
+/* Parameters of the kernels in src/device/cuda/kernels.cu, which declares the same structs. */
 
 #include <stdint.h>
 
@@ -23,10 +23,10 @@ struct cuda_copy_arg {
 struct cuda_copy_args {
 	struct cuda_copy_arg seg[CUDA_COPY_SEGS];
 	uint32_t n;
-	uint32_t pieces; /* a warp copies one */
+	uint32_t pieces; /* one per warp */
 };
 
-/* The parameters of a kernel are 4 KiB at most. */
+/* The driver limits the parameters of a kernel to 4 KiB. */
 _Static_assert(sizeof(struct cuda_copy_args) <= 4096, "too many segments for the parameters of a kernel");
 
 struct cuda_compare_args {
@@ -34,14 +34,14 @@ struct cuda_compare_args {
 	uint64_t b;
 	uint64_t len;
 	uint64_t slice; /* bytes for one warp, a multiple of CUDA_ROW */
-	uint64_t found; /* where each warp stores the offset of the first difference, UINT64_MAX if there is none */
+	uint64_t found; /* results: per warp the offset of the first difference, UINT64_MAX if there is none */
 };
 
 struct cuda_crc_args {
 	uint64_t addr;		  /* a multiple of 16 */
 	uint64_t rows;		  /* of CUDA_ROW bytes */
 	uint64_t slice;		  /* rows for one warp */
-	uint64_t crc;		  /* where each block stores the remainder of its slices */
+	uint64_t crc;		  /* results: per block the remainder of its slices */
 	uint32_t row;		  /* x^(8 * CUDA_ROW) */
 	uint32_t full;		  /* x^(8 * bytes of a slice) */
 	uint32_t last;		  /* x^(8 * bytes of the last slice) */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the provider runs on the GPU. scripts/build-ptx turns this file into src/device/cuda/ptx.h; the
- * structs and the numbers below are those of src/device/cuda/kernel.h. It is C as well as CUDA, so that
- * tests/fakecuda/kernel_test.c can run it on a CPU.
+ * The kernels of the provider. scripts/build-ptx compiles this file to src/device/cuda/ptx.h; the structs and constants
+ * must match src/device/cuda/kernel.h. The file is valid C as well as CUDA, so that tests/fakecuda/kernel_test.c can
+ * run it on a CPU.
  */
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -20,7 +20,7 @@ typedef unsigned long long u64;
 /* ---- copy a list of pieces ---- */
 
 #define COPY_PIECE 4096u /* bytes one warp copies */
-#define COPY_SEGS 160u	 /* what fits the parameters of a kernel */
+#define COPY_SEGS 160u	 /* limited by the size of kernel parameters */
 
 struct copy_arg {
 	u64 dst;
@@ -42,7 +42,7 @@ DEVICE void copy_bytes(u8 *dst, const u8 *src, u32 len, u32 lane)
 		dst[i] = src[i];
 }
 
-/* 16 bytes a thread, eight loads under way before the first is stored: the source is far away. */
+/* 16 bytes per thread, with eight loads in flight to hide the latency of the source. */
 DEVICE void copy_vectors(uint4 *dst, const uint4 *src, u32 n, u32 lane)
 {
 	u32 i = lane;
@@ -62,13 +62,13 @@ DEVICE void copy_vectors(uint4 *dst, const uint4 *src, u32 n, u32 lane)
 		dst[i] = src[i];
 }
 
-/* The word @shift bytes into the pair of words at @p, of which only those that hold wanted bytes are read. */
+/* The word at @shift bytes into the two words at @p. Does not read the second word unless it is needed. */
 DEVICE u32 load_word(const u32 *p, u32 shift)
 {
 	return shift ? __funnelshift_r(p[0], p[1], 8 * shift) : p[0];
 }
 
-/* Source and destination differ in alignment: whole words of the destination, each from two of the source. */
+/* Source and destination differ in alignment: each aligned word is assembled from two words of the source. */
 DEVICE void copy_words(u32 *dst, const u8 *src, u32 n, u32 lane)
 {
 	u32 shift = (u32)(u64)src & 3;
@@ -106,7 +106,7 @@ DEVICE void copy_piece(u8 *dst, const u8 *src, u32 len, u32 lane)
 	copy_bytes(dst + head + body, src + head + body, len - head - body, lane);
 }
 
-/* A warp for each piece. */
+/* One warp per piece. */
 KERNEL strait_copy_list(ARGS struct copy_args a)
 {
 	u32 piece = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
@@ -130,7 +130,7 @@ KERNEL strait_copy_list(ARGS struct copy_args a)
 
 /* ---- compare two ranges ---- */
 
-#define ROW 512u /* bytes a warp looks at in one step */
+#define ROW 512u /* bytes a warp processes in one step */
 #define NO_DIFFERENCE (~0ull)
 
 struct compare_args {
@@ -138,7 +138,7 @@ struct compare_args {
 	u64 b;
 	u64 len;
 	u64 slice; /* bytes for one warp, a multiple of ROW */
-	u64 found; /* where each warp stores the offset of the first difference it saw */
+	u64 found; /* results: per warp the offset of its first difference */
 };
 
 DEVICE u32 first_byte(u32 differs)
@@ -168,7 +168,7 @@ DEVICE u32 differ_bytes(const u8 *a, const u8 *b, u32 n)
 	return i == n ? 16 : i;
 }
 
-/* A warp for each slice. */
+/* One warp per slice. */
 KERNEL strait_compare(ARGS struct compare_args c)
 {
 	u32 warp = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
@@ -209,10 +209,10 @@ struct crc_args {
 	u64 addr;  /* a multiple of 16 */
 	u64 rows;  /* of ROW bytes */
 	u64 slice; /* rows for one warp */
-	u64 crc;   /* where each block stores the remainder of its slices */
+	u64 crc;   /* results: per block the remainder of its slices */
 	u32 row;   /* x^(8 * ROW): appends a row of zeros */
-	u32 full;  /* the same for a slice */
-	u32 last;  /* and for the last slice, which may be shorter */
+	u32 full;  /* appends a slice of zeros */
+	u32 last;  /* appends zeros of the length of the last slice, which may be shorter */
 	u32 word;  /* x^32 */
 	u32 lane[WARP]; /* x^(8 * 16 * (31 - lane)) */
 };
@@ -237,9 +237,9 @@ DEVICE u32 append_row(const u32 (*table)[256], u32 v)
 }
 
 /*
- * The remainder of rows [row, end), as if nothing went before. Each thread takes the same 16 bytes of every
- * row and keeps a remainder for each of their four words, as if the rest of the row were zeros; at the end
- * these are moved to their places in the last row and added up.
+ * The remainder of rows [row, end) alone. Each thread processes the same 16 bytes of every row and accumulates one
+ * remainder for each of their four words, as if the rest of the row were zeros. At the end these are shifted to their
+ * positions in the last row and added.
  */
 DEVICE u32 crc_rows(const struct crc_args *c, const u32 (*table)[256], u64 row, u64 end, u32 lane)
 {
@@ -266,7 +266,7 @@ DEVICE u32 crc_rows(const struct crc_args *c, const u32 (*table)[256], u64 row, 
 	return crc;
 }
 
-/* A warp for each slice, a result for each block. */
+/* One warp per slice, one result per block. */
 KERNEL strait_crc32c(ARGS struct crc_args c)
 {
 	__shared__ u32 table[4][256];

@@ -5,18 +5,18 @@
 #include "os/os.h"
 
 /*
- * To load kernels or free memory the driver waits until all work of the context is done, and admits no other call
- * meanwhile, whatever its context. A stream that waits for a copy of ours would wait for ever. So for all of the
- * process: either streams wait for copies, or kernels are loaded and memory is freed. Loading is put off while a stream
- * waits; freeing waits for the streams, and further transfers on streams wait for it.
+ * cuModuleLoadData() and cuMemFree() wait for all work of the context while they hold a process-wide lock of the
+ * driver. If a stream waits for a copy that is not submitted yet, that deadlocks: submitting the copy needs the lock.
+ * So in a process either streams wait for copies, or modules are loaded and memory is freed. Loading is skipped while
+ * streams wait; freeing waits until none does, and new transfers on streams wait for it.
  */
 static struct {
 	pthread_cond_t loaded, quiet;
-	unsigned int stream_waits;
-	unsigned int loading; /* threads that load or free, or wait to free */
+	unsigned int stream_waits; /* between cuda_stream_waits_begin() and _end() */
+	unsigned int loading;	   /* threads that load, free, or wait to free */
 } load_gate = { .loaded = PTHREAD_COND_INITIALIZER, .quiet = PTHREAD_COND_INITIALIZER };
 
-/* The threads that were at it are not in the child. */
+/* The threads that were counted do not exist in a forked child. */
 static void load_gate_forked(void)
 {
 	load_gate.stream_waits = load_gate.loading = 0;

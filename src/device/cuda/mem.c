@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of the GPU: allocated here, and what can be done with it. Imports are in import.c. */
+/* GPU memory: allocation, and operations on allocated and imported memory. */
 #include "device/cuda/import.h"
 
 #include <strait/region.h>
@@ -35,7 +35,7 @@ int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem 
 	cu_result r;
 	int rc;
 
-	/* More than there is fails as such, before the arithmetic and the driver see it. */
+	/* Also avoids overflow below. */
 	if (len > cuda_device(dev)->mem_total)
 		return -ENOMEM;
 	rc = cuda_ctx_get(cuda_device(dev), NULL, &cc);
@@ -45,7 +45,7 @@ int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem 
 	rc = cuda_enter(cc, &e);
 	if (rc)
 		goto put_ctx;
-	/* Whole pages, which can be given to a peer; less than one shares it with others. */
+	/* Whole pages, so that a peer can map them; a smaller allocation shares its page. */
 	r = cu.mem_alloc(&addr, len < CUDA_PAGE ? len : align_up(len, CUDA_PAGE));
 	cuda_leave(&e);
 	rc = cuda_errno(r);
@@ -88,7 +88,7 @@ static int allocation_check(uint64_t addr, uint64_t id)
 		return now == id ? 0 : -ESTALE;
 	if (r == CU_INVALID_VALUE || r == CU_INVALID_CONTEXT || r == CU_CONTEXT_IS_DESTROYED)
 		return -ESTALE;
-	/* Any other error is that of work on the GPU, which the next work there will report. */
+	/* Any other error is a sticky one of earlier work; the next operation on the GPU reports it. */
 	return cuda_errno(r) == -ENODEV ? -ENODEV : 0;
 }
 
@@ -103,7 +103,7 @@ int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint
 		return -ENODEV;
 	if (!im)
 		return allocation_check(m->addr, m->id);
-	/* From the piece that @start lies in to the last that begins before @end. */
+	/* From the piece that contains @start to the last one that begins before @end. */
 	while (i + 1 < im->n && im->piece[i + 1].addr <= start)
 		i++;
 	do
@@ -143,7 +143,7 @@ int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uin
 		return rc;
 	r = cu.range_handle(&got, m->addr + off, len, CU_RANGE_DMABUF, 0);
 	cuda_leave(&e);
-	/* The range is in order: what the driver minds is the kind of memory, or that there is such a thing. */
+	/* The range is valid, so these errors mean that this kind of memory cannot be exported. */
 	if (r == CU_INVALID_VALUE || r == CU_NOT_PERMITTED)
 		return -EOPNOTSUPP;
 	if (r)
@@ -167,7 +167,7 @@ int cuda_mem_sync_memops(struct strait_device *dev, const struct provider_mem *m
 		return rc;
 	r = cu.ptr_set_attribute(&value, CU_PTR_SYNC_MEMOPS, m->addr);
 	cuda_leave(&e);
-	/* Not every kind of memory has it: the driver says so with either. */
+	/* Some kinds of memory do not have the attribute; drivers report that in two ways. */
 	return r == CU_INVALID_VALUE ? -EOPNOTSUPP : cuda_errno(r);
 }
 
@@ -182,7 +182,7 @@ int cuda_flush_peer_writes(struct strait_device *dev)
 	if (cuda_removed(cd))
 		return -ENODEV;
 	if (cd->writes_ordering >= CU_FLUSH_TO_OWNER)
-		return 0; /* the GPU sees them in order by itself */
+		return 0; /* the GPU orders them by itself */
 	if (!cu.flush_writes || !(cd->flush_options & CU_FLUSH_OPTION_HOST))
 		return -EOPNOTSUPP;
 	rc = cuda_ctx_get(cd, NULL, &cc);

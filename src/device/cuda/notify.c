@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Notices: functions that are called when a stream has come to a place, which does not wait for them.
+ * Notices: functions that are called when a stream has reached a point, without making the stream wait for them.
  *
- * The driver calls functions of all streams from one thread, so one of the application's that waits for something
- * would hold up ours, and for ever if what it waits for is a transfer. Therefore the GPU writes a number into a word
- * at that place. Who waits for the stream looks at the word himself (cuda_stream_poll_notices()); else a thread of the
- * device's does from time to time.
+ * The driver calls the host functions of all streams from one thread, so a host function of the application that blocks
+ * delays all others, and deadlocks if it waits for a transfer. For a notice the GPU writes a number to a word instead.
+ * A waiter polls the word with cuda_stream_poll_notices(); otherwise the device's watch thread polls it.
  */
 #include <stdlib.h>
 
@@ -13,11 +12,14 @@
 #include "device/cuda/cuda.h"
 #include "os/os.h"
 
-/* Between two looks: the longer nothing has happened, the longer. */
+/* The poll interval grows from NAP_NS to LONG_NAP_NS while no notice is due. */
 #define NAP_NS 20000u
 #define LONG_NAP_NS 500000u
 
-/* Calls what is due. False: nothing is owed any more. With the watch's lock held, or by who keeps the stream. */
+/*
+ * Calls the due notices of a stream and sets @any if there was one. False: none is pending. The caller holds
+ * cuda_watch.lock or keeps the stream open.
+ */
 static bool run_due_notices(struct cuda_stream *s, bool *any)
 {
 	struct cuda_call *c;
@@ -83,7 +85,7 @@ void cuda_watch_fini(struct cuda_watch *w)
 	pthread_mutex_destroy(&w->lock);
 }
 
-/* There is a thread that will look. */
+/* Starts the watch thread, once. False: that failed. */
 static bool watch_start(struct cuda_watch *w)
 {
 	bool started;
@@ -130,7 +132,7 @@ static cu_result stream_put_notice(struct cuda_stream *s, strait_stream_fn *fn, 
 		return cuda_call_put(s, fn, arg, false);
 	r = cuda_call_put(s, fn, arg, true);
 	if (cuda_errno(r) == -EOPNOTSUPP) {
-		/* As for other words: not every GPU has it. */
+		/* The GPU cannot write words: use host functions. */
 		s->no_notices = true;
 		cuda_word_put(s->ctx, s->notify_word);
 		s->notify_word = NULL;

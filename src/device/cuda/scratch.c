@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Host memory that kernels write their results to. */
+/* Host memory to which kernels write their results. */
 #include <stdlib.h>
 
 #include "base/util.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Streams: of the provider's own, which wait for no other stream, or the application's.
+ * Streams: created by the provider (non-blocking) or imported from the application.
  *
- * A failure of work on the GPU stays with its context: from then on every call in that context answers
- * with it, until the context is destroyed. So the error of a stream is not cleared by telling it.
+ * An error of work on the GPU is sticky: every later call in the context returns it until the context is destroyed. So
+ * stream_wait does not clear the error of a stream.
  */
 #include <stdlib.h>
 
@@ -38,7 +38,6 @@ static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_ctx
 	return s;
 }
 
-/* When no write to the word is under way. */
 void cuda_stream_put_word(struct cuda_stream *s)
 {
 	if (s->word)
@@ -52,7 +51,7 @@ static void stream_free(struct cuda_stream *s)
 	free(s);
 }
 
-/* A stream of the provider's own in the context. Takes the caller's reference to that. */
+/* Creates a stream in the context. Consumes the caller's reference on @cc, also on failure. */
 static int stream_open_in(struct strait_device *dev, struct cuda_ctx *cc, struct dev_stream **ret)
 {
 	struct cuda_stream *s;
@@ -78,7 +77,7 @@ static int stream_open_in(struct strait_device *dev, struct cuda_ctx *cc, struct
 	rc = cuda_errno(r);
 	if (rc)
 		goto free_stream;
-	s->word = cuda_word_get(cc, &s->value); /* without one an event does */
+	s->word = cuda_word_get(cc, &s->value); /* NULL: copy_now uses the event */
 	*ret = &s->base;
 	return 0;
 free_stream:
@@ -101,8 +100,8 @@ int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, st
 }
 
 /*
- * A context has a few queues of the hardware for all its streams. What is behind a stream that waits in one of
- * them waits too, even if it is what the stream waits for; but the copies of another context are not.
+ * The streams of a context share a few hardware queues, so a copy can be queued behind a stream that waits for it. Work
+ * of another context is not.
  */
 int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret)
 {
@@ -128,7 +127,7 @@ int cuda_stream_scratch(struct dev_stream *stream, uint64_t len, uint64_t *addr)
 	return cuda_stream_leave(s, &e, r);
 }
 
-/* The context of a stream. The default streams are those of the current context, if it is the device's. */
+/* The context of a stream. A default stream belongs to the current context if that is of @cd, else NULL: primary. */
 static cu_result native_stream_context(struct cuda_device *cd, cu_stream native, cu_context *ret)
 {
 	cu_device dev = -1;
@@ -189,7 +188,7 @@ int cuda_stream_import(struct strait_device *dev, void *native, struct dev_strea
 	return 0;
 }
 
-/* What a capture would take into its graph, to be run again later, is not for transfers. */
+/* A transfer on a captured stream would become part of a graph and run again with it, so it is refused. */
 cu_result cuda_check_capture(struct cuda_stream *s)
 {
 	int status = 0;
@@ -201,7 +200,7 @@ cu_result cuda_check_capture(struct cuda_stream *s)
 	return !r && status ? CU_CAPTURE_UNSUPPORTED : r;
 }
 
-/* @wait: for the work on the stream, which must be there then. */
+/* @wait: wait for the work first; the native stream must still exist. */
 static void stream_end(struct cuda_stream *s, bool wait)
 {
 	struct cuda_entry e;
@@ -222,7 +221,7 @@ static void stream_end(struct cuda_stream *s, bool wait)
 		if (s->done)
 			cu.event_destroy(s->done);
 		cuda_stream_put_word(s);
-		/* Notices that were called, as all are before a stream is forgotten, have been written. */
+		/* All notices were called before stream_forget, so the GPU has made all writes to the word. */
 		if (s->notify_word)
 			cuda_word_put(s->ctx, s->notify_word);
 		cuda_leave(&e);

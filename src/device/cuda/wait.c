@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting. What ends soon is polled for, because that is how it is noticed soonest; what takes longer is
- * slept for.
+ * Waiting for streams and events: polls for a short time, which has the lowest latency, then sleeps.
  */
 #include "base/util.h"
 #include "device/cuda/cuda.h"
@@ -25,7 +24,7 @@ static cu_result query_stream(void *s)
 	return cu.stream_query(s);
 }
 
-/* CU_NOT_READY once @timeout_ns have passed, with naps from @spin_ns on. */
+/* Queries @what until it is ready: spins for @spin_ns, then sleeps between queries. CU_NOT_READY on timeout. */
 static cu_result poll_until_ready(query_fn *query, void *what, uint64_t spin_ns, int64_t timeout_ns)
 {
 	cu_result r = query(what);
@@ -36,7 +35,7 @@ static cu_result poll_until_ready(query_fn *query, void *what, uint64_t spin_ns,
 	start = os_now_ns();
 	while (r == CU_NOT_READY && past < (uint64_t)timeout_ns) {
 		if (past >= spin_ns) {
-			/* Never for longer than an eighth of what it has taken so far. */
+			/* Sleep an eighth of the time waited so far, within limits. */
 			nap = min_u64(max_u64(past / 8, NAP_NS), LONG_NAP_NS);
 			os_sleep_ns(min_u64(nap, (uint64_t)timeout_ns - past));
 		}
@@ -46,7 +45,7 @@ static cu_result poll_until_ready(query_fn *query, void *what, uint64_t spin_ns,
 	return r;
 }
 
-/* An event that can be slept for raises an interrupt each time, and a thread of the driver wakes up for it. */
+/* Polls: a blocking event would raise an interrupt and wake a thread of the driver each time. */
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 {
 	return poll_until_ready(query_event, e, SPIN_EVENT_NS, timeout_ns);
@@ -91,7 +90,7 @@ static void wait_event_put(struct cuda_ctx *cc, cu_event e)
 		cu.event_destroy(e);
 }
 
-/* Waiting for a stream keeps the CPU busy unless the context says otherwise; for such an event it does not. */
+/* cuStreamSynchronize() spins in most contexts; cuEventSynchronize() on a blocking event sleeps. */
 static cu_result sleep_for_stream(struct cuda_stream *s)
 {
 	cu_event e = wait_event_get(s->ctx);
@@ -122,8 +121,8 @@ void cuda_wait_moment(cu_stream s)
 cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r)
 {
 	/*
-	 * A stream that is being captured must not be waited for, and has none of our work on it. One of a context
-	 * that is gone is gone too.
+	 * A stream under capture must not be waited for, and has no work of a transfer. A stream of a destroyed
+	 * context no longer exists.
 	 */
 	if (r && r != CU_NOT_READY && cuda_errno(r) != -EOPNOTSUPP && cuda_valid_after_error(s->ctx, r))
 		cu.stream_sync(s->handle);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Words of the page of a context: 32-bit counters in host memory that the GPU writes. */
+/* Words in the page of a context: 32-bit counters in host memory that the GPU writes. */
 #include "base/util.h"
 #include "device/cuda/cuda.h"
 
-#define WORD_STEP 64
+#define WORD_STEP 64 /* a cache line */
 
 _Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value)
 {
