@@ -88,8 +88,9 @@ static void fork_child(void)
 	cf_stats_forked();
 	cf_run_stats_forked();
 	cf_log_forked();
-	pthread_mutex_init(&cf.lock, NULL);
 	pthread_cond_init(&cf.changed, NULL);
+	/* The thread that called fork() took it. Initializing it again would look to ThreadSanitizer as if it were held. */
+	pthread_mutex_unlock(&cf.lock);
 }
 
 /* When the library is loaded: parameters, statistics and the log have locks that are taken before the driver is opened. */
