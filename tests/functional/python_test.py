@@ -270,7 +270,7 @@ def errors_have_text():
         expect_error(errno.ENODEV, 'toaster', strait.load_file, file, device='toaster')
         expect_error(errno.EINVAL, 'scenic', strait.load_file, file, device='host', route='scenic')
         expect_error(errno.EOPNOTSUPP, 'load', strait.load_file, file, device='emu:0', route='host')
-        for name, data, text in (('short', b'1234', 'too short'), ('noise', b'\xff' * 100, 'no safetensors'),
+        for name, data, text in (('short', b'1234', 'too short'), ('noise', b'\xff' * 100, 'not a safetensors file'),
                                  ('text', struct.pack('<Q', 4) + b'nope', 'JSON'),
                                  ('cut', None, 'truncated')):
             if data is None:
