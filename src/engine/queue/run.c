@@ -334,7 +334,12 @@ static void call_workers(struct strait_queue *q, bool by_worker)
 			continue;
 		}
 		worker_leave_locked(q, w);
-		break;
+		/*
+		 * While the lock was dropped, the idle worker that made this one optional may have left, and another thread
+		 * may have counted on this one: then there is work without a worker, so look again.
+		 */
+		if (must || q->workers > q->busy)
+			break;
 	}
 }
 
