@@ -75,14 +75,15 @@ void *cufile_library_open(char *path, size_t path_len, char *why, size_t why_len
 	dlerror();
 	lib = open_other(name, path, path_len);
 	text = lib ? NULL : dlerror();
+	/* Now: the next dlopen() frees the text. */
+	if (text)
+		snprintf(why, why_len, "%s: %s", name, text);
 	if (!lib && any) {
 		lib = open_in_library_path(path, path_len);
 		for (size_t i = 0; !lib && i < sizeof(installed) / sizeof(installed[0]); i++)
 			lib = open_other(installed[i], path, path_len);
 	}
-	if (!lib && text)
-		snprintf(why, why_len, "%s: %s", name, text);
-	else if (!lib)
+	if (!lib && !text)
 		snprintf(why, why_len, "%s is Strait's own: set " CUFILE_LIBRARY_ENV " to the path of NVIDIA's", path);
 	return lib;
 }
