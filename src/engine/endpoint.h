@@ -10,9 +10,9 @@ struct strait_context;
 
 struct endpoint_engine {
 	struct strait_endpoint *ep;
-	struct list reg_windows; /* struct reg_window.ep_node; this and the next two under reg_cache.lock */
-	struct list lease_node;	 /* reg_cache.leases */
-	bool leased;
+	struct list reg_windows;		/* struct reg_window.ep_node; under reg_cache.lock */
+	struct list lease_node;			/* in reg_cache.leases; under reg_cache.lock */
+	bool leased;				/* a read lease stands; under reg_cache.lock */
 	_Atomic uint16_t p2p[ENDPOINT_DEVICES]; /* the p2p verdict for each device, 0: not asked yet */
 	atomic_uint p2p_tries;
 };
