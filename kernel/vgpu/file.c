@@ -268,7 +268,8 @@ static __poll_t vgpu_poll(struct file *file, poll_table *wait)
 	struct vgpu_file *f = file->private_data;
 
 	poll_wait(file, &f->dev->gone_wait, wait);
-	return READ_ONCE(f->dev->gone) ? EPOLLIN | EPOLLERR | EPOLLHUP : 0;
+	/* Pairs with vgpu_remove(). */
+	return smp_load_acquire(&f->dev->revoked) ? EPOLLIN | EPOLLERR | EPOLLHUP : 0;
 }
 
 const struct file_operations vgpu_fops = {

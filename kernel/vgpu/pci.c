@@ -103,6 +103,8 @@ static void vgpu_remove(struct pci_dev *pdev)
 	WRITE_ONCE(dev->gone, true);
 	up_write(&dev->gone_lock);
 	vgpu_dev_revoke_all(dev);
+	/* Pairs with vgpu_poll(): a process that is told sees the effects of all revocations. */
+	smp_store_release(&dev->revoked, true);
 	wake_up_all(&dev->gone_wait);
 	vgpu_debug_remove(dev);
 	vgpu_pools_fini(dev);

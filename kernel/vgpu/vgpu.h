@@ -123,7 +123,8 @@ struct vgpu_dev {
 	bool p2pdma;
 	struct rw_semaphore gone_lock;
 	bool gone;
-	wait_queue_head_t gone_wait;	/* for poll() */
+	bool revoked;			/* remove() has revoked all allocations */
+	wait_queue_head_t gone_wait;	/* for poll(), which waits for @revoked */
 	spinlock_t list_lock;		/* @allocs */
 	struct list_head allocs;	/* vgpu_alloc.node of live allocations */
 	struct vgpu_pool pools[STRAIT_VGPU_MEM_KINDS];
