@@ -29,8 +29,8 @@ struct strait_route_stats {
  * @errors: failed transfers, including canceled ones
  * @canceled: canceled transfers
  * @small: small transfers, run on the calling thread with one I/O and one copy
- * @gathered: small transfers that were coalesced
- * @gathers: copies of coalesced transfers
+ * @coalesced: small transfers that were coalesced
+ * @coalesced_copies: copies of coalesced transfers
  * @stream: transfers ordered on a stream
  * @direct_bytes: bytes of direct I/O
  * @registrations: windows of the page cache that were registered
@@ -46,8 +46,8 @@ struct strait_stats {
 	uint64_t errors;
 	uint64_t canceled;
 	uint64_t small;
-	uint64_t gathered;
-	uint64_t gathers;
+	uint64_t coalesced;
+	uint64_t coalesced_copies;
 	uint64_t stream;
 	uint64_t direct_bytes;
 	uint64_t registrations;

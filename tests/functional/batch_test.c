@@ -83,8 +83,8 @@ TEST_VARIANTS(many_small_transfers, struct mode, small_modes)
 	if (strcmp(v->device, "host") && n == N) {
 		struct strait_stats s = stats_of(ctx);
 
-		ASSERT_EQ(s.gathered, 2 * N);
-		ASSERT_LT(s.gathers, s.gathered / 4);
+		ASSERT_EQ(s.coalesced, 2 * N);
+		ASSERT_LT(s.coalesced_copies, s.coalesced / 4);
 		ASSERT_EQ(s.transfers, 2 * N);
 	}
 	strait_queue_close(q);

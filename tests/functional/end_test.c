@@ -49,7 +49,7 @@ static uint64_t by_call(struct rig *g, struct strait_endpoint *ep, uint64_t off,
 	return res.bytes;
 }
 
-/* Two at once, so that short ones are gathered; the other one lies behind all that is looked at. */
+/* Two at once, so that short ones are coalesced; the other one lies behind all that is looked at. */
 static uint64_t by_queue(struct rig *g, struct strait_endpoint *ep, uint64_t off, uint64_t at, uint64_t len)
 {
 	struct strait_transfer t[2] = { { .routes = g->routes,

@@ -273,8 +273,8 @@ bool coalesce_finish(struct coalesce *g, int64_t timeout_ns)
 	}
 	regcache_put_many(&ctx->reg_cache, g->place, g->n);
 	engine_stream_put(dev, g->started, rc != 0);
-	stat_add(&ctx->stats.gathers, 1);
-	stat_add(&ctx->stats.gathered, g->n);
+	stat_add(&ctx->stats.coalesced_copies, 1);
+	stat_add(&ctx->stats.coalesced, g->n);
 	count(ctx, g);
 	return true;
 }
@@ -303,8 +303,8 @@ void coalesce_run(struct coalesce *g)
 			write_all(ctx, g, c, ls);
 		staging_put(pool, &user, c);
 		staging_leave(pool, &user);
-		stat_add(&ctx->stats.gathers, 1);
-		stat_add(&ctx->stats.gathered, g->n);
+		stat_add(&ctx->stats.coalesced_copies, 1);
+		stat_add(&ctx->stats.coalesced, g->n);
 	}
 	if (ls)
 		engine_stream_put(dev, ls, ls->broken);
