@@ -35,7 +35,7 @@ struct strait_route_stats {
  * @direct_bytes: bytes of direct I/O
  * @registrations: windows of the page cache that were registered
  * @registration_hits: windows found in the registration cache
- * @kept_bytes: bytes in the registration cache now
+ * @registered_bytes: bytes in the registration cache now
  * @pool_bytes: bytes of pinned staging memory now
  * @pool_waits: times a transfer waited for a staging chunk
  * @route: counters by route, indexed by enum strait_route
@@ -52,7 +52,7 @@ struct strait_stats {
 	uint64_t direct_bytes;
 	uint64_t registrations;
 	uint64_t registration_hits;
-	uint64_t kept_bytes;
+	uint64_t registered_bytes;
 	uint64_t pool_bytes;
 	uint64_t pool_waits;
 	struct strait_route_stats route[STRAIT_ROUTES_MAX];
@@ -65,7 +65,7 @@ struct strait_stats {
  * @ctx: the context, or NULL for the sum of all contexts of the process, including closed ones
  * @stats: filled; @stats->size must be set before
  *
- * Counters only grow, except @kept_bytes and @pool_bytes. Each counter is exact, but they are not read at the same
+ * Counters only grow, except @registered_bytes and @pool_bytes. Each counter is exact, but they are not read at the same
  * instant.
  *
  * Return: 0; -EINVAL.

@@ -13,7 +13,7 @@
 /* The counters of struct strait_stats, in the same order. */
 struct stats {
 	_Atomic uint64_t transfers, errors, canceled, small, coalesced, coalesced_copies, stream, direct_bytes,
-		registrations, registration_hits, kept_bytes, pool_bytes, pool_waits;
+		registrations, registration_hits, registered_bytes, pool_bytes, pool_waits;
 	struct {
 		_Atomic uint64_t read_bytes, write_bytes, transfers, reserved;
 	} route[STRAIT_ROUTES_MAX];

@@ -32,9 +32,9 @@ static void begin(struct user *u)
 	u->r = region_new(device_named(u->ctx, "cuda:0"), LEN);
 	u->ep = file_new(u->ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
 	u->want = pattern_new(0, LEN, 1);
-	for (int i = 0; i < 100 && stats_of(u->ctx).kept_bytes < LEN; i++)
+	for (int i = 0; i < 100 && stats_of(u->ctx).registered_bytes < LEN; i++)
 		ASSERT_EQ(strait_read(u->ep, 0, u->r, 0, LEN), LEN);
-	ASSERT_GE(stats_of(u->ctx).kept_bytes, LEN);
+	ASSERT_GE(stats_of(u->ctx).registered_bytes, LEN);
 	fake_machine.in_copy = cut;
 }
 

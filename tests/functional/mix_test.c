@@ -110,7 +110,7 @@ TEST_VARIANTS(both_routes_carry_bytes, struct variant, variants)
 		ASSERT_TRUE(pagecache);
 	if (v->threads > 1 && v->delay_register && !v->delay_read)
 		ASSERT_TRUE(staged);
-	ASSERT_EQ(stats_of(g.ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(g.ctx).registered_bytes, 0);
 	rig_close(&g);
 }
 

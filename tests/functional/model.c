@@ -373,9 +373,9 @@ void model_run(const struct model *m)
 		thread_join(threads[i]);
 	expect_sums(&w);
 	close_shared(&w);
-	ASSERT_EQ(stats_of(w.ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(w.ctx).registered_bytes, 0);
 	strait_context_close(w.ctx);
-	ASSERT_EQ(stats_of(NULL).kept_bytes, 0);
+	ASSERT_EQ(stats_of(NULL).registered_bytes, 0);
 	ASSERT_EQ(stats_of(NULL).pool_bytes, 0);
 	for (int i = 0; i < MODEL_PATTERNS; i++)
 		free(w.pattern[i]);

@@ -28,7 +28,7 @@ static void end(void)
 	strait_context_close(ctx);
 	free((char *)path);
 	free(want);
-	ASSERT_EQ(stats_of(NULL).kept_bytes, 0);
+	ASSERT_EQ(stats_of(NULL).registered_bytes, 0);
 }
 
 static void read_all(struct strait_endpoint *ep)
@@ -54,7 +54,7 @@ TEST(registered_for_one_transfer)
 	for (int i = 0; i < 3; i++) {
 		read_all(ep);
 		s = stats_of(ctx);
-		ASSERT_EQ(s.kept_bytes, 0);
+		ASSERT_EQ(s.registered_bytes, 0);
 		ASSERT_EQ(s.registration_hits, 0);
 		ASSERT_GE(s.registrations, (uint64_t)(i + 1) * (on_cuda() ? 1 : LEN / MIB(8)));
 	}
@@ -72,14 +72,14 @@ TEST(kept_under_a_promise)
 	ASSERT_TRUE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
 	read_all(ep);
 	first = stats_of(ctx);
-	ASSERT_GE(first.kept_bytes, LEN);
-	ASSERT_LT(first.kept_bytes, LEN + 4096);
+	ASSERT_GE(first.registered_bytes, LEN);
+	ASSERT_LT(first.registered_bytes, LEN + 4096);
 	ASSERT_EQ(first.registration_hits, 0);
 	read_all(ep);
 	second = stats_of(ctx);
 	ASSERT_EQ(second.registrations, first.registrations);
 	ASSERT_EQ(second.registration_hits, first.registrations);
-	ASSERT_EQ(second.kept_bytes, first.kept_bytes);
+	ASSERT_EQ(second.registered_bytes, first.registered_bytes);
 	/* The promise is one endpoint's, not the file's. */
 	other = file_new(ctx, path, O_RDONLY, 0);
 	read_all(other);
@@ -93,7 +93,7 @@ TEST(kept_under_a_promise)
 		region_expect(r, 0, want + off, n);
 	}
 	strait_endpoint_close(ep);
-	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(ctx).registered_bytes, 0);
 	end();
 }
 
@@ -181,10 +181,10 @@ TEST(within_the_budget)
 		uint64_t off = prng_below(&state, LEN), n = min_u64(1 + prng_below(&state, MIB(12)), LEN - off);
 
 		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, ep, off, r, 0, n).bytes, n);
-		ASSERT_LE(stats_of(ctx).kept_bytes, MIB(17));
+		ASSERT_LE(stats_of(ctx).registered_bytes, MIB(17));
 		region_expect(r, 0, want + off, n);
 	}
-	ASSERT_GT(stats_of(ctx).kept_bytes, 0);
+	ASSERT_GT(stats_of(ctx).registered_bytes, 0);
 	ASSERT_GT(stats_of(ctx).registration_hits, 0);
 	/* The last window read is still there, the others made room for it. */
 	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, 4096).bytes, 4096);
@@ -310,7 +310,7 @@ TEST(a_budget_too_small_for_any)
 	read_all(ep);
 	read_all(ep);
 	/* Only the short window at the end of the file fits. */
-	ASSERT_LE(stats_of(ctx).kept_bytes, MIB(1));
+	ASSERT_LE(stats_of(ctx).registered_bytes, MIB(1));
 	strait_endpoint_close(ep);
 	end();
 }
@@ -325,7 +325,7 @@ static void *read_pieces(void *arg)
 
 		ASSERT_EQ(move(STRAIT_READ, i % 2 ? ROUTE(PAGECACHE) : 0, arg, off, mine, 0, n).bytes, n);
 		region_expect(mine, 0, want + off, n);
-		ASSERT_LE(stats_of(ctx).kept_bytes, MIB(20));
+		ASSERT_LE(stats_of(ctx).registered_bytes, MIB(20));
 	}
 	strait_region_close(mine);
 	return NULL;
@@ -398,19 +398,19 @@ TEST(kept_under_a_lease_until_somebody_writes)
 	read_all(ep);
 	read_all(ep);
 	s = stats_of(ctx);
-	ASSERT_GE(s.kept_bytes, LEN);
+	ASSERT_GE(s.registered_bytes, LEN);
 	ASSERT_GT(s.registration_hits, 0);
 	t = os_now_ns();
 	in_child(write_other_bytes, NULL);
 	/* The writer did not have to wait until the kernel lost patience. */
 	ASSERT_LT(os_now_ns() - t, lease_break_ns() / 2);
-	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(ctx).registered_bytes, 0);
 	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
 	memcpy(want + 1000, "changed", 7);
 	read_all(ep);
 	read_all(ep);
 	/* From then on nothing is kept. */
-	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(ctx).registered_bytes, 0);
 	ASSERT_EQ(stats_of(ctx).registration_hits, s.registration_hits);
 	strait_endpoint_close(ep);
 	end();
@@ -425,7 +425,7 @@ TEST(a_lease_and_a_promise)
 	begin(0);
 	ep = leased(STRAIT_FILE_UNCHANGING);
 	read_all(ep);
-	ASSERT_GE(stats_of(ctx).kept_bytes, LEN);
+	ASSERT_GE(stats_of(ctx).registered_bytes, LEN);
 	t = os_now_ns();
 	in_child(write_other_bytes, NULL);
 	ASSERT_LT(os_now_ns() - t, lease_break_ns() / 2);
@@ -464,7 +464,7 @@ TEST(a_lease_broken_while_reading)
 		/* Both read, by windows that are kept, before, while and after it is broken. */
 		while (atomic_load(&read_whole) < 4)
 			sleep_ms(1);
-		ASSERT_GE(stats_of(ctx).kept_bytes, LEN);
+		ASSERT_GE(stats_of(ctx).registered_bytes, LEN);
 		in_child(round == 1 ? cut_it : write_other_bytes, NULL);
 		atomic_store(&read_whole, 0);
 		while (atomic_load(&read_whole) < 4)
@@ -494,7 +494,7 @@ TEST(no_lease_to_be_had)
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_LEASE);
 	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
 	read_all(ep);
-	ASSERT_EQ(stats_of(ctx).kept_bytes, 0);
+	ASSERT_EQ(stats_of(ctx).registered_bytes, 0);
 	strait_endpoint_close(ep);
 	close(fd);
 	ep = file_new(ctx, path, O_RDWR, STRAIT_FILE_LEASE);
@@ -518,7 +518,7 @@ TEST(many_leases)
 		ep[i] = file_new(ctx, make_file(name[i], 5000, 1), O_RDONLY, STRAIT_FILE_LEASE);
 		ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep[i], 0, r, 0, 5000).bytes, 5000);
 	}
-	ASSERT_EQ(stats_of(ctx).kept_bytes, N * 8192);
+	ASSERT_EQ(stats_of(ctx).registered_bytes, N * 8192);
 	for (int i = 0; i < N; i += 2) {
 		const char *p = test_path(name[i]);
 		int fd;
@@ -534,7 +534,7 @@ TEST(many_leases)
 		ASSERT_GE(fd, 0);
 		close(fd);
 	}
-	ASSERT_EQ(stats_of(ctx).kept_bytes, N / 2 * 8192);
+	ASSERT_EQ(stats_of(ctx).registered_bytes, N / 2 * 8192);
 	for (int i = 0; i < N; i++)
 		if (i % 4)
 			strait_endpoint_close(ep[i]);

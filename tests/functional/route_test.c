@@ -316,5 +316,5 @@ TEST(counters_add_up)
 	ASSERT_EQ(sum.transfers, one.transfers);
 	ASSERT_EQ(sum.route[STRAIT_ROUTE_STAGED].read_bytes, one.route[STRAIT_ROUTE_STAGED].read_bytes);
 	ASSERT_EQ(sum.pool_bytes, 0);
-	ASSERT_EQ(sum.kept_bytes, 0);
+	ASSERT_EQ(sum.registered_bytes, 0);
 }

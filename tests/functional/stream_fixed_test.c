@@ -98,7 +98,7 @@ TEST_VARIANTS(known_parameters, struct known, knowns)
 		atomic_store(&blocked, false);
 		ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
 		if (on_cuda())
-			ASSERT_EQ(stats_of(ctx).kept_bytes > 0, round < 2);
+			ASSERT_EQ(stats_of(ctx).registered_bytes > 0, round < 2);
 		ASSERT_EQ(p[0].result, MIB(1));
 		ASSERT_EQ(p[1].result, MIB(4));
 		ASSERT_EQ(p[2].result, 100);

@@ -364,7 +364,7 @@ static void close_context(struct world *w)
 	strait_stream_close(w->s);
 	strait_context_close(w->ctx);
 	ASSERT_EQ(stats_of(NULL).pool_bytes, 0);
-	ASSERT_EQ(stats_of(NULL).kept_bytes, 0);
+	ASSERT_EQ(stats_of(NULL).registered_bytes, 0);
 }
 
 static uint64_t number(const char *name, uint64_t fallback)

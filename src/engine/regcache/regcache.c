@@ -34,7 +34,7 @@ static void unlist_locked(struct reg_cache *k, struct reg_window *w)
 	list_del(&w->lru_node);
 	w->listed = false;
 	k->bytes -= w->len;
-	stat_sub(&k->stats->kept_bytes, w->len);
+	stat_sub(&k->stats->registered_bytes, w->len);
 }
 
 /* Evicts unused windows, least recently used first, to @out until @need bytes fit into the budget. */
@@ -138,7 +138,7 @@ struct reg_window *regcache_get(struct reg_cache *k, struct strait_endpoint *ep,
 		list_add_tail(&k->lru, &w->lru_node);
 		w->listed = true;
 		k->bytes += len;
-		stat_add(&k->stats->kept_bytes, len);
+		stat_add(&k->stats->registered_bytes, len);
 	}
 	list_add_tail(&endpoint_engine(ep)->reg_windows, &w->ep_node);
 	pthread_mutex_unlock(&k->lock);
