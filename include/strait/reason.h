@@ -17,19 +17,19 @@ enum strait_reason {
 	STRAIT_WHY_NONE = 0,
 
 	/* How a usable route transfers the bytes. */
-	STRAIT_WHY_DRIVE_DMA = 1,	   /* DMA of the drive to and from device memory */
-	STRAIT_WHY_COPY_ENGINE = 2,	   /* the device's copy engine reads the page cache */
-	STRAIT_WHY_COPY_ENGINE_KEPT = 3,   /* likewise, with cached registrations */
-	STRAIT_WHY_ENDS = 4,		   /* the unaligned ends of a transfer by the drive's DMA */
-	STRAIT_WHY_DRIVE_TO_HOST = 5,	   /* DMA of the drive to pinned host memory, then a copy */
-	STRAIT_WHY_UNCACHED_PART = 6,	   /* the windows that are not in the page cache */
-	STRAIT_WHY_RING_DIRECT = 7,	   /* pinned ring, direct I/O for uncached data */
-	STRAIT_WHY_RING_BUFFERED = 8,	   /* pinned ring, buffered I/O */
-	STRAIT_WHY_RING_DIRECT_FORCED = 9, /* pinned ring, direct I/O where aligned */
-	STRAIT_WHY_DRIVE_HOST_DMA = 10,	   /* DMA of the drive to and from host memory */
-	STRAIT_WHY_DRIVE_BOUNCE = 11,	   /* DMA of the drive to a bounce buffer, then a copy */
-	STRAIT_WHY_FILE_IO = 12,	   /* file I/O */
-	STRAIT_WHY_DRIVE_DMA_UNTRIED = 13, /* as DRIVE_DMA, to memory that it cannot be verified with */
+	STRAIT_WHY_DRIVE_DMA = 1,	       /* DMA of the drive to and from device memory */
+	STRAIT_WHY_COPY_ENGINE = 2,	       /* the device's copy engine reads the page cache */
+	STRAIT_WHY_COPY_ENGINE_REGISTERED = 3, /* likewise, with cached registrations */
+	STRAIT_WHY_ENDS = 4,		       /* the unaligned ends of a transfer by the drive's DMA */
+	STRAIT_WHY_DRIVE_TO_HOST = 5,	       /* DMA of the drive to pinned host memory, then a copy */
+	STRAIT_WHY_UNCACHED_PART = 6,	       /* the windows that are not in the page cache */
+	STRAIT_WHY_RING_DIRECT = 7,	       /* pinned ring, direct I/O for uncached data */
+	STRAIT_WHY_RING_BUFFERED = 8,	       /* pinned ring, buffered I/O */
+	STRAIT_WHY_RING_DIRECT_FORCED = 9,     /* pinned ring, direct I/O where aligned */
+	STRAIT_WHY_DRIVE_HOST_DMA = 10,	       /* DMA of the drive to and from host memory */
+	STRAIT_WHY_DRIVE_BOUNCE = 11,	       /* DMA of the drive to a bounce buffer, then a copy */
+	STRAIT_WHY_FILE_IO = 12,	       /* file I/O */
+	STRAIT_WHY_DRIVE_DMA_UNTRIED = 13,     /* as DRIVE_DMA, to memory that it cannot be verified with */
 
 	/* Why a route is not taken. */
 	STRAIT_WHY_NOT_READABLE = 100,

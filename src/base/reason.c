@@ -12,7 +12,7 @@ static const struct reason {
 	{ STRAIT_WHY_DRIVE_DMA,
 	  "the drive transfers to and from device memory by DMA; a test block between the two arrived", "" },
 	{ STRAIT_WHY_COPY_ENGINE, "the device's copy engine reads the page cache in place", "" },
-	{ STRAIT_WHY_COPY_ENGINE_KEPT,
+	{ STRAIT_WHY_COPY_ENGINE_REGISTERED,
 	  "the device's copy engine reads the page cache in place; registrations are cached, the file is immutable",
 	  "" },
 	{ STRAIT_WHY_ENDS, "transfers the bytes at both ends that are not aligned for direct I/O", "" },

@@ -149,7 +149,7 @@ static enum strait_reason how(const struct route_facts *f, const struct route_de
 	case STRAIT_ROUTE_P2P:
 		return f->p2p_untried ? STRAIT_WHY_DRIVE_DMA_UNTRIED : STRAIT_WHY_DRIVE_DMA;
 	case STRAIT_ROUTE_PAGECACHE:
-		return f->unchanged ? STRAIT_WHY_COPY_ENGINE_KEPT : STRAIT_WHY_COPY_ENGINE;
+		return f->unchanged ? STRAIT_WHY_COPY_ENGINE_REGISTERED : STRAIT_WHY_COPY_ENGINE;
 	case STRAIT_ROUTE_STAGED:
 		if (f->ep->self_dma)
 			return STRAIT_WHY_DRIVE_TO_HOST;
