@@ -287,6 +287,6 @@ void cf_streams_close_all(void)
 		streams_close((CUstream)n->key);
 		free(cf_object(n, struct registration, node));
 	}
-	streams_forget_all();
+	streams_detach_all();
 	cf_streams_reap();
 }

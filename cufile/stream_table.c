@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * table_lock is never held across a call to Strait: such a call may wait for the GPU, and the GPU for a transfer that
- * another thread is about to enqueue. A stream is unlisted first, and closed or forgotten when it has no users.
+ * another thread is about to enqueue. A stream is unlisted first, and closed or detached when it has no users.
  */
 #include "stream_table.h"
 
@@ -45,10 +45,10 @@ static void stream_unlist_locked(struct stream *s)
 }
 
 /* The stream is unlisted and has no users. */
-static void stream_forget(struct stream *s)
+static void stream_detach(struct stream *s)
 {
-	strait_stream_forget(s->stream);
-	/* If forgetting it timed out, transfers in flight still refer to it. */
+	strait_stream_detach(s->stream);
+	/* If detaching it timed out, transfers in flight still refer to it. */
 	if (!atomic_load_explicit(&s->in_flight, memory_order_acquire))
 		free(s);
 }
@@ -64,7 +64,7 @@ void stream_put(struct stream *s)
 		pthread_cond_broadcast(&streams_unused);
 	pthread_mutex_unlock(&table_lock);
 	if (last && !awaited)
-		stream_forget(s);
+		stream_detach(s);
 }
 
 /* The least recently used of the unregistered streams without users or transfers in flight. */
@@ -97,7 +97,7 @@ static void streams_evict_one(void)
 		stream_unlist_locked(oldest);
 	pthread_mutex_unlock(&table_lock);
 	if (oldest)
-		stream_forget(oldest);
+		stream_detach(oldest);
 }
 
 /* Lists @s unless the table has a stream for its handle and device. @ret: the listed one, with a user added. */
@@ -139,7 +139,7 @@ static int stream_new(CUstream native, struct strait_device *dev, struct stream 
 	rc = stream_list(s, ret);
 	/* Another thread listed one first. */
 	if (rc || *ret != s)
-		stream_forget(s);
+		stream_detach(s);
 	return rc;
 }
 
@@ -245,7 +245,7 @@ void streams_close(CUstream native)
 	}
 }
 
-void streams_forget_all(void)
+void streams_detach_all(void)
 {
 	struct cf_node *n;
 
@@ -255,6 +255,6 @@ void streams_forget_all(void)
 		pthread_mutex_unlock(&table_lock);
 		if (!n)
 			break;
-		stream_forget(cf_object(n, struct stream, node));
+		stream_detach(cf_object(n, struct stream, node));
 	}
 }

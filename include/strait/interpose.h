@@ -47,14 +47,14 @@ STRAIT_API int strait_context_unshare(struct strait_context *ctx);
 STRAIT_API int strait_context_shared(struct strait_context **ret);
 
 /**
- * strait_stream_forget() - Close an imported stream that may already be destroyed
+ * strait_stream_detach() - Close an imported stream that may already be destroyed
  * @stream: the stream, or NULL
  *
  * For applications that do not report when they destroy their streams. Waits for the transfers on the stream, because
  * work on a destroyed stream still runs, and does not use the native stream. A stream of strait_stream_open() is closed
  * as by strait_stream_close().
  */
-STRAIT_API void strait_stream_forget(struct strait_stream *stream);
+STRAIT_API void strait_stream_detach(struct strait_stream *stream);
 
 #ifdef __cplusplus
 }

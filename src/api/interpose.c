@@ -68,8 +68,8 @@ STRAIT_API int strait_context_shared(struct strait_context **ret)
 	return 0;
 }
 
-STRAIT_API void strait_stream_forget(struct strait_stream *stream)
+STRAIT_API void strait_stream_detach(struct strait_stream *stream)
 {
 	if (stream && !engine_alive(stream_context(stream)))
-		stream_forget(stream);
+		stream_detach(stream);
 }

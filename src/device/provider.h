@@ -164,7 +164,7 @@ struct provider_ops {
 	int (*stream_import)(struct strait_device *dev, void *native, struct dev_stream **ret);
 	void (*stream_close)(struct dev_stream *s);
 	/* Closes an imported stream without using the native stream, which the application may have destroyed. */
-	void (*stream_forget)(struct dev_stream *s);
+	void (*stream_detach)(struct dev_stream *s);
 	/* Was the context of the stream destroyed? The stream has no work in flight. */
 	bool (*stream_lost)(struct dev_stream *s);
 	int (*stream_wait)(struct dev_stream *s, int64_t timeout_ns);

@@ -123,7 +123,7 @@ static void no_stream_close(struct dev_stream *s)
 {
 }
 
-static void default_stream_forget(struct dev_stream *s)
+static void default_stream_detach(struct dev_stream *s)
 {
 	s->dev->ops->stream_close(s);
 }
@@ -272,7 +272,7 @@ const struct provider_ops provider_default_ops = {
 	.stream_scratch = no_stream_scratch,
 	.stream_import = no_stream_import,
 	.stream_close = no_stream_close,
-	.stream_forget = default_stream_forget,
+	.stream_detach = default_stream_detach,
 	.stream_wait = no_stream_wait,
 	.stream_call = no_stream_call,
 	.stream_notify = default_stream_notify,

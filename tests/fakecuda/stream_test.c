@@ -445,7 +445,7 @@ TEST(tells_the_code_of_the_gpu)
 }
 
 /* The application has destroyed its stream, with transfers on it, and told nobody. */
-TEST(forgotten_streams)
+TEST(detached_streams)
 {
 	struct strait_context *ctx = context_new(NULL);
 	struct strait_device *dev = device_named(ctx, "cuda:0");
@@ -476,7 +476,7 @@ TEST(forgotten_streams)
 		if (i % 2)
 			CU(cuStreamSynchronize(native));
 		CU(cuStreamDestroy_v2(native));
-		strait_stream_forget(s);
+		strait_stream_detach(s);
 		ASSERT_EQ(result[i], MIB(1));
 	}
 	region_expect(r, 0, want, MIB(1));

@@ -636,14 +636,14 @@ TEST(one_after_the_other)
 	rig_close(&g);
 }
 
-TEST(forgetting)
+TEST(detaching)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
 	struct params p[20];
 	struct strait_stream *own;
 	struct rig g;
 
-	strait_stream_forget(NULL);
+	strait_stream_detach(NULL);
 	rig_open(&g, &m);
 	own = g.s;
 	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
@@ -651,33 +651,33 @@ TEST(forgetting)
 		p[i] = (struct params){ 0, 0, MIB(1), 99 };
 		put(&g, STRAIT_READ, &p[i]);
 	}
-	strait_stream_forget(g.s);
+	strait_stream_detach(g.s);
 	for (int i = 0; i < 20; i++)
 		ASSERT_EQ(p[i].result, MIB(1));
 	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
-	strait_stream_forget(g.s);
+	strait_stream_detach(g.s);
 	g.s = own;
 	p[0].result = 99;
 	put(&g, STRAIT_READ, &p[0]);
-	strait_stream_forget(g.s);
+	strait_stream_detach(g.s);
 	ASSERT_EQ(p[0].result, MIB(1));
 	g.s = NULL;
 	rig_close(&g);
 }
 
-static void *import_and_forget(void *arg)
+static void *import_and_detach(void *arg)
 {
 	struct strait_device *dev = arg;
 	struct strait_stream *s;
 
 	for (int i = 0; i < 200; i++) {
 		ASSERT_OK(strait_stream_import(dev, NULL, &s));
-		strait_stream_forget(s);
+		strait_stream_detach(s);
 	}
 	return NULL;
 }
 
-TEST(a_stream_that_several_threads_imported_is_forgotten_by_each)
+TEST(a_stream_that_several_threads_imported_is_detached_by_each)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
 	pthread_t id[4];
@@ -685,7 +685,7 @@ TEST(a_stream_that_several_threads_imported_is_forgotten_by_each)
 
 	rig_open(&g, &m);
 	for (int i = 0; i < 4; i++)
-		thread_start(&id[i], import_and_forget, g.dev);
+		thread_start(&id[i], import_and_detach, g.dev);
 	for (int i = 0; i < 4; i++)
 		thread_join(id[i]);
 	rig_close(&g);

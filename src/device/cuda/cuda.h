@@ -215,7 +215,7 @@ int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_m
 int cuda_stream_scratch(struct dev_stream *s, uint64_t len, uint64_t *addr);
 int cuda_stream_import(struct strait_device *dev, void *native, struct dev_stream **ret);
 void cuda_stream_close(struct dev_stream *s);
-void cuda_stream_forget(struct dev_stream *s);
+void cuda_stream_detach(struct dev_stream *s);
 bool cuda_stream_lost(struct dev_stream *s);
 int cuda_stream_wait(struct dev_stream *s, int64_t timeout_ns);
 int cuda_stream_call(struct dev_stream *s, strait_stream_fn *fn, void *arg);

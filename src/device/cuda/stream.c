@@ -221,7 +221,7 @@ static void stream_end(struct cuda_stream *s, bool wait)
 		if (s->done)
 			cu.event_destroy(s->done);
 		cuda_stream_put_word(s);
-		/* All notices were called before stream_forget, so the GPU has made all writes to the word. */
+		/* All notices were called before stream_detach, so the GPU has made all writes to the word. */
 		if (s->notify_word)
 			cuda_word_put(s->ctx, s->notify_word);
 		cuda_leave(&e);
@@ -235,7 +235,7 @@ void cuda_stream_close(struct dev_stream *stream)
 	stream_end(cuda_stream(stream), true);
 }
 
-void cuda_stream_forget(struct dev_stream *stream)
+void cuda_stream_detach(struct dev_stream *stream)
 {
 	stream_end(cuda_stream(stream), false);
 }

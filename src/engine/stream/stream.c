@@ -7,7 +7,7 @@
 #include "engine/stream/internal.h"
 #include "os/os.h"
 
-#define FORGET_SECONDS 10
+#define DETACH_SECONDS 10
 
 struct strait_context *stream_context(const struct strait_stream *s)
 {
@@ -80,9 +80,9 @@ void stream_close(struct strait_stream *s)
 	stream_free(s);
 }
 
-void stream_forget(struct strait_stream *s)
+void stream_detach(struct strait_stream *s)
 {
-	uint64_t end = os_now_ns() + FORGET_SECONDS * 1000000000ull;
+	uint64_t end = os_now_ns() + DETACH_SECONDS * 1000000000ull;
 	int rc = 0;
 
 	if (!s->imported) {
@@ -99,7 +99,7 @@ void stream_forget(struct strait_stream *s)
 		log_warn(&s->ctx->log, "a stream was abandoned with transfers in flight: its memory is not freed");
 		return;
 	}
-	s->dev->ops->stream_forget(s->stream);
+	s->dev->ops->stream_detach(s->stream);
 	/* The device may still read the word: words.h says why it can be given out again. */
 	words_put(&device_engine(s->dev)->words, s->word);
 	stream_free(s);

@@ -9,7 +9,7 @@
 /* @native is used if @import is set, a new stream is made otherwise. */
 int stream_open(struct strait_device *dev, bool import, void *native, struct strait_stream **ret);
 void stream_close(struct strait_stream *s);
-void stream_forget(struct strait_stream *s);
+void stream_detach(struct strait_stream *s);
 int stream_call(struct strait_stream *s, strait_stream_fn *fn, void *arg);
 int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer *t);
 int stream_wait(struct strait_stream *s, int64_t timeout_ns);
