@@ -143,7 +143,7 @@ static void small(struct bench *b)
 	for (int i = 0; i < b->rounds && b->cufile; i++)
 		keep_best(&theirs, cufile_batch(b));
 	row("random 4 KiB cached, queued", best_queued(b, 0), "cuFile batch", theirs, 20, 4e6, 0);
-	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_UNCHANGING), "cuFile batch", theirs, 0, 10e6,
+	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_IMMUTABLE), "cuFile batch", theirs, 0, 10e6,
 	    0);
 }
 

@@ -51,7 +51,7 @@ struct sample ours_read(struct bench *b, uint32_t flags, uint32_t routes)
 
 struct sample ours_reread(struct bench *b)
 {
-	struct strait_endpoint *ep = open_file(b, b->path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	struct strait_endpoint *ep = open_file(b, b->path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	struct sample one;
 
 	run(b, ep, STRAIT_READ, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE)); /* registers the page cache */
@@ -148,10 +148,10 @@ struct sample ours_queued(struct bench *b, uint32_t flags, unsigned int threads,
 	struct strait_endpoint *ep = open_file(b, b->path, O_RDONLY, flags);
 	struct client c[16];
 	pthread_t th[16];
-	unsigned int rounds = (flags & STRAIT_FILE_UNCHANGING ? 4000000 : 2000000) / batch / threads;
+	unsigned int rounds = (flags & STRAIT_FILE_IMMUTABLE ? 4000000 : 2000000) / batch / threads;
 	double cpu, start;
 
-	if (flags & STRAIT_FILE_UNCHANGING)
+	if (flags & STRAIT_FILE_IMMUTABLE)
 		run(b, ep, STRAIT_READ, STRAIT_ROUTE_MASK(STRAIT_ROUTE_PAGECACHE));
 	cpu = cpu_seconds();
 	start = now();

@@ -10,11 +10,10 @@ extern "C" {
 #endif
 
 /* Flags of file endpoints. */
-#define STRAIT_FILE_BUFFERED (1u << 0) /* always through the page cache */
-#define STRAIT_FILE_DIRECT (1u << 1)   /* direct I/O wherever alignment allows, cached or not */
-#define STRAIT_FILE_UNCHANGING                                                                                         \
-	(1u << 2)		    /* a promise: the file is not written or truncated while the endpoint is open */
-#define STRAIT_FILE_LEASE (1u << 3) /* take a read lease; while it is held the file does not change */
+#define STRAIT_FILE_BUFFERED (1u << 0)	/* always through the page cache */
+#define STRAIT_FILE_DIRECT (1u << 1)	/* direct I/O wherever alignment allows, cached or not */
+#define STRAIT_FILE_IMMUTABLE (1u << 2) /* a promise: the file is not written or truncated while the endpoint is open */
+#define STRAIT_FILE_LEASE (1u << 3)	/* take a read lease; while it is held the file does not change */
 
 /* Capabilities of a file endpoint. */
 #define STRAIT_FILE_CAN_READ (1u << 0)

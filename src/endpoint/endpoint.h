@@ -38,7 +38,7 @@ struct endpoint_facts {
 	bool can_buffered; /* unaligned access works */
 	bool force_direct; /* the application wants direct I/O even for cached data */
 	bool is_block;
-	bool unchanging;      /* immutable: the application promised that the contents do not change */
+	bool immutable;	      /* the application promised that the contents do not change */
 	bool wants_lease;     /* take a read lease; while it is held the contents do not change */
 	bool self_dma;	      /* dma_map and io are implemented */
 	uint64_t async_bytes; /* longest transfer that batch_start accepts; 0: batches are not implemented */

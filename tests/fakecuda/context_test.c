@@ -368,7 +368,7 @@ TEST(survives_a_reset)
 
 	make_current(&mine);
 	ctx = context_new(NULL);
-	ep = file_new(ctx, make_file("data", MIB(12), 1), O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, make_file("data", MIB(12), 1), O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	own = region_new(device_named(ctx, "cuda:0"), MIB(12));
 	CU(cuMemAlloc_v2(&ptr, MIB(4)));
 	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, MIB(4), &r));

@@ -30,7 +30,7 @@ static void begin(struct user *u)
 	path = strdup(make_file("file", LEN, 1));
 	u->ctx = context_new(NULL);
 	u->r = region_new(device_named(u->ctx, "cuda:0"), LEN);
-	u->ep = file_new(u->ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	u->ep = file_new(u->ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	u->want = pattern_new(0, LEN, 1);
 	for (int i = 0; i < 100 && stats_of(u->ctx).registered_bytes < LEN; i++)
 		ASSERT_EQ(strait_read(u->ep, 0, u->r, 0, LEN), LEN);

@@ -8,7 +8,7 @@ static const struct mode modes[] = {
 	{ "pagecache", "cuda:0", ROUTE(PAGECACHE), 0, 0 },
 	{ "direct", "cuda:0", 0, STRAIT_FILE_DIRECT, 0 },
 	{ "direct-threads", "cuda:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
-	{ "unchanging", "cuda:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "immutable", "cuda:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 };
 
 static const uint64_t sizes[] = { 1, 511, 4096, 4097, KIB(128), KIB(128) + 1, MIB(4) - 1, MIB(16) + 4097, MIB(33) };
@@ -134,7 +134,7 @@ TEST(queue_reads)
 
 TEST(queue_reads_in_place)
 {
-	queue_of(STRAIT_READ, STRAIT_FILE_UNCHANGING);
+	queue_of(STRAIT_READ, STRAIT_FILE_IMMUTABLE);
 }
 
 TEST(queue_writes)

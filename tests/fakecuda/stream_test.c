@@ -201,7 +201,7 @@ TEST(reads_ahead)
 	CU(cuInit(0));
 	ctx = context_new(NULL);
 	t = transfer_of(&o, STRAIT_READ, 0,
-			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_UNCHANGING),
+			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_IMMUTABLE),
 			region_new(device_named(ctx, "cuda:0"), MIB(2)));
 	ASSERT_OK(strait_region_fill(t.region, 0, 0x77, MIB(2)));
 	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
@@ -238,7 +238,7 @@ TEST(a_failed_readahead_frees_no_memory_meanwhile)
 	fake_machine.unregister_waits = true;
 	ctx = context_new(NULL);
 	t = transfer_of(&o, STRAIT_READ, 0,
-			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_UNCHANGING),
+			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_IMMUTABLE),
 			region_new(device_named(ctx, "cuda:0"), MIB(2)));
 	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
 	for (int i = 0; i < 10; i++) {

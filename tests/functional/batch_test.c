@@ -8,7 +8,7 @@ static const struct mode small_modes[] = {
 	{ "emu-pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
 	{ "emu-direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },
 	{ "emu-threads", "emu:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
-	{ "emu-unchanging", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "emu-immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 	{ "host", "host", 0, 0, 0 },
 };
 

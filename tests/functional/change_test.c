@@ -80,7 +80,7 @@ static void run(const struct mode *m, void (*change)(struct changer *c, uint64_t
 	struct changer c = { .fd = open(path, O_RDWR | O_CLOEXEC), .len = len, .change = change, .data = data };
 	/* A promise not kept is a case of its own, below. */
 	struct strait_context *ctx = context_for(m);
-	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, m->file & ~STRAIT_FILE_UNCHANGING);
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, m->file & ~STRAIT_FILE_IMMUTABLE);
 	struct strait_region *r = region_new(device_named(ctx, m->device), len);
 	uint64_t state = 17, all = 0;
 	pthread_t t;
@@ -130,9 +130,9 @@ TEST_VARIANTS(growing_while_read, struct mode, modes)
 
 /* With a promise that is not kept the bytes are worth nothing, but that is all that may happen. */
 static const struct mode promised[] = {
-	{ "any", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
-	{ "pagecache", "emu:0", ROUTE(PAGECACHE), STRAIT_FILE_UNCHANGING, 0 },
-	{ "staged", "emu:0", ROUTE(STAGED), STRAIT_FILE_UNCHANGING, 0 },
+	{ "any", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
+	{ "pagecache", "emu:0", ROUTE(PAGECACHE), STRAIT_FILE_IMMUTABLE, 0 },
+	{ "staged", "emu:0", ROUTE(STAGED), STRAIT_FILE_IMMUTABLE, 0 },
 };
 
 TEST_VARIANTS(cut_in_spite_of_a_promise, struct mode, promised)

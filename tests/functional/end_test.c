@@ -312,7 +312,7 @@ TEST_VARIANTS(resized_while_read, struct mode, modes)
 
 	rig_open(&g, v);
 	/* What was promised holds here as well: only the length is looked at. */
-	ep = file_new(g.ctx, path, O_RDONLY, v->file & ~STRAIT_FILE_UNCHANGING);
+	ep = file_new(g.ctx, path, O_RDONLY, v->file & ~STRAIT_FILE_IMMUTABLE);
 	z.fd = open(path, O_RDWR | O_CLOEXEC);
 	ASSERT_GE(z.fd, 0);
 	thread_start(&t, resize, &z);

@@ -70,7 +70,7 @@ static const struct mode modes[] = {
 	{ "any", "emu:0", 0, 0, 0 },
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
 	{ "direct", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, 0 },
-	{ "unchanging", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 	{ "host", "host", 0, 0, 0 },
 	{ "host-direct", "host", 0, STRAIT_FILE_DIRECT, 0 },
 };

@@ -189,7 +189,7 @@ static struct strait_result attempt(struct rig *g, uint32_t op, uint32_t routes,
 static const struct mode modes[] = {
 	{ "any", "emu:0", 0, 0, 0 },
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
-	{ "unchanging", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 	{ "direct", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, 0 },
 	{ "threads", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
 	{ "host", "host", 0, 0, 0 },

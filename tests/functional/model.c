@@ -314,8 +314,7 @@ static void expect_sums(struct model_world *w)
 /* What all threads read by the same endpoints. */
 static void open_shared(struct model_world *w)
 {
-	static const uint32_t flags[MODEL_SHARED] = { 0, STRAIT_FILE_DIRECT, STRAIT_FILE_UNCHANGING,
-						      STRAIT_FILE_LEASE };
+	static const uint32_t flags[MODEL_SHARED] = { 0, STRAIT_FILE_DIRECT, STRAIT_FILE_IMMUTABLE, STRAIT_FILE_LEASE };
 
 	w->fixed.len = w->m->file_bytes - 99;
 	w->fixed.now = calloc(1, w->m->file_bytes);

@@ -63,9 +63,9 @@ static void open_endpoint(struct model_thread *t, struct model_endpoint *e)
 					  0,
 					  STRAIT_FILE_DIRECT,
 					  STRAIT_FILE_BUFFERED,
-					  STRAIT_FILE_UNCHANGING,
+					  STRAIT_FILE_IMMUTABLE,
 					  STRAIT_FILE_LEASE,
-					  STRAIT_FILE_UNCHANGING | STRAIT_FILE_DIRECT,
+					  STRAIT_FILE_IMMUTABLE | STRAIT_FILE_DIRECT,
 					  STRAIT_FILE_LEASE | STRAIT_FILE_BUFFERED };
 	static const int access[] = { O_RDONLY, O_RDWR, O_RDWR, O_WRONLY };
 	static const int more[] = { 0, O_DIRECT, O_APPEND, O_NONBLOCK };
@@ -77,10 +77,10 @@ static void open_endpoint(struct model_thread *t, struct model_endpoint *e)
 	e->f = e == &t->ep[MODEL_ENDPOINTS - 1] ? NULL : &t->file[model_any(t, MODEL_FILES)];
 	e->flags = flags[model_any(t, ARRAY_SIZE(flags))];
 	/* A promise about a file that the endpoint itself writes, or another thread, would not be kept. */
-	if (e->flags & STRAIT_FILE_UNCHANGING)
+	if (e->flags & STRAIT_FILE_IMMUTABLE)
 		oflags = O_RDONLY;
 	if (!e->f)
-		e->flags &= ~STRAIT_FILE_UNCHANGING;
+		e->flags &= ~STRAIT_FILE_IMMUTABLE;
 	e->can_read = oflags != O_WRONLY;
 	e->can_write = oflags != O_RDONLY;
 	path = e->f ? e->f->path : t->w->common;
@@ -111,10 +111,10 @@ static void break_promises(struct model_thread *t, const struct model_file *f)
 	for (int i = 0; i < MODEL_ENDPOINTS; i++) {
 		struct model_endpoint *e = &t->ep[i];
 
-		if (e->f != f || !(e->flags & STRAIT_FILE_UNCHANGING))
+		if (e->f != f || !(e->flags & STRAIT_FILE_IMMUTABLE))
 			continue;
 		strait_endpoint_close(e->ep);
-		e->flags &= ~STRAIT_FILE_UNCHANGING;
+		e->flags &= ~STRAIT_FILE_IMMUTABLE;
 		model_say(t, "endpoint %d: promises nothing any more", i);
 		e->ep = file_new(t->w->ctx, f->path, O_RDONLY, e->flags);
 	}

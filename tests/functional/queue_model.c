@@ -14,7 +14,7 @@
 #define SMALL 5000u   /* MOST of them fit in a unit */
 #define FILE_LEN (MIB(2) + 77)
 
-enum { AS_IS, DIRECT, UNCHANGING, LEASED, WRITABLE, OUT, ENDPOINTS };
+enum { AS_IS, DIRECT, IMMUTABLE, LEASED, WRITABLE, OUT, ENDPOINTS };
 
 /*
  * Locks are taken in this order: a queue's place, a group, a region's place.
@@ -491,7 +491,7 @@ static bool no_more_threads(enum os_call call, int64_t *ret)
 static void open_world(struct world *w)
 {
 	static const uint32_t flags[] = {
-		[AS_IS] = 0, [DIRECT] = STRAIT_FILE_DIRECT, [UNCHANGING] = STRAIT_FILE_UNCHANGING, [LEASED] = STRAIT_FILE_LEASE
+		[AS_IS] = 0, [DIRECT] = STRAIT_FILE_DIRECT, [IMMUTABLE] = STRAIT_FILE_IMMUTABLE, [LEASED] = STRAIT_FILE_LEASE
 	};
 	struct strait_context_opts opts = {
 		.size = sizeof(opts), .threads = w->m->workers, .pool_bytes = w->m->pool, .chunk_bytes = w->m->chunk

@@ -315,8 +315,8 @@ TEST(one_broken_promise_among_many)
 	struct rig g;
 
 	rig_open(&g, 1, 64);
-	broken = file_new(g.ctx, make_file("broken", KIB(256), 2), O_RDONLY, STRAIT_FILE_UNCHANGING);
-	good = file_new(g.ctx, make_file("good", KIB(256), 3), O_RDONLY, STRAIT_FILE_UNCHANGING);
+	broken = file_new(g.ctx, make_file("broken", KIB(256), 2), O_RDONLY, STRAIT_FILE_IMMUTABLE);
+	good = file_new(g.ctx, make_file("good", KIB(256), 3), O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	snprintf(cut_path, sizeof(cut_path), "%s", test_path("broken"));
 	want = pattern_new(0, KIB(256), 3);
 	for (int round = 0; round < 2; round++) {
@@ -366,7 +366,7 @@ TEST(left_under_way)
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(threads); i++) {
 		rig_open(&g, threads[i], 1024);
-		rig_reopen(&g, STRAIT_FILE_UNCHANGING);
+		rig_reopen(&g, STRAIT_FILE_IMMUTABLE);
 		for (uint64_t k = 0; k < N; k++)
 			t[k] = rig_request(&g, STRAIT_READ, k * 5000, 4096 - k, k);
 		/* The windows are registered. */
@@ -406,7 +406,7 @@ static const struct slow {
 	uint32_t flags;
 	bool device; /* or the file */
 } slow_ones[] = {
-	{ "device-in-place", STRAIT_FILE_UNCHANGING, true },
+	{ "device-in-place", STRAIT_FILE_IMMUTABLE, true },
 	{ "device", 0, true },
 	{ "file", STRAIT_FILE_DIRECT, false },
 };
@@ -520,7 +520,7 @@ static void *submit_and_fetch(void *arg)
 
 TEST(many_threads_on_one_queue)
 {
-	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING };
+	static const uint32_t flags[] = { 0, STRAIT_FILE_IMMUTABLE };
 
 	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {
 		atomic_uint done = 0, next = 0;

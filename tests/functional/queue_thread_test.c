@@ -153,7 +153,7 @@ static bool readable(int fd, int timeout_ms)
 /* Readable while there is something to fetch; nothing has to wait on the queue for that. */
 TEST(descriptor)
 {
-	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING, STRAIT_FILE_DIRECT };
+	static const uint32_t flags[] = { 0, STRAIT_FILE_IMMUTABLE, STRAIT_FILE_DIRECT };
 	enum { N = 100 };
 	struct strait_transfer t[N];
 	struct strait_result res[N];
@@ -245,7 +245,7 @@ static void *event_loop(void *arg)
 /* Several threads in epoll, others submit: all results are fetched, and no thread ever waits on the queue. */
 TEST(event_loops)
 {
-	static const uint32_t flags[] = { 0, STRAIT_FILE_UNCHANGING };
+	static const uint32_t flags[] = { 0, STRAIT_FILE_IMMUTABLE };
 	enum { LOOPS = 4, TOTAL = 4000, MOST = 24 };
 
 	for (unsigned int k = 0; k < ARRAY_SIZE(flags); k++) {

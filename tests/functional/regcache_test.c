@@ -68,7 +68,7 @@ TEST(kept_under_a_promise)
 	struct strait_stats first, second;
 
 	begin(0);
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	ASSERT_TRUE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
 	read_all(ep);
 	first = stats_of(ctx);
@@ -109,7 +109,7 @@ TEST(short_transfers_in_kept_windows)
 
 	begin(0);
 	q = queue_new(ctx, 0);
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	for (int round = 0; round < 2; round++) {
 		for (uint64_t i = 0; i < N; i++)
 			t[i] = (struct strait_transfer){ .endpoint = ep,
@@ -150,7 +150,7 @@ TEST(grown_under_a_promise)
 	unsigned char *all;
 
 	begin(0);
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	larger = region_new(device_named(ctx, "emu"), LEN + more);
 	read_all(ep);
 	all = pattern_new(0, LEN + more, 1);
@@ -176,7 +176,7 @@ TEST(within_the_budget)
 	uint64_t state = 1;
 
 	begin(MIB(17));
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	for (int i = 0; i < 60; i++) {
 		uint64_t off = prng_below(&state, LEN), n = min_u64(1 + prng_below(&state, MIB(12)), LEN - off);
 
@@ -232,7 +232,7 @@ TEST(small_reads_of_more_than_the_budget)
 
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	for (unsigned int round = 0; round < rounds; round++) {
 		uint64_t off[3];
 
@@ -258,7 +258,7 @@ TEST(small_reads_in_a_row_of_more_than_the_budget)
 
 	begin(MIB(17));
 	q = queue_new(ctx, 0);
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	for (int round = 0; round < 2; round++) {
 		for (uint64_t at = 0; at + KIB(256) <= LEN; at += KIB(256), all += 16) {
 			uint64_t off[16];
@@ -286,7 +286,7 @@ TEST(small_reads_of_a_file_not_in_memory)
 	if (!evict(path, 0, 0))
 		SKIP("pages cannot be evicted here");
 	q = queue_new(ctx, 0);
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	inject(OS_CACHESTAT, UINT32_MAX, 0, 0);
 	for (int i = 0; i < 200; i++) {
 		uint64_t off = prng_below(&state, LEN / 4096) * 4096;
@@ -306,7 +306,7 @@ TEST(a_budget_too_small_for_any)
 	struct strait_endpoint *ep;
 
 	begin(MIB(1));
-	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	read_all(ep);
 	read_all(ep);
 	/* Only the short window at the end of the file fits. */
@@ -338,7 +338,7 @@ TEST(many_threads_share_kept_windows)
 
 	begin(MIB(20));
 	for (int i = 0; i < 2; i++)
-		ep[i] = file_new(ctx, path, O_RDONLY, STRAIT_FILE_UNCHANGING);
+		ep[i] = file_new(ctx, path, O_RDONLY, STRAIT_FILE_IMMUTABLE);
 	for (int i = 0; i < 8; i++)
 		thread_start(&t[i], read_pieces, ep[i % 2]);
 	for (int i = 0; i < 8; i++)
@@ -423,7 +423,7 @@ TEST(a_lease_and_a_promise)
 	uint64_t t;
 
 	begin(0);
-	ep = leased(STRAIT_FILE_UNCHANGING);
+	ep = leased(STRAIT_FILE_IMMUTABLE);
 	read_all(ep);
 	ASSERT_GE(stats_of(ctx).registered_bytes, LEN);
 	t = os_now_ns();

@@ -11,7 +11,7 @@ static const struct mode modes[] = {
 	{ "staged", "emu:0", ROUTE(STAGED), 0, 0 },
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
 	{ "direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },
-	{ "unchanging", "emu:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 };
 
 struct rig {

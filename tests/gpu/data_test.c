@@ -8,7 +8,7 @@ static const struct mode modes[] = {
 	{ "pagecache", "cuda:0", ROUTE(PAGECACHE), 0, 0 },
 	{ "direct", "cuda:0", 0, STRAIT_FILE_DIRECT, 0 },
 	{ "direct-threads", "cuda:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
-	{ "unchanging", "cuda:0", 0, STRAIT_FILE_UNCHANGING, 0 },
+	{ "immutable", "cuda:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 };
 
 static const uint64_t sizes[] = { 1,	    511,	  4096,	      4097,	      KIB(64),
@@ -170,7 +170,7 @@ static const struct queue_mode {
 	{ "read", STRAIT_READ, 0, false },
 	{ "read-aligned", STRAIT_READ, 0, true },
 	{ "read-direct", STRAIT_READ, STRAIT_FILE_DIRECT, true },
-	{ "read-in-place", STRAIT_READ, STRAIT_FILE_UNCHANGING, false },
+	{ "read-in-place", STRAIT_READ, STRAIT_FILE_IMMUTABLE, false },
 	{ "write", STRAIT_WRITE, 0, false },
 	{ "write-aligned", STRAIT_WRITE, 0, true },
 };

@@ -141,7 +141,7 @@ static bool file_unchanged(struct strait_endpoint *ep)
 {
 	struct file *f = to_file(ep);
 
-	if (ep->facts.unchanging)
+	if (ep->facts.immutable)
 		return true;
 	return f->fd_lease >= 0 && os_lease_held(f->fd_lease);
 }

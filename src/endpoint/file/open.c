@@ -7,7 +7,7 @@
 #include "endpoint/file/file.h"
 #include "os/os.h"
 
-#define FILE_FLAGS (STRAIT_FILE_BUFFERED | STRAIT_FILE_DIRECT | STRAIT_FILE_UNCHANGING | STRAIT_FILE_LEASE)
+#define FILE_FLAGS (STRAIT_FILE_BUFFERED | STRAIT_FILE_DIRECT | STRAIT_FILE_IMMUTABLE | STRAIT_FILE_LEASE)
 /* Flags that change the meaning of a write: kept when a descriptor is reopened. */
 #define SYNC_FLAGS (O_SYNC | O_DSYNC)
 
@@ -52,9 +52,9 @@ static struct file *file_new(uint32_t flags)
 	if (!f)
 		return NULL;
 	endpoint_init(&f->ep, &file_endpoint_ops, flags);
-	f->ep.facts.unchanging = flags & STRAIT_FILE_UNCHANGING;
+	f->ep.facts.immutable = flags & STRAIT_FILE_IMMUTABLE;
 	/* With the promise a lease is useless: it would only block a writer. */
-	f->ep.facts.wants_lease = (flags & STRAIT_FILE_LEASE) && !f->ep.facts.unchanging;
+	f->ep.facts.wants_lease = (flags & STRAIT_FILE_LEASE) && !f->ep.facts.immutable;
 	f->fd = f->fd_direct = f->fd_lease = -1;
 	f->read_nowait = true;
 	return f;

@@ -75,7 +75,7 @@ void regcache_free_windows(struct list *out)
 /* May windows of the endpoint be cached? A lease that the kernel has broken meanwhile is seen by ops->unchanged. */
 static bool may_cache_locked(const struct strait_endpoint *ep)
 {
-	return ep->facts.unchanging || endpoint_engine(ep)->leased;
+	return ep->facts.immutable || endpoint_engine(ep)->leased;
 }
 
 static struct reg_window *window_new(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len)

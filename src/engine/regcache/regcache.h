@@ -81,7 +81,7 @@ void regcache_put(struct reg_cache *k, struct reg_window *w);
 /* May windows of the endpoint be cached at all? Whether they may right now is for ops->unchanged to say. */
 static inline bool regcache_may_cache(const struct strait_endpoint *ep)
 {
-	return ep->facts.unchanging || ep->facts.wants_lease;
+	return ep->facts.immutable || ep->facts.wants_lease;
 }
 
 /* A range of a file, and a reference to the window that holds it. */
