@@ -34,7 +34,7 @@ STRAIT_API int strait_route_verdict_text(const struct strait_route_verdict *v, c
 	API_CHECK(v && text && len);
 	because = strait_reason_text(v->because);
 	/* The error does not belong to this reason: print it last. */
-	if (v->because == STRAIT_WHY_NO_HARDWARE_YET) {
+	if (v->because == STRAIT_WHY_NOT_ON_HARDWARE) {
 		untested = because;
 		because = "";
 	}

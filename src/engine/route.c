@@ -99,7 +99,7 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 			continue;
 		d->possible |= STRAIT_ROUTE_MASK(r);
 		if (f->routes && !(f->routes & STRAIT_ROUTE_MASK(r)))
-			d->reason[r] = ROUTE_NOT_ASKED;
+			d->reason[r] = ROUTE_NOT_REQUESTED;
 		else
 			d->mask |= STRAIT_ROUTE_MASK(r);
 	}
@@ -114,8 +114,8 @@ void route_decide(const struct route_facts *f, struct route_decision *d)
 		d->mask &= ~p2p;
 	}
 	/* Where another route is sure, the one that was never tried is not taken unasked. */
-	if ((d->mask & p2p) && d->mask != p2p && f->p2p_untried) {
-		d->reason[STRAIT_ROUTE_P2P] = ROUTE_CANNOT_TRY;
+	if ((d->mask & p2p) && d->mask != p2p && f->p2p_unverified) {
+		d->reason[STRAIT_ROUTE_P2P] = ROUTE_CANNOT_VERIFY;
 		d->mask &= ~p2p;
 	}
 	/*
@@ -147,7 +147,7 @@ static enum strait_reason how(const struct route_facts *f, const struct route_de
 		return STRAIT_WHY_ENDS;
 	switch (route) {
 	case STRAIT_ROUTE_P2P:
-		return f->p2p_untried ? STRAIT_WHY_DRIVE_DMA_UNTRIED : STRAIT_WHY_DRIVE_DMA;
+		return f->p2p_unverified ? STRAIT_WHY_DRIVE_DMA_UNVERIFIED : STRAIT_WHY_DRIVE_DMA;
 	case STRAIT_ROUTE_PAGECACHE:
 		return f->unchanged ? STRAIT_WHY_COPY_ENGINE_REGISTERED : STRAIT_WHY_COPY_ENGINE;
 	case STRAIT_ROUTE_STAGED:
@@ -180,20 +180,20 @@ static void explain_ok(const struct route_facts *f, const struct route_decision 
 
 static enum strait_reason module_reason(uint32_t reason)
 {
-	return reason < STRAIT_REASON_COUNT ? STRAIT_WHY_MODULE_SILENT + reason : STRAIT_WHY_UNKNOWN;
+	return reason < STRAIT_REASON_COUNT ? STRAIT_WHY_MODULE_NO_REASON + reason : STRAIT_WHY_UNKNOWN;
 }
 
 /* The public number of a reason; those that depend on more are in explain_refused(). */
 static const enum strait_reason public_reason[] = {
-	[ROUTE_NO_MODULE] = STRAIT_WHY_NO_MODULE,     [ROUTE_NO_PAGES] = STRAIT_WHY_NO_PAGES,
-	[ROUTE_NO_IMPORT] = STRAIT_WHY_NO_IMPORT,     [ROUTE_NO_BRIDGE] = STRAIT_WHY_NO_BRIDGE,
-	[ROUTE_NO_DIRECT] = STRAIT_WHY_NO_DIRECT,     [ROUTE_REFUSED] = STRAIT_WHY_MODULE_REFUSES,
-	[ROUTE_UNVERIFIED] = STRAIT_WHY_UNVERIFIED,   [ROUTE_PAIR] = STRAIT_WHY_NOT_ARRIVED,
-	[ROUTE_UNALIGNED] = STRAIT_WHY_UNALIGNED,     [ROUTE_IN_MEMORY] = STRAIT_WHY_CACHED,
-	[ROUTE_HOST_MEMORY] = STRAIT_WHY_HOST_MEMORY, [ROUTE_NOT_HOST] = STRAIT_WHY_NOT_HOST,
-	[ROUTE_READ_ONLY] = STRAIT_WHY_READS_ONLY,    [ROUTE_NO_REGISTER] = STRAIT_WHY_NO_REGISTER,
-	[ROUTE_NOT_ASKED] = STRAIT_WHY_NOT_ASKED,     [ROUTE_SHORT] = STRAIT_WHY_FEW_BYTES,
-	[ROUTE_DMA_ONLY] = STRAIT_WHY_DMA_ONLY,	      [ROUTE_CANNOT_TRY] = STRAIT_WHY_CANNOT_TRY,
+	[ROUTE_NO_MODULE] = STRAIT_WHY_NO_MODULE,	  [ROUTE_NO_PAGES] = STRAIT_WHY_NO_PAGES,
+	[ROUTE_NO_IMPORT] = STRAIT_WHY_NO_IMPORT,	  [ROUTE_NO_BRIDGE] = STRAIT_WHY_NO_BRIDGE,
+	[ROUTE_NO_DIRECT] = STRAIT_WHY_NO_DIRECT,	  [ROUTE_REFUSED] = STRAIT_WHY_MODULE_REFUSES,
+	[ROUTE_UNVERIFIED] = STRAIT_WHY_UNVERIFIED,	  [ROUTE_PAIR] = STRAIT_WHY_NOT_ARRIVED,
+	[ROUTE_UNALIGNED] = STRAIT_WHY_UNALIGNED,	  [ROUTE_IN_MEMORY] = STRAIT_WHY_CACHED,
+	[ROUTE_HOST_MEMORY] = STRAIT_WHY_HOST_MEMORY,	  [ROUTE_NOT_HOST] = STRAIT_WHY_NOT_HOST,
+	[ROUTE_READ_ONLY] = STRAIT_WHY_READS_ONLY,	  [ROUTE_NO_REGISTER] = STRAIT_WHY_NO_REGISTER,
+	[ROUTE_NOT_REQUESTED] = STRAIT_WHY_NOT_REQUESTED, [ROUTE_SHORT] = STRAIT_WHY_FEW_BYTES,
+	[ROUTE_DMA_ONLY] = STRAIT_WHY_DMA_ONLY,		  [ROUTE_CANNOT_VERIFY] = STRAIT_WHY_CANNOT_VERIFY,
 };
 
 static void explain_refused(const struct route_facts *f, enum route_reason reason, struct strait_route_verdict *v)
@@ -223,14 +223,14 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 		v->reason = f->ep->self_dma ? STRAIT_WHY_NO_PAGE_CACHE : STRAIT_WHY_NO_FILE_MAP;
 		break;
 	case ROUTE_NOT_CACHED:
-		v->reason = f->ep->force_direct ? STRAIT_WHY_DIRECT_ASKED : STRAIT_WHY_NOT_CACHED;
+		v->reason = f->ep->force_direct ? STRAIT_WHY_DIRECT_REQUESTED : STRAIT_WHY_NOT_CACHED;
 		break;
 	default:
 		break;
 	}
 	/* Possible, and not what is done: no error of a transfer that requires the route. */
 	if (reason == ROUTE_NOT_CACHED || reason == ROUTE_IN_MEMORY || reason == ROUTE_SHORT ||
-	    reason == ROUTE_CANNOT_TRY)
+	    reason == ROUTE_CANNOT_VERIFY)
 		v->code = 0;
 }
 
@@ -254,6 +254,6 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 		else
 			explain_refused(f, d->reason[r], v);
 		if (r == STRAIT_ROUTE_P2P && unproven(f, d->reason[r]))
-			v->because = STRAIT_WHY_NO_HARDWARE_YET;
+			v->because = STRAIT_WHY_NOT_ON_HARDWARE;
 	}
 }

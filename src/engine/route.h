@@ -15,28 +15,28 @@
 
 enum route_reason {
 	ROUTE_OK,
-	ROUTE_NO_ACCESS,   /* endpoint not open for this direction */
-	ROUTE_NO_MODULE,   /* p2p: no strait.ko */
-	ROUTE_NO_PAGES,	   /* p2p: nothing makes the device's memory known to the kernel */
-	ROUTE_NO_IMPORT,   /* p2p: the module does not take the memory */
-	ROUTE_NO_BRIDGE,   /* p2p: the module has no bridge to the memory's driver */
-	ROUTE_NO_DIRECT,   /* p2p: no direct I/O */
-	ROUTE_NO_DMA_MAP,  /* p2p: the endpoint's own device cannot be given the memory */
-	ROUTE_REFUSED,	   /* p2p: the module refuses the file */
-	ROUTE_UNVERIFIED,  /* p2p: drive and device not tried yet, and not with this file */
-	ROUTE_PAIR,	   /* p2p: bytes from drive to device do not arrive */
-	ROUTE_UNALIGNED,   /* p2p: no part of the request is aligned */
-	ROUTE_IN_MEMORY,   /* p2p: possible, but the page cache is nearer than the drive */
-	ROUTE_HOST_MEMORY, /* the region is host memory: nothing to bypass */
-	ROUTE_NOT_HOST,	   /* host: the region is device memory */
-	ROUTE_READ_ONLY,   /* pagecache: only for reads */
-	ROUTE_NO_REGISTER, /* pagecache: device cannot register file mappings */
-	ROUTE_NO_MAP,	   /* pagecache: file cannot be mapped */
-	ROUTE_NOT_ASKED,   /* possible, but not among the routes asked for */
-	ROUTE_NOT_CACHED,  /* pagecache: possible, but the file is not in memory */
-	ROUTE_DMA_ONLY,	   /* neither the CPU nor a copy engine reaches the memory */
-	ROUTE_CANNOT_TRY,  /* p2p: possible, but it cannot be tried whether bytes arrive */
-	ROUTE_SHORT,	   /* pagecache: possible, but not worth it for so few bytes */
+	ROUTE_NO_ACCESS,     /* endpoint not open for this direction */
+	ROUTE_NO_MODULE,     /* p2p: no strait.ko */
+	ROUTE_NO_PAGES,	     /* p2p: nothing makes the device's memory known to the kernel */
+	ROUTE_NO_IMPORT,     /* p2p: the module does not take the memory */
+	ROUTE_NO_BRIDGE,     /* p2p: the module has no bridge to the memory's driver */
+	ROUTE_NO_DIRECT,     /* p2p: no direct I/O */
+	ROUTE_NO_DMA_MAP,    /* p2p: the endpoint's own device cannot be given the memory */
+	ROUTE_REFUSED,	     /* p2p: the module refuses the file */
+	ROUTE_UNVERIFIED,    /* p2p: drive and device not tried yet, and not with this file */
+	ROUTE_PAIR,	     /* p2p: bytes from drive to device do not arrive */
+	ROUTE_UNALIGNED,     /* p2p: no part of the request is aligned */
+	ROUTE_IN_MEMORY,     /* p2p: possible, but the page cache is nearer than the drive */
+	ROUTE_HOST_MEMORY,   /* the region is host memory: nothing to bypass */
+	ROUTE_NOT_HOST,	     /* host: the region is device memory */
+	ROUTE_READ_ONLY,     /* pagecache: only for reads */
+	ROUTE_NO_REGISTER,   /* pagecache: device cannot register file mappings */
+	ROUTE_NO_MAP,	     /* pagecache: file cannot be mapped */
+	ROUTE_NOT_REQUESTED, /* possible, but not among the routes asked for */
+	ROUTE_NOT_CACHED,    /* pagecache: possible, but the file is not in memory */
+	ROUTE_DMA_ONLY,	     /* neither the CPU nor a copy engine reaches the memory */
+	ROUTE_CANNOT_VERIFY, /* p2p: possible, but it cannot be tried whether bytes arrive */
+	ROUTE_SHORT,	     /* pagecache: possible, but not worth it for so few bytes */
 };
 
 struct route_facts {
@@ -58,9 +58,9 @@ struct route_facts {
 	int module; /* 0, or why /dev/strait cannot be opened */
 	/* of endpoint and region together */
 	bool p2p_usable;
-	bool p2p_untried;	   /* and it cannot be tried beforehand */
+	bool p2p_unverified;	   /* no test block can be transferred first */
 	bool p2p_cached;	   /* most of what it would read is in memory, and a copy engine reads that sooner */
-	bool p2p_bridged;	   /* by way of the device's driver, which no hardware has been tried with */
+	bool p2p_bridged;	   /* through the device's driver: not verified on hardware */
 	enum route_reason p2p_why; /* if not */
 	uint32_t p2p_reason;	   /* STRAIT_REASON_* behind ROUTE_REFUSED */
 	bool self_dma;		   /* the endpoint moves the bytes itself, to host memory too */

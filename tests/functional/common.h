@@ -44,7 +44,7 @@ struct mode {
 	{ "emu-direct", "emu:0", 0, STRAIT_FILE_DIRECT, 0 },                                                           \
 	{ "emu-direct-threads", "emu:0", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },                             \
 	{ "emu-buffered", "emu:0", ROUTE(STAGED), STRAIT_FILE_BUFFERED, 0 },                                           \
-	{ "emu-immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },                                                   \
+	{ "emu-immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },                                                     \
 	{ "host", "host", 0, 0, 0 },                                                                                   \
 	{ "host-direct", "host", ROUTE(HOST), STRAIT_FILE_DIRECT, 0 },                                                 \
 	{ "host-buffered", "host", 0, STRAIT_FILE_BUFFERED, 0 }

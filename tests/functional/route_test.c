@@ -184,7 +184,7 @@ TEST(explanations)
 	rep = query(STRAIT_READ, ROUTE(STAGED), dev_region, 0, LEN);
 	ASSERT_EQ(rep.mask, ROUTE(STAGED));
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_PAGECACHE].usable);
-	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_PAGECACHE].reason, STRAIT_WHY_NOT_ASKED);
+	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_PAGECACHE].reason, STRAIT_WHY_NOT_REQUESTED);
 	rep = query(STRAIT_READ, 0, host_region, 0, LEN);
 	ASSERT_EQ(rep.route, STRAIT_ROUTE_HOST);
 	ASSERT_EQ(rep.mask, ROUTE(HOST));

@@ -129,7 +129,7 @@ TEST(without_the_bridge)
 	ASSERT_EQ(system("modprobe strait_nvp2p"), 0);
 	ASSERT_FALSE(v.usable);
 	ASSERT_EQ(v.reason, STRAIT_WHY_NO_BRIDGE);
-	ASSERT_EQ(v.because, STRAIT_WHY_NO_HARDWARE_YET);
+	ASSERT_EQ(v.because, STRAIT_WHY_NOT_ON_HARDWARE);
 	ASSERT_TRUE(strstr(strait_route_verdict_fix(&v), "strait_nvp2p"));
 	ASSERT_EQ(move(&g, STRAIT_READ, 0, 0, LEN).route_bytes[P2P], 0);
 	ASSERT_OK(strait_region_copy_out(g.r, 0, g.have, LEN));

@@ -237,7 +237,8 @@ TEST_VARIANTS(a_drive_reaches_it, struct kind, kinds)
 	ASSERT_OK(strait_route_query(&t, &rep));
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_P2P].usable);
 	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_P2P].code, 0);
-	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_P2P].reason, only ? STRAIT_WHY_DRIVE_DMA_UNTRIED : STRAIT_WHY_CANNOT_TRY);
+	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_P2P].reason,
+		  only ? STRAIT_WHY_DRIVE_DMA_UNVERIFIED : STRAIT_WHY_CANNOT_VERIFY);
 	ASSERT_EQ(rep.route, only ? STRAIT_ROUTE_P2P : STRAIT_ROUTE_STAGED);
 	for (int asked = 0; asked < 2; asked++) {
 		bool p2p = only || asked;

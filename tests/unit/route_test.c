@@ -200,7 +200,7 @@ TEST_VARIANTS(says_what_is_not_verified, struct p2p_row, p2p_rows)
 	f.p2p_why = v->why;
 	route_decide(&f, &d);
 	route_explain(&f, &d, verdict);
-	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].because != STRAIT_WHY_NO_HARDWARE_YET, known);
+	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].because != STRAIT_WHY_NOT_ON_HARDWARE, known);
 	ASSERT_EQ(!strstr(expect_text(&verdict[STRAIT_ROUTE_P2P]), "not verified on hardware"), known);
 	f.p2p_usable = true;
 	route_decide(&f, &d);
@@ -218,11 +218,11 @@ TEST(words_for_all_reasons_of_the_module)
 	for (f.p2p_reason = 0; f.p2p_reason <= STRAIT_REASON_COUNT; f.p2p_reason++) {
 		route_decide(&f, &d);
 		route_explain(&f, &d, verdict);
-		ASSERT_EQ(v->because, f.p2p_reason < STRAIT_REASON_COUNT ? STRAIT_WHY_MODULE_SILENT + f.p2p_reason :
+		ASSERT_EQ(v->because, f.p2p_reason < STRAIT_REASON_COUNT ? STRAIT_WHY_MODULE_NO_REASON + f.p2p_reason :
 									   STRAIT_WHY_UNKNOWN);
 		ASSERT_EQ(!strstr(expect_text(v), "does not know"), f.p2p_reason < STRAIT_REASON_COUNT);
 	}
-	ASSERT_EQ(STRAIT_WHY_MODULE_ALIGNMENT - STRAIT_WHY_MODULE_SILENT, STRAIT_REASON_ALIGNMENT);
+	ASSERT_EQ(STRAIT_WHY_MODULE_ALIGNMENT - STRAIT_WHY_MODULE_NO_REASON, STRAIT_REASON_ALIGNMENT);
 }
 
 /* A reason that a later library has: said so, not an empty line. */

@@ -247,6 +247,6 @@ int dma_map_device(struct strait_dma *d, struct strait_device *dev, struct strai
 		return 0;
 	rc = verify_once(&d->pair[dev->number], dev, verify_card, d);
 	if (rc)
-		*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
+		*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_VERIFY_FAILED;
 	return rc;
 }

@@ -73,7 +73,7 @@ static void probe_direct(struct file *f, const struct stat *st, const char *path
 	uint32_t mem = 0, off = 0;
 
 	if (f->ep.flags & STRAIT_FILE_BUFFERED) {
-		facts->direct_reason = STRAIT_WHY_BUFFERED_ASKED;
+		facts->direct_reason = STRAIT_WHY_BUFFERED_REQUESTED;
 		return;
 	}
 	if (find_alignment(f, &mem, &off))

@@ -89,7 +89,7 @@ static int namespace_dma_map(struct strait_endpoint *ep, struct strait_device *d
 	if (!rc && !(dev->caps & (STRAIT_DEVICE_HOST | STRAIT_DEVICE_IMPORT_ONLY))) {
 		rc = nvme_verify_dma(n->ctrl, &how, dev);
 		if (rc)
-			*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_NOT_TRIED;
+			*reason = rc == -EREMOTEIO ? STRAIT_WHY_NOT_ARRIVED : STRAIT_WHY_VERIFY_FAILED;
 	}
 	return rc;
 }

@@ -260,7 +260,7 @@ static void self_dma_facts(const struct strait_transfer *t, struct route_facts *
 	else
 		f->self_dma = true;
 	f->p2p_usable = f->self_dma && !f->host_memory;
-	f->p2p_untried = t->region->dev->caps & STRAIT_DEVICE_IMPORT_ONLY;
+	f->p2p_unverified = t->region->dev->caps & STRAIT_DEVICE_IMPORT_ONLY;
 }
 
 void p2p_facts(const struct strait_transfer *t, struct route_facts *f)
