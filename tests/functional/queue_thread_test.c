@@ -143,6 +143,117 @@ TEST(closing_without_a_thread)
 	rig_close(&g);
 }
 
+/* Threads that are held in one of their calls until the test lets them go on. A thread of the context is a worker. */
+enum actor { WORKER, TEST_THREAD, SUBMITTER, WAITER, ACTORS };
+
+static _Thread_local enum actor actor;
+static struct {
+	atomic_bool here, go;
+} held[ACTORS];
+
+static void hold(void)
+{
+	atomic_store(&held[actor].here, true);
+	while (!atomic_load(&held[actor].go))
+		sleep_ms(1);
+}
+
+static void wait_for_held(enum actor a)
+{
+	while (!atomic_load(&held[a].here))
+		sleep_ms(1);
+}
+
+static void let_go(enum actor a)
+{
+	atomic_store(&held[a].go, true);
+}
+
+/* Workers are held before they read. The submitter gets no thread, and the waiter finds nothing in the page cache. */
+static bool hold_all(enum os_call call, int64_t *ret)
+{
+	*ret = -EAGAIN;
+	if (call == OS_PREAD && (actor == WORKER || actor == WAITER)) {
+		hold();
+		return actor == WAITER;
+	}
+	if (call == OS_THREAD && actor == SUBMITTER) {
+		hold();
+		return true;
+	}
+	return false;
+}
+
+static void *submit_many(void *arg)
+{
+	struct rig *g = arg;
+	struct strait_transfer t[40];
+
+	actor = SUBMITTER;
+	for (uint64_t i = 0; i < ARRAY_SIZE(t); i++)
+		t[i] = rig_request(g, STRAIT_READ, (1 + i) * 4096, 4096, 1 + i);
+	ASSERT_OK(strait_queue_submit(g->q, t, ARRAY_SIZE(t)));
+	return NULL;
+}
+
+static void *wait_briefly(void *arg)
+{
+	struct rig *g = arg;
+	struct strait_result res[64];
+
+	actor = WAITER;
+	ASSERT_EQ(strait_queue_wait(g->q, 64, 64, 1, res), 0);
+	return NULL;
+}
+
+/* Fetches @n results without running anything for them. */
+static void fetch(struct rig *g, unsigned int n)
+{
+	uint64_t end = os_now_ns() + 10000000000;
+	struct strait_result res[64];
+	unsigned int got = 0;
+
+	for (; got < n; sleep_ms(1)) {
+		ASSERT_LT(os_now_ns(), end);
+		got += (unsigned int)ASSERT_OK(strait_queue_wait(g->q, 0, n - got, 0, res + got));
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		ASSERT_EQ(res[i].bytes, 4096);
+		region_expect(g->r, res[i].user_data * 4096, g->want + res[i].user_data * 4096, 4096);
+	}
+}
+
+/*
+ * A second worker is worth having for 40 small transfers, and it counts while the submitter offers it to the context's
+ * threads. A waiter that gives 32 of them back after the first worker has left needs no worker besides. When no thread
+ * takes the second one, the submitter must see that these 32 have none.
+ */
+TEST(offered_worker_is_refused)
+{
+	pthread_t submitter, brief;
+	struct rig g;
+
+	rig_open(&g, 2, 64);
+	actor = TEST_THREAD;
+	os_inject = hold_all;
+	rig_submit(&g, STRAIT_READ, 0, 4096, 0);
+	wait_for_held(WORKER);
+	thread_start(&submitter, submit_many, &g);
+	wait_for_held(SUBMITTER);
+	thread_start(&brief, wait_briefly, &g);
+	wait_for_held(WAITER);
+	/* The worker leaves when it has run its own and the 8 that the waiter did not take. */
+	let_go(WORKER);
+	fetch(&g, 9);
+	let_go(WAITER);
+	thread_join(brief);
+	let_go(SUBMITTER);
+	thread_join(submitter);
+	fetch(&g, 32);
+	os_inject = NULL;
+	rig_close(&g);
+}
+
 static bool readable(int fd, int timeout_ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
