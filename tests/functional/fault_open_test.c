@@ -85,6 +85,8 @@ static int everything(const char *path, int fd)
 	return failed;
 }
 
+TEST_WHERE(opening_everything, where_emulated)
+
 TEST_VARIANTS(opening_everything, struct fault, faults)
 {
 	const char *path = make_file("file", LEN, 1);

@@ -100,6 +100,8 @@ static int open_and_close(const char *path)
 	return failed;
 }
 
+TEST_WHERE(opening, where_emulated)
+
 TEST(opening)
 {
 	const char *path = make_file("file", LEN, 1);
@@ -194,6 +196,8 @@ static const struct mode modes[] = {
 	{ "threads", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
 	{ "host", "host", 0, 0, 0 },
 };
+
+TEST_WHERE(moving, where_emulated)
 
 TEST_VARIANTS(moving, struct mode, modes)
 {

@@ -179,6 +179,8 @@ TEST_VARIANTS(reading_fails, struct variant, variants)
 	rig_close(&g);
 }
 
+TEST_WHERE(ended_early, where_emulated)
+
 /* A device error, a time that is up: nothing stays registered, and the next transfer is in order. */
 TEST_VARIANTS(ended_early, struct variant, variants)
 {

@@ -157,6 +157,8 @@ static bool count_overlap(enum os_call call, int64_t *ret)
 	return false;
 }
 
+TEST_WHERE(reading_goes_on_while_the_device_copies, where_emulated)
+
 /* With a copy engine that takes its time, the file is read meanwhile: most reads begin while a copy runs. */
 TEST(reading_goes_on_while_the_device_copies)
 {
@@ -193,6 +195,8 @@ static bool count_writes(enum os_call call, int64_t *ret)
 	pthread_mutex_unlock(&watch.eng->out.lock);
 	return false;
 }
+
+TEST_WHERE(writing_goes_on_while_the_device_copies, where_emulated)
 
 TEST(writing_goes_on_while_the_device_copies)
 {

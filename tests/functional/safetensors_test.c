@@ -105,6 +105,8 @@ TEST(aligned_tensors_travel_as_one_transfer)
 	strait_context_close(ctx);
 }
 
+TEST_WHERE(the_time_is_for_all_of_them, where_emulated)
+
 /* The time is for all of it, however many transfers it takes: one after the other, 20 ms each, 240 ms together. */
 TEST(the_time_is_for_all_of_them)
 {
