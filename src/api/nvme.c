@@ -225,7 +225,7 @@ STRAIT_API int strait_nvme_queue_open(struct strait_nvme *nvme, const struct str
 	if (!rc && o.region && device_context(o.region->dev) != owner(nvme))
 		rc = -EINVAL;
 	if (!rc)
-		rc = nvme_queue_open(nvme, &o, false, ret);
+		rc = nvme_queue_open(nvme, &o, ret);
 	if (!rc)
 		controller_ref(nvme);
 	return rc;

@@ -193,7 +193,7 @@ static int open_queues(struct strait_nvme *ctrl, const struct strait_nvme_opts *
 	for (uint32_t i = 0; i < want; i++) {
 		struct strait_nvme_queue *q;
 
-		rc = nvme_queue_open(ctrl, &qo, true, &q);
+		rc = nvme_queue_open(ctrl, &qo, &q);
 		if (rc)
 			break;
 		ctrl->n_keep++;

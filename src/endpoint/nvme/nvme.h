@@ -96,7 +96,6 @@ struct strait_nvme_queue {
 	int irq;			/* eventfd, -1: polled */
 	uint32_t vector;
 	bool irq_shared;
-	bool keep; /* created for endpoints when the controller was opened */
 
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -213,7 +212,7 @@ void nvme_queue_rewind(struct strait_nvme_queue *q);
 /* Create the queues at the controller, delete them. ctrl.lock is held. */
 int nvme_queue_attach(struct strait_nvme_queue *q);
 void nvme_queue_detach(struct strait_nvme_queue *q);
-int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opts *opts, bool keep,
+int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opts *opts,
 		    struct strait_nvme_queue **ret);
 void nvme_queue_close(struct strait_nvme_queue *q);
 

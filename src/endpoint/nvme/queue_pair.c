@@ -276,8 +276,7 @@ static uint16_t find_id(struct strait_nvme *ctrl)
 	return id <= ctrl->max_queues ? id : 0;
 }
 
-int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opts *opts, bool keep,
-		    struct strait_nvme_queue **ret)
+int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opts *opts, struct strait_nvme_queue **ret)
 {
 	struct strait_nvme_queue *q;
 	bool taken;
@@ -291,7 +290,6 @@ int nvme_queue_open(struct strait_nvme *ctrl, const struct strait_nvme_queue_opt
 		rc = nvme_queue_new(ctrl, id, opts, &q);
 		if (rc)
 			return rc;
-		q->keep = keep;
 		pthread_mutex_lock(&ctrl->lock);
 		taken = ctrl->queue[id]; /* by another thread since find_id() */
 		rc = taken ? -EAGAIN : nvme_queue_attach(q);
