@@ -196,10 +196,10 @@ static int open_queues(struct strait_nvme *ctrl, const struct strait_nvme_opts *
 		rc = nvme_queue_open(ctrl, &qo, &q);
 		if (rc)
 			break;
-		ctrl->n_keep++;
+		ctrl->n_endpoint_queues++;
 		qo.offset += room;
 	}
-	if (rc == -ENOSPC && ctrl->n_keep)
+	if (rc == -ENOSPC && ctrl->n_endpoint_queues)
 		rc = 0;
 	return rc;
 }

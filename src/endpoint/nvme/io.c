@@ -45,11 +45,11 @@ static bool has_ended(void *arg)
 
 struct strait_nvme_queue *nvme_queue_mine(struct strait_nvme *ctrl)
 {
-	unsigned int first = os_thread_slot() % ctrl->n_keep;
+	unsigned int first = os_thread_slot() % ctrl->n_endpoint_queues;
 
-	/* The queues of endpoints have identifiers 1 to n_keep and are never freed before the controller. */
-	for (unsigned int i = 0; i < ctrl->n_keep; i++) {
-		struct strait_nvme_queue *q = ctrl->queue[1 + (first + i) % ctrl->n_keep];
+	/* The queues of endpoints have identifiers 1 to n_endpoint_queues and are never freed before the controller. */
+	for (unsigned int i = 0; i < ctrl->n_endpoint_queues; i++) {
+		struct strait_nvme_queue *q = ctrl->queue[1 + (first + i) % ctrl->n_endpoint_queues];
 
 		if (!__atomic_load_n(&q->gone, __ATOMIC_RELAXED))
 			return q;

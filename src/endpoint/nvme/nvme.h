@@ -107,12 +107,12 @@ struct strait_nvme_queue {
 	uint32_t in_flight;
 	uint64_t soonest; /* lower bound of all deadlines */
 	uint64_t commands, failed, lost_irqs;
-	uint64_t looked; /* time of the last check of the controller's status */
+	uint64_t status_checked; /* time of the last check of the controller's status */
 	uint32_t n_free;
 	uint16_t *free;
 	struct nvme_slot *slot;
-	struct strait_nvme_result told;	 /* passed to the completion callback */
-	struct strait_nvme_result *done; /* a ring of @entries */
+	struct strait_nvme_result callback_result; /* passed to the completion callback */
+	struct strait_nvme_result *done;	   /* a ring of @entries */
 	uint32_t done_head, done_count;
 };
 
@@ -135,9 +135,9 @@ struct strait_nvme {
 	uint64_t timeout;
 	uint32_t flags;
 	uint32_t max_transfer, max_entries;
-	uint16_t max_queues; /* granted by the controller */
-	uint16_t n_keep;     /* queues for endpoints, identifiers 1 to n_keep */
-	uint32_t entries;    /* of the queues for endpoints */
+	uint16_t max_queues;	    /* granted by the controller */
+	uint16_t n_endpoint_queues; /* queues for endpoints, identifiers 1 to n_endpoint_queues */
+	uint32_t entries;	    /* of the queues for endpoints */
 	struct strait_region *queue_region;
 	uint64_t queue_offset;
 	bool sgl, sgl_bytes; /* SGLs are supported; with any alignment */

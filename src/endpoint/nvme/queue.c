@@ -7,7 +7,7 @@
 
 #define PCI_COMMAND 4u /* in configuration space */
 #define PCI_COMMAND_MASTER 4u
-#define LOOK_NS 20000000u /* without a completion for this long, check the controller's status */
+#define STATUS_CHECK_NS 20000000u /* without a completion for this long, check the controller's status */
 
 /* Shadow doorbells: must the register be written when an index goes from @old to @new? Only if it passes @event. */
 static bool passes(uint32_t event, uint32_t new, uint32_t old)
@@ -136,7 +136,7 @@ static inline __attribute__((always_inline)) int put(struct strait_nvme_queue *q
 	if (s->deadline < q->soonest)
 		q->soonest = s->deadline;
 	if (!q->in_flight++)
-		q->looked = now;
+		q->status_checked = now;
 	write_entry(&q->sq[q->tail], cmd, s);
 	q->tail = q->tail + 1 == q->entries ? 0 : q->tail + 1;
 	return 0;
@@ -165,7 +165,7 @@ int nvme_put_many(struct strait_nvme_queue *q, const struct strait_nvme_command 
 static inline __attribute__((always_inline)) void finish(struct strait_nvme_queue *q, struct nvme_slot *s, int status,
 							 uint32_t nvme_status, uint32_t result)
 {
-	struct strait_nvme_result *r = &q->told;
+	struct strait_nvme_result *r = &q->callback_result;
 	uint32_t at;
 
 	if (s->map)
@@ -296,8 +296,8 @@ bool nvme_needs_help(struct strait_nvme_queue *q, uint64_t now)
 		if (now >= q->soonest)
 			return true;
 	}
-	if (now < q->looked + LOOK_NS)
+	if (now < q->status_checked + STATUS_CHECK_NS)
 		return false;
-	q->looked = now;
+	q->status_checked = now;
 	return nvme_is_stuck(q->ctrl, &why);
 }
