@@ -22,7 +22,7 @@ struct vt_consumer {
 
 static atomic_t p2p_callbacks;
 
-static void p2p_forget(struct vt_consumer *c)
+static void p2p_clear(struct vt_consumer *c)
 {
 	spin_lock(&c->lock);
 	c->table = NULL;
@@ -76,7 +76,7 @@ static void p2p_free_callback(void *data)
 
 	p2p_peek(c, &table, &mapping);
 	if (c->cb_flags & VT_CB_FORGET)
-		p2p_forget(c);
+		p2p_clear(c);
 	if (c->cb_flags & VT_CB_QUIESCE) {
 		vt_edu_wait();
 		c->status.quiesced_ms = ktime_ms_delta(ktime_get(), begin);
@@ -85,7 +85,7 @@ static void p2p_free_callback(void *data)
 	if (c->cb_sleep_ms)
 		msleep(c->cb_sleep_ms);
 	if (!(c->cb_flags & (VT_CB_FORGET | VT_CB_KEEP)))
-		p2p_forget(c);
+		p2p_clear(c);
 	c->status.tgid = current->tgid;
 	c->status.order = atomic_inc_return(&p2p_callbacks);
 	/* Pairs with the acquire in vt_status(): a reader of the count sees the results. */
@@ -195,7 +195,7 @@ int vt_put(struct vt_file *f, struct vt_op *req)
 	p2p_peek(c, &table, &mapping);
 	req->result = p2p_put(c, req->flags, req->flags & VT_PUT_NULL ? NULL : table);
 	if (!req->result && !(req->flags & (VT_PUT_KEEP | VT_PUT_NULL | VT_PUT_WRONG_VA)))
-		p2p_forget(c);
+		p2p_clear(c);
 	return 0;
 }
 

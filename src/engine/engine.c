@@ -123,7 +123,7 @@ int engine_open(const struct strait_context_opts *user, struct strait_context **
 	rc = device_set_open(&ctx->set, &ctx->log, ctx);
 	if (rc)
 		goto fini_workers;
-	ctx->set.drop_mappings = p2p_forget;
+	ctx->set.drop_mappings = p2p_release_region;
 	for (unsigned int i = 0; !rc && i < ctx->set.n_devices; i++)
 		rc = open_device(ctx, ctx->set.devices[i]);
 	if (rc) {

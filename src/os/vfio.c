@@ -52,7 +52,7 @@ struct ioas_unmap {
 	uint64_t iova, length;
 };
 
-static void forget(struct os_vfio *v)
+static void vfio_clear(struct os_vfio *v)
 {
 	*v = (struct os_vfio){ .device = -1, .group = -1, .container = -1, .iommufd = -1 };
 }
@@ -65,7 +65,7 @@ void os_vfio_close(struct os_vfio *v)
 	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
 			os_close(fds[i]);
-	forget(v);
+	vfio_clear(v);
 }
 
 static int irq_count(const struct os_vfio *v, uint32_t index)
@@ -131,7 +131,7 @@ int os_vfio_open_group(const char *pci, unsigned int group, struct os_vfio *v)
 {
 	int rc;
 
-	forget(v);
+	vfio_clear(v);
 	rc = open_type1(pci, group, v);
 	if (rc)
 		os_vfio_close(v);
@@ -168,7 +168,7 @@ int os_vfio_open_device(const char *node, struct os_vfio *v)
 {
 	int rc;
 
-	forget(v);
+	vfio_clear(v);
 	rc = open_iommufd(node, v);
 	if (rc)
 		os_vfio_close(v);

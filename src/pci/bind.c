@@ -52,7 +52,7 @@ static int find_device(const struct bind_roots *at, const char *pci, char name[P
 }
 
 /* The file of a device in the run directory: the name of its previous driver, "-" for none. */
-static bool read_saved(const struct bind_roots *at, const char *name, char *driver, size_t len)
+static bool read_saved_driver(const struct bind_roots *at, const char *name, char *driver, size_t len)
 {
 	char path[BIND_PATH];
 
@@ -65,7 +65,7 @@ static bool read_saved(const struct bind_roots *at, const char *name, char *driv
 	return true;
 }
 
-static int save(const struct bind_roots *at, const char *name, const char *driver)
+static int save_driver(const struct bind_roots *at, const char *name, const char *driver)
 {
 	char path[BIND_PATH], text[64];
 	int rc = os_make_dirs(at->run);
@@ -75,7 +75,7 @@ static int save(const struct bind_roots *at, const char *name, const char *drive
 	return rc ? rc : os_create_text(path, text);
 }
 
-static void forget(const struct bind_roots *at, const char *name)
+static void remove_saved_driver(const struct bind_roots *at, const char *name)
 {
 	char path[BIND_PATH];
 
@@ -148,7 +148,7 @@ static int go_back(const struct bind_roots *at, const char *name, const char *dr
 		   rc ? strerror(-rc) : "the driver refused it", now[0] ? now : "no driver",
 		   !strcmp(now, before) ? ", as before" : "");
 	if (!strcmp(now, before))
-		forget(at, name);
+		remove_saved_driver(at, name);
 	return rc == -EACCES || rc == -EPERM ? rc : -EIO;
 }
 
@@ -177,8 +177,8 @@ int bind_at(const struct bind_roots *at, const char *pci, const char *driver, ui
 		if (rc)
 			return rc;
 	}
-	if (!read_saved(at, name, saved, sizeof(saved))) {
-		rc = save(at, name, now);
+	if (!read_saved_driver(at, name, saved, sizeof(saved))) {
+		rc = save_driver(at, name, now);
 		if (rc) {
 			str_format(why, len, "cannot write to %s: %s%s", at->run, strerror(-rc),
 				   rc == -EACCES ? "; run as root" : "");
@@ -217,7 +217,7 @@ int unbind_at(const struct bind_roots *at, const char *pci, uint32_t flags, char
 	if (rc)
 		return rc;
 	link_name(at, name, "driver", now, sizeof(now));
-	saved = read_saved(at, name, before, sizeof(before));
+	saved = read_saved_driver(at, name, before, sizeof(before));
 	if (!saved && !is_ours(now)) {
 		str_format(why, len, "%s is bound to %s, not to strait or vfio-pci", name, now[0] ? now : "no driver");
 		return -EINVAL;
@@ -239,7 +239,7 @@ int unbind_at(const struct bind_roots *at, const char *pci, uint32_t flags, char
 			before, name, before, name);
 		return -EIO;
 	}
-	forget(at, name);
+	remove_saved_driver(at, name);
 	return 0;
 }
 
@@ -267,7 +267,7 @@ int bind_info_at(const struct bind_roots *at, const char *pci, struct strait_pci
 	if (rc)
 		return rc;
 	link_name(at, known.pci, "driver", known.driver, sizeof(known.driver));
-	known.saved = read_saved(at, known.pci, known.previous, sizeof(known.previous));
+	known.saved = read_saved_driver(at, known.pci, known.previous, sizeof(known.previous));
 	link_name(at, known.pci, "iommu_group", group, sizeof(group));
 	if (group[0])
 		known.iommu_group = atoi(group);

@@ -19,7 +19,7 @@ struct scene {
 	void *map;
 };
 
-static void forget_failures(void)
+static void stop_failures(void)
 {
 	fail_nth(0);
 }
@@ -41,7 +41,7 @@ static void each_fails(const char *what, struct scene *s, int (*call)(struct sce
 		fail_nth(n);
 		rc = call(s);
 		left = fail_left();
-		forget_failures();
+		stop_failures();
 		if (left) {
 			if (rc < 0)
 				FAIL("%s: %s though nothing failed", what, strerror(-rc));

@@ -21,7 +21,7 @@ static const struct dma_engine *find_engine(const struct pci_device *pci, const 
 	return NULL;
 }
 
-static void forget_region(struct region_watcher *w, struct strait_region *r)
+static void unmap_region(struct region_watcher *w, struct strait_region *r)
 {
 	struct strait_dma *d = container_of(w, struct strait_dma, watcher);
 
@@ -96,7 +96,7 @@ int dma_open(struct device_set *set, struct pci_device *pci, const struct strait
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_mutex_init(&d->bounce_lock, NULL);
 	pthread_mutex_init(&d->map_lock, NULL);
-	d->watcher.drop_mappings = forget_region;
+	d->watcher.drop_mappings = unmap_region;
 	device_set_watch(set, &d->watcher);
 	d->engine = find_engine(pci, opts->engine);
 	rc = d->engine ? bring_up(d) : -EPROTO;

@@ -245,9 +245,9 @@ static int bring_up(struct strait_nvme *ctrl, const struct strait_nvme_opts *o)
 	return rc ? rc : open_queues(ctrl, o);
 }
 
-static void forget_region(struct region_watcher *w, struct strait_region *r)
+static void unmap_region(struct region_watcher *w, struct strait_region *r)
 {
-	nvme_forget(container_of(w, struct strait_nvme, watcher), r);
+	nvme_unmap_region(container_of(w, struct strait_nvme, watcher), r);
 }
 
 int nvme_ctrl_open(struct device_set *set, struct pci_device *pci, const struct strait_nvme_opts *opts,
@@ -274,7 +274,7 @@ int nvme_ctrl_open(struct device_set *set, struct pci_device *pci, const struct 
 	pthread_mutex_init(&ctrl->map_lock, NULL);
 	pthread_mutex_init(&ctrl->bounce_lock, NULL);
 	pthread_cond_init(&ctrl->bounce_cond, NULL);
-	ctrl->watcher.drop_mappings = forget_region;
+	ctrl->watcher.drop_mappings = unmap_region;
 	device_set_watch(set, &ctrl->watcher);
 	rc = bring_up(ctrl, opts);
 	if (rc) {

@@ -174,7 +174,7 @@ void nvme_unmap(struct strait_nvme_map *m)
 	free(m);
 }
 
-void nvme_forget(struct strait_nvme *ctrl, struct strait_region *r)
+void nvme_unmap_region(struct strait_nvme *ctrl, struct strait_region *r)
 {
 	pthread_mutex_lock(&ctrl->map_lock);
 	list_for_each_safe(it, tmp, &ctrl->maps) {

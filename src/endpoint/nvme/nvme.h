@@ -262,7 +262,7 @@ int nvme_map_region(struct strait_nvme *ctrl, struct strait_region *r, uint64_t 
 /* The cached mapping of the whole region, created on first use. */
 int nvme_map_whole(struct strait_nvme *ctrl, struct strait_region *r, struct strait_nvme_map **ret);
 void nvme_unmap(struct strait_nvme_map *m);
-void nvme_forget(struct strait_nvme *ctrl, struct strait_region *r);
+void nvme_unmap_region(struct strait_nvme *ctrl, struct strait_region *r);
 struct strait_nvme_map *nvme_bounce_get(struct strait_nvme *ctrl);
 void nvme_bounce_put(struct strait_nvme *ctrl, struct strait_nvme_map *m);
 

@@ -192,7 +192,7 @@ static int region_handle(struct strait_context *ctx, struct strait_region *r)
 	return handle;
 }
 
-void p2p_forget(struct strait_region *r)
+void p2p_release_region(struct strait_region *r)
 {
 	struct strait_context *ctx = device_context(r->dev);
 	int handle = atomic_exchange_explicit(&r->engine, 0, memory_order_acq_rel);
@@ -305,7 +305,7 @@ static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 
 	if (rc == -ENODEV || rc == -ENOENT) {
 		/* The memory was freed or mapped again: the next use imports it again. */
-		p2p_forget(t->region);
+		p2p_release_region(t->region);
 		return -EOPNOTSUPP;
 	}
 	if (rc != -EOPNOTSUPP && rc != -EREMOTEIO && rc != -EINVAL)

@@ -61,6 +61,6 @@ bool p2p_commands(const struct strait_transfer *t);
 int p2p_command(const struct strait_transfer *t, struct os_ring *ring, uint64_t done, void *tag, uint64_t *len);
 
 /* Releases what was imported of a region that is about to be freed. */
-void p2p_forget(struct strait_region *r);
+void p2p_release_region(struct strait_region *r);
 
 #endif
