@@ -49,7 +49,7 @@ static uint32_t import_kind(int ko, uint32_t kind, const struct gpu_mem *m)
 }
 
 /* What one try works with. */
-struct scene {
+struct fixture {
 	struct raw *e;
 	const struct kind *kind;
 	int gpu;
@@ -58,7 +58,7 @@ struct scene {
 };
 
 /* False when the engine was done before the memory was another's: on a busy machine that happens. */
-static bool free_in_the_middle(struct scene *s)
+static bool free_in_the_middle(struct fixture *s)
 {
 	struct gpu_mem m = gpu_alloc(s->gpu, PLAIN, LEN);
 	struct raw *e = s->e;
@@ -99,7 +99,7 @@ static bool free_in_the_middle(struct scene *s)
 TEST_VARIANTS_TIMEOUT(freed_in_the_middle, struct kind, kinds, 120)
 {
 	struct raw e = raw_open();
-	struct scene s = { .e = &e, .kind = v, .gpu = gpu_open() };
+	struct fixture s = { .e = &e, .kind = v, .gpu = gpu_open() };
 	uint64_t faults = raw_faults();
 	struct strait_ioc_map map;
 	int tries = 0;

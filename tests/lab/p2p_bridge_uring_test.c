@@ -25,7 +25,7 @@ static const struct setup {
 	{ "defer_taskrun", IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN },
 };
 
-struct scene {
+struct fixture {
 	const struct setup *setup;
 	int ko, gpu, file;
 	struct gpu_mem m, next;
@@ -42,7 +42,7 @@ static int open_bridge(void)
 	return ko;
 }
 
-static void submit(struct scene *s, unsigned int n)
+static void submit(struct fixture *s, unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++)
 		ko_sqe(&s->ring, s->ko, STRAIT_URING_READ, s->handle, s->file, i * PIECE, i * PIECE, PIECE);
@@ -50,7 +50,7 @@ static void submit(struct scene *s, unsigned int n)
 }
 
 /* All of them ended well, or found the memory gone. */
-static void reap(struct scene *s, unsigned int n, bool gone)
+static void reap(struct fixture *s, unsigned int n, bool gone)
 {
 	struct io_uring_cqe *cqe;
 
@@ -61,7 +61,7 @@ static void reap(struct scene *s, unsigned int n, bool gone)
 	}
 }
 
-static void open_scene(struct scene *s)
+static void open_scene(struct fixture *s)
 {
 	s->ko = open_bridge();
 	s->gpu = gpu_open();
@@ -72,7 +72,7 @@ static void open_scene(struct scene *s)
 }
 
 /* A child that waits for itself cannot be killed, and must not take the test with it. */
-static void run_child(int (*fn)(void *arg), struct scene *s, const char *what)
+static void run_child(int (*fn)(void *arg), struct fixture *s, const char *what)
 {
 	pid_t pid = start(fn, s);
 	int status;
@@ -87,7 +87,7 @@ static void run_child(int (*fn)(void *arg), struct scene *s, const char *what)
 
 static int free_before_reaping(void *arg)
 {
-	struct scene *s = arg;
+	struct fixture *s = arg;
 	uint64_t calls;
 
 	open_scene(s);
@@ -106,7 +106,7 @@ static int free_before_reaping(void *arg)
 
 TEST_VARIANTS(freed_by_the_submitter, struct setup, setups)
 {
-	struct scene s = { .setup = v };
+	struct fixture s = { .setup = v };
 
 	close(open_bridge());
 	s.file = place_file(&raw, LEN, SEED, 0);
@@ -116,7 +116,7 @@ TEST_VARIANTS(freed_by_the_submitter, struct setup, setups)
 /* With all I/O over long ago: the results wait to be reaped, the memory must not. */
 static int free_when_over(void *arg)
 {
-	struct scene *s = arg;
+	struct fixture *s = arg;
 	uint64_t reads;
 
 	open_scene(s);
@@ -132,7 +132,7 @@ static int free_when_over(void *arg)
 
 TEST_VARIANTS(freed_when_all_is_over, struct setup, setups)
 {
-	struct scene s = { .setup = v };
+	struct fixture s = { .setup = v };
 
 	close(open_bridge());
 	s.file = place_file(&raw, LEN, SEED, 0);
@@ -141,7 +141,7 @@ TEST_VARIANTS(freed_when_all_is_over, struct setup, setups)
 
 static void *free_memory(void *arg)
 {
-	struct scene *s = arg;
+	struct fixture *s = arg;
 
 	ASSERT_OK(gpu_free(&s->m));
 	return NULL;
@@ -153,7 +153,7 @@ static void *free_memory(void *arg)
  */
 static int import_meanwhile(void *arg)
 {
-	struct scene *s = arg;
+	struct fixture *s = arg;
 	struct strait_ioc_import imp;
 	pthread_t thread;
 
@@ -171,7 +171,7 @@ static int import_meanwhile(void *arg)
 
 TEST_VARIANTS(freed_while_the_submitter_imports, struct setup, setups)
 {
-	struct scene s = { .setup = v };
+	struct fixture s = { .setup = v };
 
 	close(open_bridge());
 	s.file = place_file(&raw, LEN, SEED, 0);
@@ -182,7 +182,7 @@ TEST_VARIANTS(freed_while_the_submitter_imports, struct setup, setups)
 
 static void *submit_and_reap(void *arg)
 {
-	struct scene *s = arg;
+	struct fixture *s = arg;
 
 	ASSERT_OK(io_uring_queue_init(2 * COMMANDS, &s->ring, s->setup->flags));
 	submit(s, 1);
@@ -194,7 +194,7 @@ static void *submit_and_reap(void *arg)
 /* The free does wait: a command that has ended but still uses the memory holds it up. */
 TEST(freeing_waits_for_a_completion)
 {
-	struct scene s = { .setup = &setups[0], .ko = open_bridge(), .gpu = gpu_open() };
+	struct fixture s = { .setup = &setups[0], .ko = open_bridge(), .gpu = gpu_open() };
 	unsigned int met = 0;
 
 	s.file = place_file(&raw, LEN, SEED, 0);

@@ -15,7 +15,7 @@
 static const struct place raw = { "raw", NULL };
 static const struct place ext4 = PLACE_EXT4;
 
-struct scene {
+struct fixture {
 	int ko, gpu, file, dmabuf;
 	struct gpu_mem m;
 	unsigned char *host;
@@ -48,9 +48,9 @@ static void set_up(void)
 	}
 }
 
-static struct scene open_scene(const struct place *place)
+static struct fixture open_scene(const struct place *place)
 {
-	struct scene s = { .ko = ko_open_p2p(), .gpu = gpu_open() };
+	struct fixture s = { .ko = ko_open_p2p(), .gpu = gpu_open() };
 
 	set_up();
 	s.file = place_file(place, LEN, SEED, 0);
@@ -63,7 +63,7 @@ static struct scene open_scene(const struct place *place)
 	return s;
 }
 
-static int import(struct scene *s, uint32_t kind)
+static int import(struct fixture *s, uint32_t kind)
 {
 	struct strait_ioc_import imp = { .size = sizeof(imp), .kind = kind, .fd = -1, .length = LEN };
 	int rc;
@@ -77,27 +77,27 @@ static int import(struct scene *s, uint32_t kind)
 	return rc ? rc : ko_release(s->ko, imp.handle);
 }
 
-static int import_p2p(struct scene *s)
+static int import_p2p(struct fixture *s)
 {
 	return import(s, STRAIT_IMPORT_P2P);
 }
 
-static int import_user(struct scene *s)
+static int import_user(struct fixture *s)
 {
 	return import(s, STRAIT_IMPORT_USER);
 }
 
-static int import_dmabuf(struct scene *s)
+static int import_dmabuf(struct fixture *s)
 {
 	return import(s, STRAIT_IMPORT_DMABUF);
 }
 
-static int import_nvp2p(struct scene *s)
+static int import_nvp2p(struct fixture *s)
 {
 	return import(s, STRAIT_IMPORT_NVP2P);
 }
 
-static int open_file(struct scene *s)
+static int open_file(struct fixture *s)
 {
 	int fd = open("/dev/strait", O_RDWR | O_CLOEXEC);
 
@@ -108,31 +108,31 @@ static int open_file(struct scene *s)
 	return 0;
 }
 
-static int check(struct scene *s)
+static int check(struct fixture *s)
 {
 	struct strait_ioc_check c = { .size = sizeof(c), .handle = s->handle, .fd = s->file };
 
 	return ko_call(s->ko, STRAIT_IOC_CHECK, &c);
 }
 
-static int io(struct scene *s, uint32_t op)
+static int io(struct fixture *s, uint32_t op)
 {
 	int64_t n = ko_io(s->ko, op, s->handle, s->file, 0, 0, LEN, NULL);
 
 	return n == LEN ? 0 : n < 0 ? (int)n : -ENODATA;
 }
 
-static int read_call(struct scene *s)
+static int read_call(struct fixture *s)
 {
 	return io(s, STRAIT_OP_READ);
 }
 
-static int write_call(struct scene *s)
+static int write_call(struct fixture *s)
 {
 	return io(s, STRAIT_OP_WRITE);
 }
 
-static int command(struct scene *s, uint32_t op)
+static int command(struct fixture *s, uint32_t op)
 {
 	struct io_uring_cqe *cqe;
 	int rc;
@@ -149,19 +149,19 @@ static int command(struct scene *s, uint32_t op)
 	return rc == (int)LEN ? 0 : rc < 0 ? rc : -ENODATA;
 }
 
-static int read_command(struct scene *s)
+static int read_command(struct fixture *s)
 {
 	return command(s, STRAIT_URING_READ);
 }
 
-static int write_command(struct scene *s)
+static int write_command(struct fixture *s)
 {
 	return command(s, STRAIT_URING_WRITE);
 }
 
 static const struct call {
 	const char *name;
-	int (*fn)(struct scene *s);
+	int (*fn)(struct fixture *s);
 	const struct place *place;
 } calls[] = {
 	{ "open", open_file, &raw },
@@ -191,7 +191,7 @@ static bool happened(int fd)
 
 TEST_VARIANTS_TIMEOUT(each_allocation_of_the_kernel_fails, struct call, calls, 300)
 {
-	struct scene s = open_scene(v->place);
+	struct fixture s = open_scene(v->place);
 	unsigned int n, failed = 0;
 	char text[16];
 	int rc, fd;

@@ -11,7 +11,7 @@
 #define MOST 64		 /* allocations of the driver in one call, by far */
 #define KERNEL_MOST 2000 /* and of all the kernel */
 
-struct scene {
+struct fixture {
 	int fd, c;
 	struct gpu_mem m, other;
 	uint32_t id, import;
@@ -28,8 +28,8 @@ static void stop_failures(void)
  * The call is made with its first, second, ... allocation failing until it does not get as far as that
  * one. It must say -ENOMEM each time, and succeed in the end.
  */
-static void each_fails(const char *what, struct scene *s, int (*call)(struct scene *s), void (*undo)(struct scene *s),
-		       int least)
+static void each_fails(const char *what, struct fixture *s, int (*call)(struct fixture *s),
+		       void (*undo)(struct fixture *s), int least)
 {
 	uint64_t before[2];
 
@@ -58,7 +58,7 @@ static void each_fails(const char *what, struct scene *s, int (*call)(struct sce
 	FAIL("%s: more than %d allocations", what, MOST);
 }
 
-static int call_open(struct scene *s)
+static int call_open(struct fixture *s)
 {
 	int fd = open("/dev/strait_vgpu0", O_RDWR);
 
@@ -68,66 +68,66 @@ static int call_open(struct scene *s)
 	return 0;
 }
 
-static void nothing(struct scene *s)
+static void nothing(struct fixture *s)
 {
 }
 
 TEST(opening)
 {
-	struct scene s = { .fd = gpu_open() };
+	struct fixture s = { .fd = gpu_open() };
 
 	each_fails("open", &s, call_open, nothing, 1);
 }
 
-static int call_alloc(struct scene *s)
+static int call_alloc(struct fixture *s)
 {
 	return gpu_try_alloc(s->fd, PLAIN, 4 * PAGE, &s->m);
 }
 
-static void undo_alloc(struct scene *s)
+static void undo_alloc(struct fixture *s)
 {
 	ASSERT_OK(gpu_free(&s->m));
 }
 
 TEST(allocating)
 {
-	struct scene s = { .fd = gpu_open() };
+	struct fixture s = { .fd = gpu_open() };
 
 	each_fails("alloc", &s, call_alloc, undo_alloc, 3);
 }
 
-static int call_dmabuf(struct scene *s)
+static int call_dmabuf(struct fixture *s)
 {
 	s->buf = gpu_dmabuf(&s->m, 0, PAGE);
 	return s->buf < 0 ? s->buf : 0;
 }
 
-static void undo_dmabuf(struct scene *s)
+static void undo_dmabuf(struct fixture *s)
 {
 	close(s->buf);
 }
 
 TEST(exporting)
 {
-	struct scene s = { .fd = gpu_open() };
+	struct fixture s = { .fd = gpu_open() };
 
 	s.m = gpu_alloc(s.fd, PLAIN, 4 * PAGE);
 	each_fails("dmabuf", &s, call_dmabuf, undo_dmabuf, 3);
 }
 
-static int call_import_map(struct scene *s)
+static int call_import_map(struct fixture *s)
 {
 	return importer_map(s->c, s->import);
 }
 
-static void undo_import_map(struct scene *s)
+static void undo_import_map(struct fixture *s)
 {
 	importer_unmap(s->c, s->import);
 }
 
 TEST(mapping_a_dma_buf)
 {
-	struct scene s = { .fd = gpu_open(), .c = consumer_open() };
+	struct fixture s = { .fd = gpu_open(), .c = consumer_open() };
 
 	s.m = gpu_alloc(s.fd, PLAIN, 4 * PAGE);
 	s.buf = (int)ASSERT_OK(gpu_dmabuf(&s.m, 0, 4 * PAGE));
@@ -135,7 +135,7 @@ TEST(mapping_a_dma_buf)
 	each_fails("dma_buf_map_attachment", &s, call_import_map, undo_import_map, 3);
 }
 
-static int get_kind(struct scene *s, uint32_t flags)
+static int get_kind(struct fixture *s, uint32_t flags)
 {
 	struct vt_get get = { .va = (uintptr_t)s->m.p, .len = s->m.len, .flags = flags };
 	int rc = consumer_try_get(s->c, &get);
@@ -144,29 +144,29 @@ static int get_kind(struct scene *s, uint32_t flags)
 	return rc;
 }
 
-static int call_get(struct scene *s)
+static int call_get(struct fixture *s)
 {
 	return get_kind(s, 0);
 }
 
-static void undo_get(struct scene *s)
+static void undo_get(struct fixture *s)
 {
 	ASSERT_EQ(consumer_put(s->c, s->id, 0), 0);
 }
 
-static int call_get_persistent(struct scene *s)
+static int call_get_persistent(struct fixture *s)
 {
 	return get_kind(s, VT_GET_PERSISTENT);
 }
 
-static void undo_get_persistent(struct scene *s)
+static void undo_get_persistent(struct fixture *s)
 {
 	ASSERT_EQ(consumer_put(s->c, s->id, VT_PUT_PERSISTENT), 0);
 }
 
 TEST(pinning)
 {
-	struct scene s = { .fd = gpu_open(), .c = consumer_open() };
+	struct fixture s = { .fd = gpu_open(), .c = consumer_open() };
 
 	s.m = gpu_alloc(s.fd, PLAIN, 4 * PAGE);
 	each_fails("get_pages", &s, call_get, undo_get, 3);
@@ -175,19 +175,19 @@ TEST(pinning)
 	gpu_unmap(&s.m);
 }
 
-static int call_map(struct scene *s)
+static int call_map(struct fixture *s)
 {
 	return consumer_map(s->c, s->id);
 }
 
-static void undo_map(struct scene *s)
+static void undo_map(struct fixture *s)
 {
 	ASSERT_EQ(consumer_unmap(s->c, s->id, 0), 0);
 }
 
 TEST(mapping_for_a_peer)
 {
-	struct scene s = { .fd = gpu_open(), .c = consumer_open() };
+	struct fixture s = { .fd = gpu_open(), .c = consumer_open() };
 
 	s.m = gpu_alloc(s.fd, PLAIN, 4 * PAGE);
 	s.id = consumer_get(s.c, &s.m, 0, VT_CB_FORGET);
@@ -197,7 +197,7 @@ TEST(mapping_for_a_peer)
 /* The one place where there is nobody to tell: the kernel tries again, or ends the program. */
 TEST(a_zero_page)
 {
-	struct scene s = { .fd = gpu_open() };
+	struct fixture s = { .fd = gpu_open() };
 	unsigned char vec;
 
 	s.m = gpu_alloc(s.fd, PLAIN, PAGE);
@@ -215,9 +215,9 @@ TEST(a_zero_page)
 
 struct kernel_call {
 	const char *name;
-	void (*prepare)(struct scene *s);
-	int (*call)(struct scene *s);
-	void (*undo)(struct scene *s);
+	void (*prepare)(struct fixture *s);
+	int (*call)(struct fixture *s);
+	void (*undo)(struct fixture *s);
 };
 
 /* A call of the consumer: what it says, or what was said about it. */
@@ -226,7 +226,7 @@ static int told(int rc, int32_t result)
 	return rc ? rc : result;
 }
 
-static int kernel_attach(struct scene *s)
+static int kernel_attach(struct fixture *s)
 {
 	struct vt_buf buf = { .fd = s->buf };
 	int rc = gpu_call(s->c, VT_ATTACH, &buf);
@@ -235,12 +235,12 @@ static int kernel_attach(struct scene *s)
 	return told(rc, buf.result);
 }
 
-static void undo_attach(struct scene *s)
+static void undo_attach(struct fixture *s)
 {
 	importer_detach(s->c, s->import);
 }
 
-static int kernel_attach_map(struct scene *s)
+static int kernel_attach_map(struct fixture *s)
 {
 	struct vt_buf buf = { .id = s->import };
 	int rc = gpu_call(s->c, VT_BUF_MAP, &buf);
@@ -251,37 +251,37 @@ static int kernel_attach_map(struct scene *s)
 	return told(rc, buf.result);
 }
 
-static void prepare_attach(struct scene *s)
+static void prepare_attach(struct fixture *s)
 {
 	if (!s->import)
 		s->import = importer_attach(s->c, s->buf, 0);
 }
 
-static int kernel_alloc(struct scene *s)
+static int kernel_alloc(struct fixture *s)
 {
 	return gpu_try_alloc(s->fd, PLAIN, 4 * PAGE, &s->other);
 }
 
-static void undo_other(struct scene *s)
+static void undo_other(struct fixture *s)
 {
 	ASSERT_OK(gpu_free(&s->other));
 }
 
-static void prepare_free(struct scene *s)
+static void prepare_free(struct fixture *s)
 {
 	s->other = gpu_alloc(s->fd, PLAIN, 4 * PAGE);
 	s->other_buf = (int)ASSERT_OK(gpu_dmabuf(&s->other, 0, PAGE));
 	s->id = consumer_get(s->c, &s->other, 0, VT_CB_FORGET);
 }
 
-static void undo_free(struct scene *s)
+static void undo_free(struct fixture *s)
 {
 	gpu_unmap(&s->other);
 	close(s->other_buf);
 }
 
 /* Giving back must not need memory: all that can go wrong is the reading of the request. */
-static int kernel_free(struct scene *s)
+static int kernel_free(struct fixture *s)
 {
 	int rc = gpu_free(&s->other);
 
@@ -293,18 +293,18 @@ static int kernel_free(struct scene *s)
 	return rc;
 }
 
-static int kernel_dmabuf(struct scene *s)
+static int kernel_dmabuf(struct fixture *s)
 {
 	s->other_buf = gpu_dmabuf(&s->m, PAGE, PAGE);
 	return s->other_buf < 0 ? s->other_buf : 0;
 }
 
-static void undo_buf(struct scene *s)
+static void undo_buf(struct fixture *s)
 {
 	close(s->other_buf);
 }
 
-static int kernel_get_kind(struct scene *s, uint32_t flags)
+static int kernel_get_kind(struct fixture *s, uint32_t flags)
 {
 	struct vt_get get = { .va = (uintptr_t)s->m.p, .len = s->m.len, .flags = flags };
 	int rc = gpu_call(s->c, VT_GET, &get);
@@ -313,23 +313,23 @@ static int kernel_get_kind(struct scene *s, uint32_t flags)
 	return told(rc, get.result);
 }
 
-static int kernel_get(struct scene *s)
+static int kernel_get(struct fixture *s)
 {
 	return kernel_get_kind(s, 0);
 }
 
-static int kernel_get_persistent(struct scene *s)
+static int kernel_get_persistent(struct fixture *s)
 {
 	return kernel_get_kind(s, VT_GET_PERSISTENT);
 }
 
-static void prepare_map(struct scene *s)
+static void prepare_map(struct fixture *s)
 {
 	if (!s->id)
 		s->id = consumer_get(s->c, &s->m, 0, VT_CB_FORGET);
 }
 
-static int kernel_map(struct scene *s)
+static int kernel_map(struct fixture *s)
 {
 	struct vt_op op = { .id = s->id };
 	int rc = gpu_call(s->c, VT_MAP, &op);
@@ -340,13 +340,13 @@ static int kernel_map(struct scene *s)
 	return told(rc, op.result);
 }
 
-static int kernel_mmap(struct scene *s)
+static int kernel_mmap(struct fixture *s)
 {
 	s->map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->fd, (off_t)s->m.offset);
 	return s->map == MAP_FAILED ? -errno : 0;
 }
 
-static void undo_mmap(struct scene *s)
+static void undo_mmap(struct fixture *s)
 {
 	ASSERT_EQ(munmap(s->map, PAGE), 0);
 }
@@ -415,7 +415,7 @@ static bool where_the_kernel_fails(__attribute__((unused)) const void *v)
 TEST_WHERE(each_allocation_of_the_kernel, where_the_kernel_fails)
 TEST_VARIANTS(each_allocation_of_the_kernel, struct kernel_call, kernel_calls)
 {
-	struct scene s = { .fd = gpu_open(), .c = consumer_open() };
+	struct fixture s = { .fd = gpu_open(), .c = consumer_open() };
 	uint64_t before[STRAIT_VGPU_MEM_KINDS];
 	unsigned int failed = 0;
 	int nth = nth_open();
