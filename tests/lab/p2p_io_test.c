@@ -21,6 +21,22 @@ TEST(says_what_it_is)
 	close(fd);
 }
 
+/* Memory of the GPU is not imported as memory of the process: with struct pages, and on kernels without P2PDMA without. */
+TEST(device_memory_is_not_host_memory)
+{
+	int ko = ko_open(), gpu = gpu_open();
+	struct gpu_mem m = gpu_alloc(gpu, PLAIN, KIB(64));
+	struct strait_ioc_import imp;
+
+	/* By page faults of the import, and mapped before. */
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, m.p, m.len, &imp), -EOPNOTSUPP);
+	fill(m.p, m.len, 1);
+	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, m.p, m.len, &imp), -EOPNOTSUPP);
+	ASSERT_OK(gpu_free(&m));
+	close(gpu);
+	close(ko);
+}
+
 static uint64_t state = 88172645463325252u;
 
 static uint64_t any(uint64_t n)
