@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The example of README.md, word for word: a whole file into device memory. */
+/* The example of docs/concepts.md, word for word: a whole file into device memory. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <strait/strait.h>
