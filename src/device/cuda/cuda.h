@@ -208,7 +208,11 @@ cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r);
 void cuda_stream_put_word(struct cuda_stream *s);
 /* The errno for the result @r of a call on @s; stores an error as the stream's status. */
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
-/* cuda_leave(), then cuda_stream_errno(). */
+/*
+ * cuda_enter() for a call on the stream. -EOPNOTSUPP: the application is capturing the stream. After 0 the same thread
+ * calls cuda_stream_leave(), which is cuda_leave() and then cuda_stream_errno().
+ */
+int cuda_stream_enter(struct cuda_stream *s, struct cuda_entry *e);
 int cuda_stream_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r);
 int cuda_stream_open(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);
 int cuda_stream_open_isolated(struct strait_device *dev, const struct provider_mem *m, struct dev_stream **ret);

@@ -147,16 +147,9 @@ int cuda_stream_notify(struct dev_stream *stream, strait_stream_fn *fn, void *ar
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	cu_result r;
-	int rc;
+	int rc = cuda_stream_enter(s, &e);
 
-	rc = cuda_enter(s->ctx, &e);
-	if (rc)
-		return rc;
-	r = cuda_check_capture(s);
-	if (!r)
-		r = stream_put_notice(s, fn, arg);
-	return cuda_stream_leave(s, &e, r);
+	return rc ? rc : cuda_stream_leave(s, &e, stream_put_notice(s, fn, arg));
 }
 
 void cuda_stream_poll_notices(struct dev_stream *stream)

@@ -200,6 +200,17 @@ cu_result cuda_check_capture(struct cuda_stream *s)
 	return !r && status ? CU_CAPTURE_UNSUPPORTED : r;
 }
 
+int cuda_stream_enter(struct cuda_stream *s, struct cuda_entry *e)
+{
+	int rc = cuda_enter(s->ctx, e);
+	cu_result r;
+
+	if (rc)
+		return rc;
+	r = cuda_check_capture(s);
+	return r ? cuda_stream_leave(s, e, r) : 0;
+}
+
 /* @wait: wait for the work first; the native stream must still exist. */
 static void stream_end(struct cuda_stream *s, bool wait)
 {
@@ -249,14 +260,12 @@ int cuda_stream_wait(struct dev_stream *stream, int64_t timeout_ns)
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	cu_result r;
 	int rc;
 
-	rc = cuda_enter(s->ctx, &e);
+	rc = cuda_stream_enter(s, &e);
 	if (!rc) {
-		r = cuda_check_capture(s);
-		if (!r)
-			r = cuda_drain_on_error(s, cuda_wait_stream(s, timeout_ns));
+		cu_result r = cuda_drain_on_error(s, cuda_wait_stream(s, timeout_ns));
+
 		cuda_leave(&e);
 		if (r == CU_NOT_READY)
 			return -ETIMEDOUT;
@@ -271,34 +280,23 @@ int cuda_stream_call(struct dev_stream *stream, strait_stream_fn *fn, void *arg)
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	cu_result r;
-	int rc;
+	int rc = cuda_stream_enter(s, &e);
 
-	rc = cuda_enter(s->ctx, &e);
-	if (rc)
-		return rc;
-	r = cuda_check_capture(s);
-	if (!r)
-		r = cuda_call_put(s, fn, arg, false);
-	return cuda_stream_leave(s, &e, r);
+	return rc ? rc : cuda_stream_leave(s, &e, cuda_call_put(s, fn, arg, false));
 }
 
 int cuda_stream_wait_word(struct dev_stream *stream, _Atomic uint32_t *word, uint64_t dev_addr, uint32_t value)
 {
 	struct cuda_stream *s = cuda_stream(stream);
 	struct cuda_entry e;
-	cu_result r;
 	int rc;
 
 	if (!cu.stream_wait_value)
 		return -EOPNOTSUPP;
 	rc = cuda_primary_check(s->ctx->cd);
 	if (!rc)
-		rc = cuda_enter(s->ctx, &e);
+		rc = cuda_stream_enter(s, &e);
 	if (rc)
 		return rc;
-	r = cuda_check_capture(s);
-	if (!r)
-		r = cu.stream_wait_value(s->handle, dev_addr, value, CU_WAIT_GEQ);
-	return cuda_stream_leave(s, &e, r);
+	return cuda_stream_leave(s, &e, cu.stream_wait_value(s->handle, dev_addr, value, CU_WAIT_GEQ));
 }
