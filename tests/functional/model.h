@@ -27,7 +27,10 @@ struct model {
 
 void model_run(const struct model *m);
 
-/* What follows is shared by model.c, which knows what is expected, and model_ops.c, which makes the operations. */
+/*
+ * What follows is shared by model.c, which knows what is expected, model_objects.c, which opens and closes, and model_ops.c,
+ * which makes the operations.
+ */
 
 enum {
 	MODEL_FILES = 3,
@@ -132,5 +135,14 @@ void model_step(struct model_thread *t);
 /* Endpoints, regions, queue and streams of a thread, opened or closed. */
 void model_open_all(struct model_thread *t);
 void model_close_all(struct model_thread *t);
+void model_open_endpoint(struct model_thread *t, struct model_endpoint *e);
+/* One of the thread's own endpoints, of its regions, or its queue and all its streams: closed, and another one opened. */
+void model_reopen(struct model_thread *t);
+void model_renew_region(struct model_thread *t);
+void model_renew_streams(struct model_thread *t);
+struct model_region *model_any_region(struct model_thread *t);
+const char *model_name_of(const struct model_thread *t, const struct model_endpoint *e);
+/* The file is about to be changed: endpoints that declared it immutable are opened again without that flag. */
+void model_break_promises(struct model_thread *t, const struct model_file *f);
 
 #endif

@@ -4,26 +4,6 @@
 
 #include "base/crc32c.h"
 
-#define HOST (MODEL_DEVICES - 1)
-
-/* ---- what to do it with ---- */
-
-/* Mostly short; sometimes to the last byte, or past the end. Often aligned, as direct I/O needs it. */
-uint64_t model_any_length(struct model_thread *t)
-{
-	static const uint64_t most[] = { 64, 5000, 70000, 700000 };
-	uint64_t n = model_any(t, min_u64(model_any(t, 8) ? most[model_any(t, 4)] : t->max, t->max) + 1);
-
-	return model_any(t, 3) ? n : align_down(n, 4096);
-}
-
-uint64_t model_any_offset(struct model_thread *t, uint64_t room)
-{
-	uint64_t off = model_any(t, room + 1);
-
-	return model_any(t, 2) ? off : align_down(off, model_any(t, 2) ? 512 : 4096);
-}
-
 static uint32_t any_routes(struct model_thread *t)
 {
 	static const uint32_t routes[] = { ROUTE(STAGED),
@@ -41,174 +21,6 @@ static struct model_endpoint *any_endpoint(struct model_thread *t)
 	return &t->ep[model_any(t, ARRAY_SIZE(t->ep))];
 }
 
-static struct model_region *any_region(struct model_thread *t)
-{
-	return &t->region[model_any(t, MODEL_REGIONS)];
-}
-
-static const char *name_of(const struct model_thread *t, const struct model_endpoint *e)
-{
-	static const char *const names[] = { "file 0", "file 1", "file 2" };
-
-	if (!e->f)
-		return "common";
-	return e->shared ? "fixed" : names[e->f - t->file];
-}
-
-/* ---- things that come and go ---- */
-
-static void open_endpoint(struct model_thread *t, struct model_endpoint *e)
-{
-	static const uint32_t flags[] = { 0,
-					  0,
-					  STRAIT_FILE_DIRECT,
-					  STRAIT_FILE_BUFFERED,
-					  STRAIT_FILE_IMMUTABLE,
-					  STRAIT_FILE_LEASE,
-					  STRAIT_FILE_IMMUTABLE | STRAIT_FILE_DIRECT,
-					  STRAIT_FILE_LEASE | STRAIT_FILE_BUFFERED };
-	static const int access[] = { O_RDONLY, O_RDWR, O_RDWR, O_WRONLY };
-	static const int more[] = { 0, O_DIRECT, O_APPEND, O_NONBLOCK };
-	int oflags = access[model_any(t, ARRAY_SIZE(access))], fd;
-	bool import = !model_any(t, 3);
-	const char *path;
-
-	/* The last one is always the file that all threads have. */
-	e->f = e == &t->ep[MODEL_ENDPOINTS - 1] ? NULL : &t->file[model_any(t, MODEL_FILES)];
-	e->flags = flags[model_any(t, ARRAY_SIZE(flags))];
-	/* A promise about a file that the endpoint itself writes, or another thread, would not be kept. */
-	if (e->flags & STRAIT_FILE_IMMUTABLE)
-		oflags = O_RDONLY;
-	if (!e->f)
-		e->flags &= ~STRAIT_FILE_IMMUTABLE;
-	e->can_read = oflags != O_WRONLY;
-	e->can_write = oflags != O_RDONLY;
-	path = e->f ? e->f->path : t->w->common;
-	if (import)
-		oflags |= more[model_any(t, ARRAY_SIZE(more))];
-	if ((oflags & O_DIRECT) && (e->flags & STRAIT_FILE_BUFFERED))
-		oflags &= ~O_DIRECT;
-	model_say(t, "endpoint %ld: %s %s, oflags 0%o, flags 0x%x", (long)(e - t->ep), import ? "import" : "open",
-		  name_of(t, e), oflags, e->flags);
-	if (import) {
-		fd = open(path, oflags | O_CLOEXEC);
-		/* With O_NONBLOCK it does not wait for a lease that another endpoint holds. */
-		while (fd < 0 && errno == EWOULDBLOCK) {
-			sleep_ms(1);
-			fd = open(path, oflags | O_CLOEXEC);
-		}
-		ASSERT_GE(fd, 0);
-		ASSERT_OK(strait_file_import(t->w->ctx, fd, e->flags, &e->ep));
-		close(fd);
-	} else {
-		e->ep = file_new(t->w->ctx, path, oflags, e->flags);
-	}
-}
-
-/* The file is going to be changed: what promises that it is not goes first. */
-static void break_promises(struct model_thread *t, const struct model_file *f)
-{
-	for (int i = 0; i < MODEL_ENDPOINTS; i++) {
-		struct model_endpoint *e = &t->ep[i];
-
-		if (e->f != f || !(e->flags & STRAIT_FILE_IMMUTABLE))
-			continue;
-		strait_endpoint_close(e->ep);
-		e->flags &= ~STRAIT_FILE_IMMUTABLE;
-		model_say(t, "endpoint %d: promises nothing any more", i);
-		e->ep = file_new(t->w->ctx, f->path, O_RDONLY, e->flags);
-	}
-}
-
-static void reopen(struct model_thread *t)
-{
-	struct model_endpoint *e = &t->ep[model_any(t, MODEL_ENDPOINTS)];
-
-	strait_endpoint_close(e->ep);
-	open_endpoint(t, e);
-}
-
-static void open_region(struct model_thread *t, struct model_region *r)
-{
-	struct model_world *w = t->w;
-
-	r->dev = (unsigned int)model_any(t, MODEL_DEVICES);
-	r->len = t->max + model_any(t, t->max / 2);
-	r->mem = malloc(r->len);
-	r->own = NULL;
-	r->gone = false;
-	ASSERT_TRUE(r->mem);
-	if (model_any(t, 2) && (r->dev == HOST || where_emulated(NULL))) {
-		if (r->dev == HOST)
-			ASSERT_EQ(posix_memalign(&r->own, 4096, r->len), 0);
-		else
-			ASSERT_OK(strait_emu_malloc(w->dev[r->dev], r->len, &r->own));
-		ASSERT_OK(strait_region_import(w->ctx, w->dev[r->dev], r->own, r->len, &r->r));
-	} else {
-		r->r = region_new(w->dev[r->dev], r->len);
-	}
-	model_say(t, "region %ld: %s %llu bytes of device %u", (long)(r - t->region), r->own ? "import" : "alloc",
-		  (unsigned long long)r->len, r->dev);
-	prng_fill(r->mem, r->len, model_any(t, 1000));
-	ASSERT_OK(strait_region_copy_in(r->r, 0, r->mem, r->len));
-}
-
-static void close_region(struct model_thread *t, struct model_region *r)
-{
-	strait_region_close(r->r);
-	if (r->own && r->dev == HOST)
-		free(r->own);
-	else if (r->own)
-		ASSERT_OK(strait_emu_free(t->w->dev[r->dev], r->own));
-	free(r->mem);
-}
-
-static void renew_region(struct model_thread *t)
-{
-	struct model_region *r = any_region(t);
-
-	close_region(t, r);
-	open_region(t, r);
-}
-
-static void open_streams(struct model_thread *t)
-{
-	ASSERT_OK(strait_queue_open(t->w->ctx, NULL, &t->q));
-	for (int i = 0; i < MODEL_DEVICES; i++)
-		ASSERT_OK(strait_stream_open(t->w->dev[i], &t->stream[i]));
-}
-
-static void close_streams(struct model_thread *t)
-{
-	strait_queue_close(t->q);
-	for (int i = 0; i < MODEL_DEVICES; i++)
-		strait_stream_close(t->stream[i]);
-}
-
-void model_open_all(struct model_thread *t)
-{
-	for (int i = 0; i < MODEL_ENDPOINTS; i++)
-		open_endpoint(t, &t->ep[i]);
-	for (int i = 0; i < MODEL_SHARED; i++)
-		t->ep[MODEL_ENDPOINTS + i] = (struct model_endpoint){
-			.ep = t->w->shared[i], .f = &t->w->fixed, .can_read = true, .shared = true
-		};
-	for (int i = 0; i < MODEL_REGIONS; i++)
-		open_region(t, &t->region[i]);
-	open_streams(t);
-}
-
-void model_close_all(struct model_thread *t)
-{
-	close_streams(t);
-	for (int i = 0; i < MODEL_REGIONS; i++)
-		close_region(t, &t->region[i]);
-	for (int i = 0; i < MODEL_ENDPOINTS; i++)
-		strait_endpoint_close(t->ep[i].ep);
-}
-
-/* ---- transfers ---- */
-
 /* A request and what it is about. */
 struct asked {
 	struct strait_transfer t;
@@ -218,13 +30,13 @@ struct asked {
 
 static struct asked any_transfer(struct model_thread *t)
 {
-	struct asked a = { .e = any_endpoint(t), .r = any_region(t) };
+	struct asked a = { .e = any_endpoint(t), .r = model_any_region(t) };
 	uint64_t len = model_any_length(t);
 	bool write = a.e->f && !a.e->shared && model_any(t, 3) == 0;
 
 	len = min_u64(len, a.r->len);
 	if (write)
-		break_promises(t, a.e->f);
+		model_break_promises(t, a.e->f);
 	a.t = (struct strait_transfer){ .op = write ? STRAIT_WRITE : STRAIT_READ,
 					.routes = any_routes(t),
 					.endpoint = a.e->ep,
@@ -242,7 +54,7 @@ static struct asked any_transfer(struct model_thread *t)
 static void say_transfer(struct model_thread *t, const char *how, const struct asked *a)
 {
 	model_say(t, "%s %s %s (endpoint %ld) at %llu, region %ld at %llu, %llu bytes, routes 0x%x", how,
-		  a->t.op == STRAIT_READ ? "read" : "write", name_of(t, a->e), (long)(a->e - t->ep),
+		  a->t.op == STRAIT_READ ? "read" : "write", model_name_of(t, a->e), (long)(a->e - t->ep),
 		  (unsigned long long)a->t.endpoint_offset, (long)(a->r - t->region),
 		  (unsigned long long)a->t.region_offset, (unsigned long long)a->t.length, a->t.routes);
 }
@@ -306,7 +118,7 @@ static void change_file(struct model_thread *t)
 		model_change_common(t);
 		return;
 	}
-	break_promises(t, f);
+	model_break_promises(t, f);
 	model_change_own(t, f);
 }
 
@@ -327,7 +139,7 @@ static unsigned int any_batch(struct model_thread *t, struct asked *a, struct mo
 
 		one->e = any_endpoint(t);
 		if (one->e->f == written && one->e->f) {
-			one->r = any_region(t);
+			one->r = model_any_region(t);
 			if (one->r == into || one->r->gone)
 				continue;
 			len = model_any(t, min_u64(file_slot, one->r->len) + 1);
@@ -434,7 +246,7 @@ static void batch(struct model_thread *t)
 	struct model_file *written = model_any(t, 2) ? &t->file[model_any(t, MODEL_FILES)] : NULL;
 	struct model_file *changed = model_any(t, 4) ? NULL : &t->file[model_any(t, MODEL_FILES)];
 	bool canceled[BATCH] = { false }, revoke = !model_any(t, 24), uses = false;
-	struct model_region *into = any_region(t);
+	struct model_region *into = model_any_region(t);
 	struct model_endpoint as_was[BATCH], *closed;
 	struct strait_transfer list[BATCH];
 	struct strait_result res[BATCH];
@@ -442,11 +254,11 @@ static void batch(struct model_thread *t)
 	unsigned int n;
 
 	if (written)
-		break_promises(t, written);
+		model_break_promises(t, written);
 	if (changed == written)
 		changed = NULL;
 	if (changed)
-		break_promises(t, changed);
+		model_break_promises(t, changed);
 	n = any_batch(t, a, into, written);
 	for (unsigned int i = 0; i < n; i++) {
 		as_was[i] = *a[i].e;
@@ -474,7 +286,7 @@ static void batch(struct model_thread *t)
 	if (changed)
 		changed->raced = false;
 	if (closed)
-		open_endpoint(t, closed);
+		model_open_endpoint(t, closed);
 }
 
 /* ---- in order ---- */
@@ -487,7 +299,7 @@ static void stream_done(void *arg, const struct strait_result *result)
 static void ordered(struct model_thread *t)
 {
 	enum { N = 5 };
-	struct model_region *r = any_region(t);
+	struct model_region *r = model_any_region(t);
 	struct strait_result res[N];
 	int64_t stored[N];
 	struct asked a[N];
@@ -560,7 +372,7 @@ static void ordered(struct model_thread *t)
 
 static void use_region(struct model_thread *t)
 {
-	struct model_region *r = any_region(t), *other = any_region(t);
+	struct model_region *r = model_any_region(t), *other = model_any_region(t);
 	uint64_t len = min_u64(model_any_length(t), r->len), at = model_any_offset(t, r->len - len), where;
 	int want = r->gone ? -ENODEV : 0;
 	uint32_t crc = 0;
@@ -594,13 +406,6 @@ static void use_region(struct model_thread *t)
 		model_expect_region(t, r, 0, r->len);
 }
 
-static void renew_streams(struct model_thread *t)
-{
-	model_say(t, "another queue and other streams");
-	close_streams(t);
-	open_streams(t);
-}
-
 static void page_cache(struct model_thread *t)
 {
 	struct model_file *f = &t->file[model_any(t, MODEL_FILES)];
@@ -629,16 +434,16 @@ void model_step(struct model_thread *t)
 		change_file(t);
 		break;
 	case 32 ... 33:
-		reopen(t);
+		model_reopen(t);
 		break;
 	case 34:
-		renew_region(t);
+		model_renew_region(t);
 		break;
 	case 35 ... 36:
 		use_region(t);
 		break;
 	case 37:
-		renew_streams(t);
+		model_renew_streams(t);
 		break;
 	case 38:
 		model_expect_file(t, &t->file[model_any(t, MODEL_FILES)]);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Transfers ordered on a stream. */
-#include <strait/interpose.h>
-
-#include "common.h"
-
-#define LEN MIB(8)
+#include "stream_rig.h"
 
 static const struct mode modes[] = {
 	{ "emu", "emu:0", 0, 0, 0 },
@@ -12,67 +8,6 @@ static const struct mode modes[] = {
 	{ "emu-direct", "emu:0", ROUTE(STAGED), STRAIT_FILE_DIRECT, 0 },
 	{ "host", "host", 0, 0, 0 },
 };
-
-struct rig {
-	struct strait_context *ctx;
-	struct strait_device *dev;
-	struct strait_region *r;
-	struct strait_endpoint *ep;
-	struct strait_stream *s;
-	unsigned char *want;
-	uint32_t routes;
-};
-
-static void rig_open(struct rig *g, const struct mode *m)
-{
-	g->ctx = context_for(m);
-	g->dev = device_named(g->ctx, m->device);
-	g->r = region_new(g->dev, LEN);
-	g->ep = file_new(g->ctx, make_file("file", LEN, 1), O_RDWR, m->file);
-	g->want = pattern_new(0, LEN, 1);
-	g->routes = m->routes;
-	ASSERT_OK(strait_stream_open(g->dev, &g->s));
-}
-
-static void rig_close(struct rig *g)
-{
-	strait_stream_close(g->s);
-	strait_endpoint_close(g->ep);
-	strait_region_close(g->r);
-	strait_context_close(g->ctx);
-	free(g->want);
-}
-
-/* A transfer's parameters and its result, as they lie in memory. */
-struct params {
-	uint64_t off, region_off, len;
-	int64_t result;
-};
-
-static void put(struct rig *g, uint32_t op, struct params *p)
-{
-	struct strait_stream_transfer t = { .size = sizeof(t),
-					    .op = op,
-					    .routes = op == STRAIT_READ ? g->routes : 0,
-					    .endpoint = g->ep,
-					    .region = g->r,
-					    .endpoint_offset = &p->off,
-					    .region_offset = &p->region_off,
-					    .length = &p->len,
-					    .result = &p->result };
-
-	ASSERT_OK(strait_stream_transfer(g->s, &t));
-}
-
-/* What stands on the stream until it is let go. */
-static atomic_bool blocked;
-
-static void block(void *arg)
-{
-	(void)arg;
-	while (atomic_load(&blocked))
-		sleep_ms(1);
-}
 
 struct check {
 	struct params *p;
@@ -115,24 +50,24 @@ TEST_VARIANTS(parameters_come_late, struct mode, modes)
 {
 	struct params p = { .off = UINT64_MAX, .region_off = UINT64_MAX, .len = UINT64_MAX, .result = 99 };
 	struct check before, after;
-	struct rig g;
+	struct stream_rig g;
 	void *mem;
 
-	rig_open(&g, v);
+	stream_rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
 	before = (struct check){ .p = &p, .mem = (unsigned char *)mem + 77, .want = g.want + 12345, .len = MIB(1) + 1 };
 	after = before;
-	atomic_store(&blocked, true);
-	ASSERT_OK(strait_stream_call(g.s, block, NULL));
+	atomic_store(&stream_blocked, true);
+	ASSERT_OK(strait_stream_call(g.s, stream_block, NULL));
 	ASSERT_OK(strait_stream_call(g.s, set_params, &p));
 	ASSERT_OK(strait_stream_call(g.s, look, &before));
-	put(&g, STRAIT_READ, &p);
+	stream_put(&g, STRAIT_READ, &p);
 	ASSERT_OK(strait_stream_call(g.s, look, &after));
 	ASSERT_EQ(strait_stream_wait(g.s, 0), -ETIMEDOUT);
 	ASSERT_EQ(strait_stream_wait(g.s, 5000000), -ETIMEDOUT);
 	ASSERT_FALSE(before.ran);
 	ASSERT_EQ(p.result, 99);
-	atomic_store(&blocked, false);
+	atomic_store(&stream_blocked, false);
 	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 	ASSERT_EQ(strait_stream_wait(g.s, 0), 0);
 	ASSERT_TRUE(before.ran && after.ran);
@@ -141,7 +76,7 @@ TEST_VARIANTS(parameters_come_late, struct mode, modes)
 	ASSERT_EQ(after.result, (int64_t)MIB(1) + 1);
 	ASSERT_TRUE(after.bytes);
 	ASSERT_EQ(stats_of(g.ctx).stream, 1);
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 struct step {
@@ -168,10 +103,10 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 	struct params in[N], out[N];
 	struct step steps[N];
 	atomic_uint next = 0, wrong = 0;
-	struct rig g;
+	struct stream_rig g;
 	void *mem;
 
-	rig_open(&g, v);
+	stream_rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
 	/* Page 0 of the file goes round and round, one more in each byte each time. */
 	for (unsigned int i = 0; i < N; i++) {
@@ -180,9 +115,9 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 		in[i] = (struct params){ 0, at, 4096, 0 };
 		out[i] = (struct params){ 0, at, 4096, 0 };
 		steps[i] = (struct step){ (unsigned char *)mem + at, i, &next, &wrong };
-		put(&g, STRAIT_READ, &in[i]);
+		stream_put(&g, STRAIT_READ, &in[i]);
 		ASSERT_OK(strait_stream_call(g.s, change, &steps[i]));
-		put(&g, STRAIT_WRITE, &out[i]);
+		stream_put(&g, STRAIT_WRITE, &out[i]);
 	}
 	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 	ASSERT_EQ(wrong, 0);
@@ -194,7 +129,7 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 		g.want[i] = (unsigned char)(g.want[i] + N);
 	file_expect(test_path("file"), 0, g.want, LEN);
 	ASSERT_EQ(stats_of(g.ctx).stream, 2 * N);
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 /* A transfer that fails stores its error, and the stream goes on. */
@@ -202,15 +137,15 @@ TEST_VARIANTS(errors_are_stored, struct mode, modes)
 {
 	struct params good = { 0, 0, LEN, 0 }, range = { 0, 1, LEN, 0 }, overflow = { UINT64_MAX, 0, 1, 0 },
 		      end = { LEN, 0, 10, 0 }, small_range = { 0, LEN, 1, 0 }, nothing = { 0, LEN, 0, 1 };
-	struct rig g;
+	struct stream_rig g;
 
-	rig_open(&g, v);
-	put(&g, STRAIT_READ, &range);
-	put(&g, STRAIT_READ, &overflow);
-	put(&g, STRAIT_READ, &small_range);
-	put(&g, STRAIT_READ, &end);
-	put(&g, STRAIT_READ, &nothing);
-	put(&g, STRAIT_READ, &good);
+	stream_rig_open(&g, v);
+	stream_put(&g, STRAIT_READ, &range);
+	stream_put(&g, STRAIT_READ, &overflow);
+	stream_put(&g, STRAIT_READ, &small_range);
+	stream_put(&g, STRAIT_READ, &end);
+	stream_put(&g, STRAIT_READ, &nothing);
+	stream_put(&g, STRAIT_READ, &good);
 	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 	ASSERT_EQ(range.result, -EINVAL);
 	ASSERT_EQ(overflow.result, -EINVAL);
@@ -223,13 +158,13 @@ TEST_VARIANTS(errors_are_stored, struct mode, modes)
 		/* A device error of a transfer is the transfer's alone. */
 		emu_inject_copy_error(g.dev, 0, -EIO);
 		range = (struct params){ 0, 0, 4096, 0 };
-		put(&g, STRAIT_READ, &range);
-		put(&g, STRAIT_READ, &good);
+		stream_put(&g, STRAIT_READ, &range);
+		stream_put(&g, STRAIT_READ, &good);
 		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 		ASSERT_EQ(range.result, -EIO);
 		ASSERT_EQ(good.result, (int64_t)LEN);
 	}
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 TEST(malformed_requests)
@@ -240,14 +175,14 @@ TEST(malformed_requests)
 	struct strait_endpoint *writable;
 	struct strait_region *host, *gone;
 	struct strait_stream *other;
-	struct rig g, g2;
+	struct stream_rig g, g2;
 	struct {
 		struct strait_stream_transfer t;
 		char tail[8];
 	} longer;
 
-	rig_open(&g, &m);
-	rig_open(&g2, &m);
+	stream_rig_open(&g, &m);
+	stream_rig_open(&g2, &m);
 	host = region_new(device_named(g.ctx, "host"), 100);
 	gone = region_new(g.dev, 100);
 	ASSERT_OK(strait_region_revoke(gone));
@@ -289,7 +224,7 @@ TEST(malformed_requests)
 	ASSERT_EQ(strait_stream_transfer(g.s, NULL), -EINVAL);
 	ASSERT_EQ(strait_stream_transfer(NULL, &t), -EINVAL);
 	ASSERT_EQ(strait_stream_call(g.s, NULL, NULL), -EINVAL);
-	ASSERT_EQ(strait_stream_call(NULL, block, NULL), -EINVAL);
+	ASSERT_EQ(strait_stream_call(NULL, stream_block, NULL), -EINVAL);
 	ASSERT_EQ(strait_stream_wait(NULL, 0), -EINVAL);
 	ASSERT_EQ(strait_stream_wait(g.s, -1), -EINVAL);
 	ASSERT_EQ(strait_stream_open(NULL, &other), -EINVAL);
@@ -301,60 +236,8 @@ TEST(malformed_requests)
 	strait_region_close(host);
 	strait_region_close(gone);
 	strait_endpoint_close(writable);
-	rig_close(&g);
-	rig_close(&g2);
-}
-
-static void *close_region(void *arg)
-{
-	strait_region_close(arg);
-	return NULL;
-}
-
-/* Memory is not given back while a transfer that was put on a stream may still write it. */
-TEST(a_region_closed_while_its_transfer_waits)
-{
-	struct mode m = { "", "emu:0", 0, 0, 0 };
-	struct params p = { 0, 0, LEN, 99 };
-	struct rig g;
-	pthread_t t;
-
-	rig_open(&g, &m);
-	atomic_store(&blocked, true);
-	ASSERT_OK(strait_stream_call(g.s, block, NULL));
-	put(&g, STRAIT_READ, &p);
-	strait_endpoint_close(g.ep);
-	thread_start(&t, close_region, g.r);
-	sleep_ms(30);
-	ASSERT_EQ(pthread_tryjoin_np(t, NULL), EBUSY);
-	atomic_store(&blocked, false);
-	thread_join(t);
-	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
-	/* It came to its turn after the region was revoked. */
-	ASSERT_EQ(p.result, -ENODEV);
-	strait_stream_close(g.s);
-	strait_context_close(g.ctx);
-	free(g.want);
-}
-
-TEST(closing_a_stream_waits_for_its_work)
-{
-	struct mode m = { "", "emu:0", 0, 0, 0 };
-	struct params p[20];
-	struct rig g;
-
-	rig_open(&g, &m);
-	for (int i = 0; i < 20; i++) {
-		p[i] = (struct params){ 0, 0, LEN, 99 };
-		put(&g, STRAIT_READ, &p[i]);
-	}
-	strait_stream_close(g.s);
-	for (int i = 0; i < 20; i++)
-		ASSERT_EQ(p[i].result, (int64_t)LEN);
-	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
-	put(&g, STRAIT_READ, &p[0]);
-	rig_close(&g);
-	ASSERT_EQ(p[0].result, (int64_t)LEN);
+	stream_rig_close(&g);
+	stream_rig_close(&g2);
 }
 
 /* Streams do not wait for each other, and their number is not bounded by that of threads. */
@@ -367,12 +250,12 @@ TEST(many_streams)
 	static struct params p[STREAMS][EACH];
 	struct strait_stream *s[STREAMS], *stuck;
 	uint64_t state = 3;
-	struct rig g;
+	struct stream_rig g;
 
-	rig_open(&g, &m);
+	stream_rig_open(&g, &m);
 	stuck = g.s;
-	atomic_store(&blocked, true);
-	ASSERT_OK(strait_stream_call(stuck, block, NULL));
+	atomic_store(&stream_blocked, true);
+	ASSERT_OK(strait_stream_call(stuck, stream_block, NULL));
 	for (uint64_t i = 0; i < n; i++)
 		ASSERT_OK(strait_stream_open(g.dev, &s[i]));
 	for (uint64_t k = 0; k < EACH; k++)
@@ -381,7 +264,7 @@ TEST(many_streams)
 
 			p[i][k] = (struct params){ at, at, 1 + prng_below(&state, LEN / STREAMS), 99 };
 			g.s = s[i];
-			put(&g, STRAIT_READ, &p[i][k]);
+			stream_put(&g, STRAIT_READ, &p[i][k]);
 		}
 	for (uint64_t i = 0; i < n; i++) {
 		ASSERT_OK(strait_stream_wait(s[i], STRAIT_FOREVER));
@@ -390,55 +273,11 @@ TEST(many_streams)
 		region_expect(g.r, p[i][0].region_off, g.want + p[i][0].off, p[i][0].len);
 	}
 	ASSERT_EQ(strait_stream_wait(stuck, 0), -ETIMEDOUT);
-	atomic_store(&blocked, false);
+	atomic_store(&stream_blocked, false);
 	for (uint64_t i = 0; i < n; i++)
 		strait_stream_close(s[i]);
 	g.s = stuck;
-	rig_close(&g);
-}
-
-static void *remove_device(void *arg)
-{
-	ASSERT_OK(strait_emu_remove(arg));
-	return NULL;
-}
-
-/* When the device is pulled out what waits on a stream ends all the same. */
-TEST_WHERE(a_device_removed_under_a_stream, where_emulated)
-TEST(a_device_removed_under_a_stream)
-{
-	struct mode m = { "", "emu:0", 0, 0, 0 };
-	struct params p[10], late = { 0, 0, 10, 0 };
-	struct strait_stream_transfer t;
-	struct strait_stream *s;
-	struct rig g;
-	pthread_t th;
-
-	rig_open(&g, &m);
-	atomic_store(&blocked, true);
-	ASSERT_OK(strait_stream_call(g.s, block, NULL));
-	for (int i = 0; i < 10; i++) {
-		p[i] = (struct params){ 0, 0, i % 2 ? 100 : LEN, 99 };
-		put(&g, i % 3 ? STRAIT_READ : STRAIT_WRITE, &p[i]);
-	}
-	thread_start(&th, remove_device, g.dev);
-	while (strait_region_check(g.r) != -ENODEV)
-		sleep_ms(1);
-	t = (struct strait_stream_transfer){ .size = sizeof(t),
-					     .endpoint = g.ep,
-					     .region = g.r,
-					     .endpoint_offset = &late.off,
-					     .region_offset = &late.region_off,
-					     .length = &late.len };
-	ASSERT_EQ(strait_stream_transfer(g.s, &t), -ENODEV);
-	ASSERT_EQ(strait_stream_call(g.s, block, NULL), -ENODEV);
-	ASSERT_EQ(strait_stream_open(g.dev, &s), -ENODEV);
-	atomic_store(&blocked, false);
-	strait_stream_wait(g.s, STRAIT_FOREVER);
-	thread_join(th);
-	for (int i = 0; i < 10; i++)
-		ASSERT_EQ(p[i].result, -ENODEV);
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 /* The numbers of transfers on a stream start again some day: the comparison goes round with them. */
@@ -468,10 +307,10 @@ TEST(numbers_go_round)
 TEST(a_transfer_that_could_not_be_put_on)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
-	struct rig g;
+	struct stream_rig g;
 	unsigned int failed = 0;
 
-	rig_open(&g, &m);
+	stream_rig_open(&g, &m);
 	for (unsigned int nth = 1; nth < 6; nth++) {
 		struct params *p = malloc(sizeof(*p));
 		struct strait_stream_transfer t = { .size = sizeof(t),
@@ -497,15 +336,15 @@ TEST(a_transfer_that_could_not_be_put_on)
 		inject_off();
 		/* Order is as good as before. */
 		p = &(struct params){ 0, 0, LEN, 99 };
-		put(&g, STRAIT_READ, p);
+		stream_put(&g, STRAIT_READ, p);
 		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 		ASSERT_EQ(p->result, (int64_t)LEN);
 		if (rc)
 			/* All threads there are go with the context. */
-			rig_close(&g), rig_open(&g, &m);
+			stream_rig_close(&g), stream_rig_open(&g, &m);
 	}
 	ASSERT_GE(failed, on_cuda() ? 1 : 2); /* the emulated one has a thread of its own */
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 struct ending {
@@ -538,9 +377,9 @@ TEST_VARIANTS(base_and_done, struct mode, modes)
 	struct params p = { 5, 7, 10000, 99 };
 	struct ending e = { .p = &p };
 	struct strait_stream_transfer t;
-	struct rig g;
+	struct stream_rig g;
 
-	rig_open(&g, v);
+	stream_rig_open(&g, v);
 	t = (struct strait_stream_transfer){ .size = sizeof(t),
 					     .routes = g.routes,
 					     .endpoint = g.ep,
@@ -572,7 +411,7 @@ TEST_VARIANTS(base_and_done, struct mode, modes)
 		ASSERT_EQ(e.calls, 1);
 		ASSERT_EQ(e.result.status, -EINVAL);
 	}
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 /* Host memory on the stream of a device: in order with all else that is on it. */
@@ -582,12 +421,12 @@ TEST(host_memory)
 	struct params read = { 3, 0, MIB(1), 99 }, write = { MIB(2), 0, MIB(1), 99 };
 	struct strait_stream_transfer t;
 	struct strait_region *host;
-	struct rig g;
+	struct stream_rig g;
 
-	rig_open(&g, &m);
+	stream_rig_open(&g, &m);
 	host = region_new(device_named(g.ctx, "host"), MIB(1));
-	atomic_store(&blocked, true);
-	ASSERT_OK(strait_stream_call(g.s, block, NULL));
+	atomic_store(&stream_blocked, true);
+	ASSERT_OK(strait_stream_call(g.s, stream_block, NULL));
 	t = (struct strait_stream_transfer){ .size = sizeof(t),
 					     .endpoint = g.ep,
 					     .region = host,
@@ -603,14 +442,14 @@ TEST(host_memory)
 	ASSERT_OK(strait_stream_transfer(g.s, &t));
 	sleep_ms(20);
 	ASSERT_EQ(read.result, 99);
-	atomic_store(&blocked, false);
+	atomic_store(&stream_blocked, false);
 	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 	ASSERT_EQ(read.result, MIB(1));
 	ASSERT_EQ(write.result, MIB(1));
 	region_expect(host, 0, g.want + 3, MIB(1));
 	file_expect(test_path("file"), MIB(2), g.want + 3, MIB(1));
 	strait_region_close(host);
-	rig_close(&g);
+	stream_rig_close(&g);
 }
 
 /* Hundreds in a row, which one worker does: each sees what the one before left. */
@@ -619,13 +458,13 @@ TEST(one_after_the_other)
 	enum { N = 300 };
 	struct mode m = { "", "emu:0", 0, 0, 0 };
 	static struct params p[N];
-	struct rig g;
+	struct stream_rig g;
 
-	rig_open(&g, &m);
+	stream_rig_open(&g, &m);
 	for (unsigned int i = 0; i < N; i++) {
 		/* Read at i, write that at i + 1: the first bytes wander through the file. */
 		p[i] = (struct params){ (i + 1) / 2 * 5000, 0, 5000, 99 };
-		put(&g, i % 2 ? STRAIT_WRITE : STRAIT_READ, &p[i]);
+		stream_put(&g, i % 2 ? STRAIT_WRITE : STRAIT_READ, &p[i]);
 		if (i % 50 == 7)
 			sleep_ms(1);
 	}
@@ -633,60 +472,5 @@ TEST(one_after_the_other)
 	for (unsigned int i = 0; i < N; i++)
 		ASSERT_EQ(p[i].result, 5000);
 	file_expect(test_path("file"), (uint64_t)(N / 2) * 5000, g.want, 5000);
-	rig_close(&g);
-}
-
-TEST(detaching)
-{
-	struct mode m = { "", "emu:0", 0, 0, 0 };
-	struct params p[20];
-	struct strait_stream *own;
-	struct rig g;
-
-	strait_stream_detach(NULL);
-	rig_open(&g, &m);
-	own = g.s;
-	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
-	for (int i = 0; i < 20; i++) {
-		p[i] = (struct params){ 0, 0, MIB(1), 99 };
-		put(&g, STRAIT_READ, &p[i]);
-	}
-	strait_stream_detach(g.s);
-	for (int i = 0; i < 20; i++)
-		ASSERT_EQ(p[i].result, MIB(1));
-	ASSERT_OK(strait_stream_import(g.dev, NULL, &g.s));
-	strait_stream_detach(g.s);
-	g.s = own;
-	p[0].result = 99;
-	put(&g, STRAIT_READ, &p[0]);
-	strait_stream_detach(g.s);
-	ASSERT_EQ(p[0].result, MIB(1));
-	g.s = NULL;
-	rig_close(&g);
-}
-
-static void *import_and_detach(void *arg)
-{
-	struct strait_device *dev = arg;
-	struct strait_stream *s;
-
-	for (int i = 0; i < 200; i++) {
-		ASSERT_OK(strait_stream_import(dev, NULL, &s));
-		strait_stream_detach(s);
-	}
-	return NULL;
-}
-
-TEST(a_stream_that_several_threads_imported_is_detached_by_each)
-{
-	struct mode m = { "", "emu:0", 0, 0, 0 };
-	pthread_t id[4];
-	struct rig g;
-
-	rig_open(&g, &m);
-	for (int i = 0; i < 4; i++)
-		thread_start(&id[i], import_and_detach, g.dev);
-	for (int i = 0; i < 4; i++)
-		thread_join(id[i]);
-	rig_close(&g);
+	stream_rig_close(&g);
 }
