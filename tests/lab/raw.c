@@ -78,6 +78,24 @@ void raw_need_kind(int ko, uint32_t kind)
 		SKIP("the module does not import memory of kind %u on this kernel", kind);
 }
 
+uint32_t raw_import(int ko, uint32_t kind, const struct gpu_mem *m)
+{
+	struct strait_ioc_import imp = { .size = sizeof(imp), .kind = kind, .fd = -1, .length = m->len };
+	int rc;
+
+	raw_need_kind(ko, kind);
+	if (kind == STRAIT_IMPORT_DMABUF)
+		imp.fd = (int)ASSERT_OK(gpu_dmabuf(m, 0, m->len));
+	else
+		imp.address = (uintptr_t)m->p;
+	rc = ko_call(ko, STRAIT_IOC_IMPORT, &imp);
+	if (imp.fd >= 0)
+		close(imp.fd);
+	ASSERT_OK(rc);
+	ASSERT_TRUE(imp.can & STRAIT_CAN_DMA);
+	return imp.handle;
+}
+
 struct raw raw_open(void)
 {
 	struct strait_ioc_attach attach;

@@ -27,6 +27,8 @@ int raw_map(int ko, uint32_t region, uint64_t off, uint64_t len, struct strait_i
 int raw_mapping(int ko, unsigned long cmd, uint32_t handle);
 /* Of STRAIT_IMPORT_*, or the test is skipped: the module has no such kind on this kernel. */
 void raw_need_kind(int ko, uint32_t kind);
+/* Imports memory of the GPU as that kind, which is needed. Returns the handle. */
+uint32_t raw_import(int ko, uint32_t kind, const struct gpu_mem *m);
 
 /* The engine, attached, with bus mastering on. */
 struct raw raw_open(void);
