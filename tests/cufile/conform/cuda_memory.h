@@ -122,36 +122,59 @@ static void expect_read(const struct access *v, struct handle *h, char *base, si
 	buf_expect(&b, 0, want + off, n);
 }
 
+/* A file of four steps, and a range to read it into. */
+struct mapped_file {
+	const struct access *v;
+	struct handle h;
+	struct mapping m;
+	unsigned char *want;
+};
+
+static struct mapped_file mapped_open(const struct access *v, unsigned int pieces)
+{
+	struct mapped_file f = { .v = v, .want = pattern_new(0, 4 * STEP, 31) };
+
+	memory_begin(&cuda_memory);
+	f.h = handle_open(make_file("file", 4 * STEP, 31), O_RDONLY);
+	f.m = mapping_new(pieces);
+	if (v->registered)
+		OK(cuFileBufRegister(mapping_at(&f.m, 0), 4 * STEP, 0));
+	return f;
+}
+
+static void mapped_close(struct mapped_file *f)
+{
+	if (f->v->registered)
+		OK(cuFileBufDeregister(mapping_at(&f->m, 0)));
+	mapping_free(&f->m);
+	handle_close(&f->h);
+	memory_end(&cuda_memory);
+	free(f->want);
+}
+
+static void mapped_expect(struct mapped_file *f, size_t off, size_t n)
+{
+	expect_read(f->v, &f->h, mapping_at(&f->m, 0), off, n, f->want);
+}
+
 /* A program registers more than is mapped, and maps the rest later: what is not mapped yet fails. */
 TEST_VARIANTS(mapped_after_registration, struct access, accesses)
 {
-	unsigned char *want = pattern_new(0, 4 * STEP, 31);
-	struct mapping m;
-	struct handle h;
+	struct mapped_file f = mapped_open(v, 2);
 
-	memory_begin(&cuda_memory);
-	h = handle_open(make_file("file", 4 * STEP, 31), O_RDONLY);
-	m = mapping_new(2);
-	if (v->registered)
-		OK(cuFileBufRegister(mapping_at(&m, 0), 4 * STEP, 0));
-	expect_read(v, &h, mapping_at(&m, 0), 0, 2 * STEP, want);
-	ASSERT_LT(read_by(v, &h, mapping_at(&m, 0), 4096, 0, 2 * STEP), 0);
-	ASSERT_LT(read_by(v, &h, mapping_at(&m, 0), STEP + 1, 0, STEP), 0);
-	mapping_add(&m, 2);
-	expect_read(v, &h, mapping_at(&m, 0), STEP, 2 * STEP, want);
-	mapping_add(&m, 3);
-	expect_read(v, &h, mapping_at(&m, 0), 3 * STEP + 1, 5000, want);
-	expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
+	mapped_expect(&f, 0, 2 * STEP);
+	ASSERT_LT(read_by(v, &f.h, mapping_at(&f.m, 0), 4096, 0, 2 * STEP), 0);
+	ASSERT_LT(read_by(v, &f.h, mapping_at(&f.m, 0), STEP + 1, 0, STEP), 0);
+	mapping_add(&f.m, 2);
+	mapped_expect(&f, STEP, 2 * STEP);
+	mapping_add(&f.m, 3);
+	mapped_expect(&f, 3 * STEP + 1, 5000);
+	mapped_expect(&f, 0, 4 * STEP);
 	if (v->registered && v->how == BY_CALL) {
-		FAILS(cuFileRead(h.fh, mapping_at(&m, 0), 1, 0, 4 * STEP), CU_FILE_INVALID_MAPPING_RANGE);
-		FAILS(cuFileRead(h.fh, mapping_at(&m, 0), 4 * STEP + 1, 0, 0), CU_FILE_INVALID_MAPPING_RANGE);
+		FAILS(cuFileRead(f.h.fh, mapping_at(&f.m, 0), 1, 0, 4 * STEP), CU_FILE_INVALID_MAPPING_RANGE);
+		FAILS(cuFileRead(f.h.fh, mapping_at(&f.m, 0), 4 * STEP + 1, 0, 0), CU_FILE_INVALID_MAPPING_RANGE);
 	}
-	if (v->registered)
-		OK(cuFileBufDeregister(mapping_at(&m, 0)));
-	mapping_free(&m);
-	handle_close(&h);
-	memory_end(&cuda_memory);
-	free(want);
+	mapped_close(&f);
 }
 
 /* I/O past the registered length and I/O past the mapped memory fail with different errors. */
@@ -179,66 +202,39 @@ TEST(mapped_past_the_end)
 /* Each of the allocations in turn is replaced by another at the same addresses. */
 TEST_VARIANTS(mapped_piece_replaced, struct access, accesses)
 {
-	unsigned char *want = pattern_new(0, 4 * STEP, 33);
-	struct mapping m;
-	struct handle h;
+	struct mapped_file f = mapped_open(v, 4);
 
-	memory_begin(&cuda_memory);
-	h = handle_open(make_file("file", 4 * STEP, 33), O_RDONLY);
-	m = mapping_new(4);
-	if (v->registered)
-		OK(cuFileBufRegister(mapping_at(&m, 0), 4 * STEP, 0));
-	expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
+	mapped_expect(&f, 0, 4 * STEP);
 	for (unsigned int i = 0; i < 4; i++) {
-		mapping_remove(&m, i);
-		mapping_add(&m, i);
-		expect_read(v, &h, mapping_at(&m, 0), i * STEP, STEP, want);
-		expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
+		mapping_remove(&f.m, i);
+		mapping_add(&f.m, i);
+		mapped_expect(&f, i * STEP, STEP);
+		mapped_expect(&f, 0, 4 * STEP);
 	}
-	if (v->registered)
-		OK(cuFileBufDeregister(mapping_at(&m, 0)));
-	mapping_free(&m);
-	handle_close(&h);
-	memory_end(&cuda_memory);
-	free(want);
+	mapped_close(&f);
 }
 
-/* While one of them is missing, the others are still memory. */
+/* While one of the allocations is missing, those around it can be read into. */
 TEST_VARIANTS(mapped_with_a_hole, struct access, accesses)
 {
-	unsigned char *want = pattern_new(0, 4 * STEP, 34);
-	struct mapping m;
-	struct handle h;
+	struct mapped_file f = mapped_open(v, 4);
 
-	memory_begin(&cuda_memory);
-	h = handle_open(make_file("file", 4 * STEP, 34), O_RDONLY);
-	m = mapping_new(4);
-	if (v->registered)
-		OK(cuFileBufRegister(mapping_at(&m, 0), 4 * STEP, 0));
-	expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
-	mapping_remove(&m, 1);
-	expect_read(v, &h, mapping_at(&m, 0), 0, STEP, want);
-	ASSERT_LT(read_by(v, &h, mapping_at(&m, 0), 4096, 0, STEP), 0);
-	ASSERT_LT(read_by(v, &h, mapping_at(&m, 0), 4 * STEP, 0, 0), 0);
-	expect_read(v, &h, mapping_at(&m, 2 * STEP), 0, 2 * STEP, want);
+	mapped_expect(&f, 0, 4 * STEP);
+	mapping_remove(&f.m, 1);
+	mapped_expect(&f, 0, STEP);
+	ASSERT_LT(read_by(v, &f.h, mapping_at(&f.m, 0), 4096, 0, STEP), 0);
+	ASSERT_LT(read_by(v, &f.h, mapping_at(&f.m, 0), 4 * STEP, 0, 0), 0);
+	expect_read(v, &f.h, mapping_at(&f.m, 2 * STEP), 0, 2 * STEP, f.want);
 	/* A stream learns the offset when it gets there: it is given memory from the base to the hole. */
 	if (v->how != BY_STREAM)
-		expect_read(v, &h, mapping_at(&m, 0), 2 * STEP, 2 * STEP, want);
-	mapping_add(&m, 1);
-	expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
-	if (v->registered)
-		OK(cuFileBufDeregister(mapping_at(&m, 0)));
-	mapping_free(&m);
-	handle_close(&h);
-	memory_end(&cuda_memory);
-	free(want);
+		mapped_expect(&f, 2 * STEP, 2 * STEP);
+	mapping_add(&f.m, 1);
+	mapped_expect(&f, 0, 4 * STEP);
+	mapped_close(&f);
 }
 
 struct piece_reader {
-	const struct access *v;
-	struct handle *h;
-	const struct mapping *m;
-	const unsigned char *want;
+	struct mapped_file *f;
 	unsigned int piece;
 	atomic_bool *stop;
 	unsigned int reads;
@@ -250,7 +246,7 @@ static void *read_piece(void *arg)
 
 	memory_begin(&cuda_memory);
 	for (; !atomic_load(r->stop); r->reads++)
-		expect_read(r->v, r->h, mapping_at(r->m, 0), r->piece * STEP + 4096 * r->piece, 100000, r->want);
+		mapped_expect(r->f, r->piece * STEP + 4096 * r->piece, 100000);
 	return NULL;
 }
 
@@ -264,26 +260,19 @@ TEST_WHERE(mapped_piece_replaced_under_readers, where_not_by_stream)
 TEST_VARIANTS(mapped_piece_replaced_under_readers, struct access, accesses)
 {
 	static const unsigned int pieces[] = { 0, 2, 3 };
-	unsigned char *want = pattern_new(0, 4 * STEP, 38);
 	struct piece_reader r[ARRAY_SIZE(pieces)];
 	pthread_t t[ARRAY_SIZE(pieces)];
 	atomic_bool stop = false;
-	struct mapping m;
-	struct handle h;
+	struct mapped_file f = mapped_open(v, 4);
 
-	memory_begin(&cuda_memory);
-	h = handle_open(make_file("file", 4 * STEP, 38), O_RDONLY);
-	m = mapping_new(4);
-	if (v->registered)
-		OK(cuFileBufRegister(mapping_at(&m, 0), 4 * STEP, 0));
 	for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
-		r[i] = (struct piece_reader){ v, &h, &m, want, pieces[i], &stop, 0 };
+		r[i] = (struct piece_reader){ &f, pieces[i], &stop, 0 };
 		thread_start(&t[i], read_piece, &r[i]);
 	}
 	for (int i = 0; i < 30; i++) {
-		mapping_remove(&m, 1);
+		mapping_remove(&f.m, 1);
 		sleep_ms(3);
-		mapping_add(&m, 1);
+		mapping_add(&f.m, 1);
 		sleep_ms(3);
 	}
 	atomic_store(&stop, true);
@@ -291,13 +280,8 @@ TEST_VARIANTS(mapped_piece_replaced_under_readers, struct access, accesses)
 		thread_join(t[i]);
 		ASSERT_GT(r[i].reads, 0);
 	}
-	expect_read(v, &h, mapping_at(&m, 0), 0, 4 * STEP, want);
-	if (v->registered)
-		OK(cuFileBufDeregister(mapping_at(&m, 0)));
-	mapping_free(&m);
-	handle_close(&h);
-	memory_end(&cuda_memory);
-	free(want);
+	mapped_expect(&f, 0, 4 * STEP);
+	mapped_close(&f);
 }
 
 /* Memory of a pool comes and goes at the same addresses, in other sizes. */
