@@ -13,6 +13,9 @@ from labkit.names import chosen  # noqa: E402
 # What "# sanitize:" in a list says, by the name of its build directory (scripts/configure).
 SANITIZERS = {'asan': 'address,undefined', 'tsan': 'thread'}
 
+# For programs of the suite in one run. The lab itself limits each of them and the start of each machine.
+LAB_LIMIT = 14400
+
 
 class Program:
     """One line of DIR/tests/list.txt; the tags are explained in tests/meson.build."""
@@ -24,6 +27,10 @@ class Program:
         # For ninja; a script has none, and may use all that is built.
         self.target = None if os.path.isabs(path) else path
         self.command = [path if os.path.isabs(path) else os.path.join(build, path)]
+
+    def limit(self, default):
+        """How many seconds it may take."""
+        return next((int(tag[6:]) for tag in self.tags if tag.startswith('limit=')), default)
 
     def wanted(self, options):
         if options.no_lab and self.name.startswith('lab/'):
@@ -39,7 +46,7 @@ class LabPrograms(Program):
     """Some programs of the suite in the guests (tests/lab/lab.txt), in one run of the lab."""
 
     def __init__(self, build, source, tests, options):
-        super().__init__(build, 'none', source, 'lab/suite\trelease-only,machines\tlab/run')
+        super().__init__(build, 'none', source, f'lab/suite\trelease-only,machines,limit={LAB_LIMIT}\tlab/run')
         self.target = None
         self.tests = tests
         self.command = [os.path.join(source, 'lab', 'run'), 'run', '--tap', '--build', os.path.abspath(build),
