@@ -147,6 +147,8 @@ class Guest:
                  'nokaslr', 'mitigations=off', 'edd=off',
                  # An emulated processor on a busy machine may not run for seconds.
                  'no_timer_check', 'nmi_watchdog=0', 'watchdog_thresh=60', 'rcupdate.rcu_cpu_stall_timeout=120',
+                 # Nor does the kernel's watchdog then see the TSC and the HPET at the same time. It would take the HPET.
+                 'tsc=reliable',
                  # The kernel patches its code mostly while it starts: /init brings the other processors online.
                  'maxcpus=1' if self.options.parallel else '',
                  IOMMU_ARGS[self.options.iommu],
