@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""What a loader needs of PyTorch, NumPy, CuPy and JAX. Each is imported only when tensors for it are asked for."""
+import errno
+import importlib.util
+import math
+import sys
+from ctypes import c_char
+from typing import Any, Dict, Optional, Tuple
+
+from ._context import Device
+from ._memory import Region
+from .dtypes import BITS, ML_DTYPES, NUMPY, TORCH
+from .errors import StraitError
+from .tensor import Tensor
+
+Shape = Tuple[int, ...]
+
+
+class Framework:
+    """Tensors of Strait's own: the base of the others."""
+    name = 'strait'
+    # It allocates each tensor itself, instead of taking a part of a region of Strait's.
+    owns_memory = False
+    # Its arrays can be indexed on the device.
+    can_index = False
+    # Parts of its arrays can be assigned.
+    can_assign = True
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def check(self, code: str) -> None:
+        """Raise if there is no type for the code, before anything is transferred."""
+
+    def arena(self, region: Region) -> Any:
+        """A region as view() takes it."""
+        return region
+
+    def view(self, arena: Any, offset: int, code: str, shape: Shape) -> Any:
+        """The tensor at an offset of a region, which it keeps alive."""
+        return Tensor(arena, offset, code, shape)
+
+    def empty(self, code: str, shape: Shape) -> Any:
+        """A tensor of the framework's own memory, uninitialized."""
+        raise NotImplementedError
+
+    def address(self, tensor: Any) -> int:
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Wait for the work that the caller has queued on its current stream: it may still use a fresh tensor."""
+
+    def _refuse(self, code: str, why: str) -> StraitError:
+        return StraitError(errno.EOPNOTSUPP, f'tensors of type {code} {why}')
+
+
+class NumPy(Framework):
+    """Arrays on the CPU, parts of one region."""
+    name = 'numpy'
+    can_index = True
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        if not device.on_cpu:
+            raise StraitError(errno.EINVAL, f'NumPy has no arrays on {device.name}: use framework="cupy", "jax" or "strait"')
+        import numpy
+        self._np = numpy
+        self._ndarray = numpy.ndarray
+        self._dtypes: Dict[str, Any] = {}
+
+    def check(self, code: str) -> None:
+        if code not in self._dtypes:
+            self._dtypes[code] = self._dtype(code)
+
+    def _dtype(self, code: str) -> Any:
+        if code in NUMPY:
+            return self._np.dtype(NUMPY[code])
+        if code in ML_DTYPES:
+            try:
+                import ml_dtypes
+                return self._np.dtype(getattr(ml_dtypes, ML_DTYPES[code]))
+            except (ImportError, AttributeError):
+                raise self._refuse(code, 'need the package ml_dtypes in NumPy') from None
+        raise self._refuse(code, 'have no equivalent in NumPy')
+
+    def arena(self, region: Region) -> Any:
+        buffer = (c_char * max(region.length, 1)).from_address(region.addr)
+        buffer.region = region  # freed with the last array on the buffer
+        return buffer
+
+    def view(self, arena: Any, offset: int, code: str, shape: Shape) -> Any:
+        return self._ndarray(shape, self._dtypes[code], arena, offset)
+
+
+class Torch(Framework):
+    """Tensors of PyTorch's allocator; on emu parts of one region, whose memory only Strait has."""
+    name = 'pt'
+    can_index = True
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        import torch
+        self.torch = torch
+        self.owns_memory = device.dl_type == 2 or device.is_host
+        self.torch_device = torch.device('cuda', device.index) if device.dl_type == 2 else torch.device('cpu')
+        self._dtypes: Dict[str, Any] = {}
+
+    def check(self, code: str) -> None:
+        if code not in self._dtypes:
+            self._dtypes[code] = self.dtype(code)
+
+    def dtype(self, code: str) -> Any:
+        dtype = getattr(self.torch, TORCH.get(code, ''), None)
+        if dtype is None:
+            raise self._refuse(code, 'are not supported by this version of PyTorch')
+        return dtype
+
+    def _shape(self, code: str, shape: Shape) -> Shape:
+        if code != 'F4':
+            return shape
+        if not shape or shape[-1] % 2:
+            raise self._refuse(code, f'of shape {list(shape)} have no equivalent in PyTorch: it stores two values per element')
+        return shape[:-1] + (shape[-1] // 2,)
+
+    def empty(self, code: str, shape: Shape) -> Any:
+        return self.torch.empty(self._shape(code, shape), dtype=self._dtypes[code], device=self.torch_device)
+
+    def address(self, tensor: Any) -> int:
+        return tensor.data_ptr()
+
+    def wait(self) -> None:
+        if self.device.dl_type == 2:
+            self.torch.cuda.current_stream(self.torch_device).synchronize()
+
+    def arena(self, region: Region) -> Any:
+        return self.torch.utils.dlpack.from_dlpack(Tensor(region, 0, 'U8', (max(region.length, 1),)).__dlpack__())
+
+    def view(self, arena: Any, offset: int, code: str, shape: Shape) -> Any:
+        dtype, count = self._dtypes[code], BITS[code] * math.prod(shape) // 8
+        if not count:
+            return self.torch.empty(self._shape(code, shape), dtype=dtype)
+        return arena[offset:offset + count].view(dtype).view(self._shape(code, shape))
+
+
+class _Through(Framework):
+    """Arrays of a library that takes Strait's tensors through DLPack."""
+    can_index = True
+
+    def _from_dlpack(self, tensor: Tensor) -> Any:
+        raise NotImplementedError
+
+    def check(self, code: str) -> None:
+        if code in ('F4', 'F6_E2M3', 'F6_E3M2'):
+            raise self._refuse(code, f'have no equivalent in {self.name}')
+
+    def view(self, arena: Any, offset: int, code: str, shape: Shape) -> Any:
+        return self._from_dlpack(Tensor(arena, offset, code, shape))
+
+
+class CuPy(_Through):
+    """Arrays of CuPy in memory of Strait's own."""
+    name = 'cupy'
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        if device.dl_type != 2:
+            raise StraitError(errno.EINVAL, f'CuPy has no arrays on {device.name}')
+        import cupy
+        self._cupy = cupy
+
+    def _from_dlpack(self, tensor: Tensor) -> Any:
+        return self._cupy.from_dlpack(tensor)
+
+
+class JAX(_Through):
+    """Arrays of JAX in memory of Strait's own."""
+    name = 'jax'
+    can_assign = False
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        import jax.dlpack
+        self._take = jax.dlpack.from_dlpack
+
+    def _from_dlpack(self, tensor: Tensor) -> Any:
+        return self._take(tensor)
+
+
+_NAMES = {'pt': Torch, 'torch': Torch, 'pytorch': Torch, 'np': NumPy, 'numpy': NumPy, 'cupy': CuPy, 'jax': JAX,
+          'flax': JAX, 'strait': Framework, 'dlpack': Framework}
+
+
+def framework(name: Optional[str], device: Device) -> Framework:
+    """The framework of a name. None: PyTorch if it is installed, else NumPy on the CPU, else tensors of Strait's own."""
+    if name is None:
+        if 'torch' in sys.modules or importlib.util.find_spec('torch') is not None:
+            name = 'pt'
+        else:
+            name = 'numpy' if device.on_cpu and importlib.util.find_spec('numpy') is not None else 'strait'
+    kind = _NAMES.get(name)
+    if kind is None:
+        raise StraitError(errno.EINVAL, f'there is no framework {name!r}: there are {", ".join(sorted(_NAMES))}')
+    return kind(device)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Loading the tensors of open files: where each goes, and the transfers that bring it there."""
+import errno
+import os
+from ctypes import c_void_p
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from . import _dlpack, _header
+from ._buffer import Buffer, wait_all
+from ._context import Context, context, route_mask
+from ._frameworks import Framework
+from ._lib import FILE_UNCHANGING, READ
+from ._memory import Region, locate
+from ._transfer import Batch
+from .errors import StraitError
+
+ALIGN = 256
+# So many bytes are allocated before their transfers start, which wait for the allocator's stream once.
+_GROUP_BYTES = 256 << 20
+_GROUP_TENSORS = 512
+
+
+class Source:
+    """A safetensors file, open for transfers, with its header."""
+
+    def __init__(self, ctx: Context, path: Any, immutable: bool = False) -> None:
+        self.ctx, self.path = ctx, os.fspath(path)
+        self.endpoint: Optional[c_void_p] = None
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StraitError(error.errno, f'cannot open the file: {error.strerror}', self.path) from None
+        try:
+            self.header = _header.read(self.path, fd)
+            # The descriptor whose header was checked: the path may name another file by now.
+            self.endpoint = ctx.import_file(fd, FILE_UNCHANGING if immutable else 0, self.path)
+        except OSError as error:
+            if error.filename is None:
+                raise StraitError(error.errno, error.strerror, self.path) from None
+            raise
+        finally:
+            os.close(fd)
+        self.handle: int = self.endpoint.value or 0
+
+    def close(self) -> None:
+        endpoint, self.endpoint = self.endpoint, None
+        if endpoint is not None:
+            self.ctx.lib.strait_endpoint_close(endpoint)
+
+    def __del__(self) -> None:
+        if getattr(self, 'endpoint', None) is not None:
+            self.close()
+
+
+Tensors = Mapping[str, Tuple[str, Tuple[int, ...], int, int]]
+
+
+def load(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
+    """Start the transfers of some tensors of a file. The tensors are complete after batch.finish()."""
+    for code in {entry[0] for entry in tensors.values()}:
+        fw.check(code)
+    return (_load_owned if fw.owns_memory else _load_region)(source, tensors, fw, batch)
+
+
+def _load_owned(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
+    """Each tensor is an allocation of the framework."""
+    ctx, data, on_cpu, handle = source.ctx, source.header.data, fw.device.on_cpu, source.handle
+    result: Dict[str, Any] = {}
+    batch.hold(result)  # a failure must not free memory that transfers still write to
+    group: List[Tuple[int, int, int]] = []
+    waiting = 0
+
+    def start() -> None:
+        # After the allocation: a block may have been freed by another thread with work on the stream still queued.
+        fw.wait()
+        for addr, begin, count in group:
+            region, offset = locate(ctx, addr, count, on_cpu)
+            batch.add(handle, data + begin, region, offset, count)
+        batch.flush()
+        group.clear()
+
+    for name, (code, shape, begin, end) in tensors.items():
+        result[name] = tensor = fw.empty(code, shape)
+        if end == begin:
+            continue
+        group.append((fw.address(tensor), begin, end - begin))
+        waiting += end - begin
+        if waiting >= _GROUP_BYTES or len(group) >= _GROUP_TENSORS:
+            start()
+            waiting = 0
+    if group:
+        start()
+    return result
+
+
+def _load_region(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
+    """All tensors are parts of one region, in the order of the file, each at a multiple of ALIGN bytes."""
+    _dlpack.sweep()
+    places: List[int] = []
+    runs: List[List[int]] = []  # file offset, region offset, length: tensors with the same distances in both
+    pos, run_end, run_shift = 0, -1, 0
+    run: List[int] = []
+    for _, _, begin, end in tensors.values():
+        pos = pos + ALIGN - 1 & -ALIGN
+        places.append(pos)
+        if end > begin:
+            if pos - begin == run_shift and begin == run_end:
+                run[2] += end - begin
+            else:
+                run, run_shift = [begin, pos, end - begin], pos - begin
+                runs.append(run)
+            run_end = end
+        pos += end - begin
+    region = Region.allocate(source.ctx, fw.device, pos)
+    handle, data = source.handle, source.header.data
+    for begin, offset, count in runs:
+        batch.add(handle, data + begin, region, offset, count)
+    batch.flush()
+    arena, view = fw.arena(region), fw.view
+    return {name: view(arena, place, entry[0], entry[1]) for (name, entry), place in zip(tensors.items(), places)}
+
+
+def load_into(source: Source, targets: Mapping[str, Any], batch: Batch) -> None:
+    """Start the transfers of tensors into existing arrays."""
+    found = []
+    for name, target in targets.items():
+        _, _, begin, end = entry_of(source, name)
+        buffer = Buffer(source.ctx, target, writable=True)
+        if buffer.nbytes != end - begin:
+            raise StraitError(errno.EINVAL, f'tensor {name!r} has {end - begin} bytes, its destination {buffer.nbytes}',
+                              source.path)
+        if end > begin:
+            found.append((begin, buffer))
+    wait_all(buffer for _, buffer in found)
+    for begin, buffer in found:
+        batch.hold(buffer)
+        batch.add(source.handle, source.header.data + begin, buffer.region, buffer.offset, buffer.nbytes)
+    batch.flush()
+
+
+def entry_of(source: Source, name: str) -> Tuple[str, Tuple[int, ...], int, int]:
+    try:
+        return source.header.tensors[name]
+    except KeyError:
+        raise StraitError(errno.ENOENT, f'the file has no tensor {name!r}', source.path) from None
+
+
+def new_batch(route: Optional[str], path: Optional[str] = None, explain: bool = False, progress: Any = None) -> Batch:
+    """A batch of reads."""
+    return Batch(context(), READ, route_mask(route), path, progress, explain)
