@@ -37,14 +37,11 @@ TEST(device_memory_is_not_host_memory)
 	close(ko);
 }
 
-static uint64_t state = 88172645463325252u;
-
 static uint64_t any(uint64_t n)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return n ? state % n : 0;
+	static uint64_t state = 1;
+
+	return prng_below(&state, n);
 }
 
 /* Random windows, each compared; what lies around them stays as it is. */

@@ -86,14 +86,11 @@ static struct strait_route_report report(struct strait_endpoint *ep, uint32_t op
 	return rep;
 }
 
-static uint64_t state = 88172645463325252u;
-
 static uint64_t any(uint64_t n)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return n ? state % n : 0;
+	static uint64_t state = 1;
+
+	return prng_below(&state, n);
 }
 
 /* Aligned transfers go by p2p alone: no other route has a byte of them, and no staging memory is even there. */

@@ -38,14 +38,11 @@ static int32_t reap(struct io_uring *ring, uint64_t *tag)
 	return res;
 }
 
-static uint64_t state = 2463534242u;
-
 static uint64_t any(uint64_t n)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state % n;
+	static uint64_t state = 1;
+
+	return prng_below(&state, n);
 }
 
 /* Many at once, each to a slot of its own. */

@@ -20,15 +20,9 @@ static uint32_t by_bit(uint32_t crc, const unsigned char *p, size_t len)
 static unsigned char *random_bytes(size_t len)
 {
 	unsigned char *p = malloc(len);
-	uint32_t x = 2463534242u;
 
 	ASSERT_TRUE(p);
-	for (size_t i = 0; i < len; i++) {
-		x ^= x << 13;
-		x ^= x >> 17;
-		x ^= x << 5;
-		p[i] = (unsigned char)x;
-	}
+	prng_fill(p, len, 1);
 	return p;
 }
 
