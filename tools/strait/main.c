@@ -30,7 +30,7 @@ const struct verb verbs[] = {
 	  "Drive an NVMe drive from user space, with DMA to and from device memory", NULL },
 	{ "dma", "list | h2c2h | bench [CARD] [options]", cmd_dma,
 	  "Transfer between device memories through the DMA engine of a PCIe card", NULL },
-	{ "bind", "BDF [--driver D] [--force BDF] | --status [--json]", cmd_bind,
+	{ "bind", "BDF [--driver D] [--owner USER[:GROUP]] [--force BDF] | --status [--json]", cmd_bind,
 	  "Bind a PCI device to strait or vfio-pci, to drive it from user space", NULL },
 	{ "unbind", "BDF [--force BDF]", cmd_unbind, "Give a PCI device back to its previous driver", NULL },
 	{ "lab", "run [PATTERN] | shell [options]", cmd_lab, "Run the tests, or a shell, in emulated machines", NULL },

@@ -18,6 +18,7 @@ int args_exit(int parsed)
 static void show_help(const struct opt *opts, unsigned int n)
 {
 	const struct verb *verb = verb_find(cli.verb);
+	bool sizes = false;
 
 	printf("usage: strait %s %s\n\n%s\n\n", verb->name, verb->args, verb->help);
 	for (unsigned int i = 0; i < n; i++) {
@@ -26,12 +27,15 @@ static void show_help(const struct opt *opts, unsigned int n)
 		snprintf(left, sizeof(left), "--%s%s%s", opts[i].name, opts[i].value ? " " : "",
 			 opts[i].value ? opts[i].value : "");
 		printf("  %-22s %s\n", left, opts[i].help);
+		sizes |= opts[i].value && !strncmp(opts[i].value, "SIZE", 4);
 	}
 	printf("  %-22s %s\n  %-22s %s\n", "--verbose", "print the library's log on stderr", "--help",
 	       "print this help");
 	if (verb->details)
 		printf("\n%s\n", verb->details);
-	puts("\nSIZE is a number of bytes, with K, M, G or T (powers of 1024) or KB, MB, GB, TB (powers of 1000).");
+	putchar('\n');
+	if (sizes)
+		puts("SIZE is a number of bytes, with K, M, G or T (powers of 1024) or KB, MB, GB, TB (powers of 1000).");
 	puts("The manual is strait(1).");
 }
 

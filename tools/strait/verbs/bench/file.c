@@ -67,7 +67,7 @@ static int use_existing(struct bench_file *f, const struct stat *st, uint64_t si
 
 	f->block = S_ISBLK(st->st_mode);
 	if (!S_ISREG(st->st_mode) && !f->block)
-		return fail(CLI_FAILED, "name a regular file or a block device", "%s is neither", f->path);
+		return fail(CLI_FAILED, "name another path", "%s is not a regular file or block device", f->path);
 	if (writes && !force)
 		return fail(CLI_USAGE, "its contents will be lost: give --force to overwrite it, or name a new file",
 			    "%s exists and would be overwritten", f->path);

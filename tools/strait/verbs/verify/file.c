@@ -36,7 +36,7 @@ static int open_existing(struct verify_file *f, const char *path, const struct s
 {
 	f->block = S_ISBLK(st->st_mode);
 	if (!S_ISREG(st->st_mode) && !f->block)
-		return fail(CLI_FAILED, "name a directory, a regular file or a block device", "%s is none of these",
+		return fail(CLI_FAILED, "name another path", "%s is not a directory, regular file or block device",
 			    path);
 	if (!force)
 		return fail(CLI_USAGE, "its contents will be lost: give --force to overwrite it", "%s exists", path);
