@@ -50,17 +50,18 @@ STRAIT_API int strait_route_plan_text(uint32_t plan, char *text, size_t len)
 
 	API_CHECK(text && len);
 	if (file_io && !(plan & STRAIT_PLAN_DIRECT))
-		io = ", buffered";
+		io = ", buffered I/O";
 	else if (file_io && !(plan & STRAIT_PLAN_BUFFERED))
-		io = ", direct";
+		io = ", direct I/O";
 	else if (file_io)
-		io = ", buffered where the page cache holds the bytes and direct elsewhere";
-	str_format(text, len, "%s%s%s%s%s", plan & STRAIT_PLAN_DRIVE ? "the drive moves the aligned part; " : "",
-		   plan & STRAIT_PLAN_REGISTERED ? "copy registered pages if there are any; " : "",
-		   plan & STRAIT_PLAN_SMALL   ? "one chunk on the calling thread" :
-		   plan & STRAIT_PLAN_WINDOWS ? "windows on several threads" :
+		io = ", buffered I/O for cached bytes and direct I/O for the rest";
+	str_format(text, len, "%s%s%s%s%s",
+		   plan & STRAIT_PLAN_DRIVE ? "the drive transfers the aligned part by DMA; " : "",
+		   plan & STRAIT_PLAN_REGISTERED ? "copies from cached registrations where there are any; " : "",
+		   plan & STRAIT_PLAN_SMALL   ? "one read and one copy on the calling thread" :
+		   plan & STRAIT_PLAN_WINDOWS ? "in windows, on several threads" :
 						"none",
-		   plan & STRAIT_PLAN_REGISTER ? ", cached ones registered" : "", io);
+		   plan & STRAIT_PLAN_REGISTER ? ", registering cached windows" : "", io);
 	return 0;
 }
 
