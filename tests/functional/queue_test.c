@@ -234,29 +234,33 @@ TEST(canceling_a_slow_read)
 	const struct strait_context_opts opts = {
 		.size = sizeof(opts), .threads = 2, .chunk_bytes = MIB(1), .pool_bytes = MIB(4)
 	};
-	unsigned int canceled = 0;
 	struct strait_result res;
 	struct rig g;
 
 	rig_open_with(&g, &opts, 8);
 	for (uint32_t routes = 0; routes <= ROUTE(STAGED); routes += ROUTE(PAGECACHE)) {
 		struct strait_transfer t = rig_request(&g, STRAIT_READ, 0, LEN, 7);
+		unsigned int tries = 0;
 
 		t.routes = routes;
-		ASSERT_OK(strait_region_fill(g.r, 0, 0x3c, LEN));
-		ASSERT_OK(strait_emu_set_model(g.dev, &slow));
-		ASSERT_OK(strait_queue_submit(g.q, &t, 1));
-		sleep_ms(10);
-		ASSERT_EQ(strait_queue_cancel(g.q, 7), 1);
-		ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
-		ASSERT_OK(strait_emu_set_model(g.dev, &fast));
-		/* All may have been on its way when the wish came. */
-		ASSERT_EQ(res.status, res.bytes == LEN ? 0 : -ECANCELED);
-		canceled += res.status != 0;
-		region_expect(g.r, 0, g.want, res.bytes);
-		region_expect_byte(g.r, res.bytes, 0x3c, LEN - res.bytes);
+		/* On a busy machine this thread may come too late: the read has ended, or all of it is in flight. */
+		do {
+			int found;
+
+			ASSERT_LT(tries++, 50);
+			ASSERT_OK(strait_region_fill(g.r, 0, 0x3c, LEN));
+			ASSERT_OK(strait_emu_set_model(g.dev, &slow));
+			ASSERT_OK(strait_queue_submit(g.q, &t, 1));
+			sleep_ms(10);
+			found = strait_queue_cancel(g.q, 7);
+			ASSERT_TRUE(found == 1 || found == -ENOENT);
+			ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, &res), 1);
+			ASSERT_OK(strait_emu_set_model(g.dev, &fast));
+			ASSERT_EQ(res.status, found != 1 || res.bytes == LEN ? 0 : -ECANCELED);
+			region_expect(g.r, 0, g.want, res.bytes);
+			region_expect_byte(g.r, res.bytes, 0x3c, LEN - res.bytes);
+		} while (!res.status);
 	}
-	ASSERT_GT(canceled, 0);
 	rig_close(&g);
 }
 
