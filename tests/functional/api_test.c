@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The public calls themselves: what they refuse, and what they say about devices and the machine. */
+/* The public calls: what they refuse, and what they report about devices and the machine. */
 #include <strait/interpose.h>
 
 #include "common.h"
@@ -51,7 +51,7 @@ TEST(context_options)
 	ASSERT_OK(strait_context_open(&longer.o, &ctx));
 	strait_context_close(ctx);
 	strait_context_close(NULL);
-	/* The limits themselves. */
+	/* The limits are accepted. */
 	o = (struct strait_context_opts){ .size = sizeof(o),
 					  .threads = 64,
 					  .queue_depth = 1024,
@@ -146,7 +146,7 @@ TEST(devices)
 	ASSERT_EQ(strait_device_find(ctx, "emu", NULL), -EINVAL);
 	ASSERT_EQ(strait_device_missing_reason(ctx, "emu:9", NULL, 5), -EINVAL);
 	ASSERT_EQ(strait_device_missing_reason(ctx, "emu:9", text, 0), -EINVAL);
-	/* Always terminated, however little room there is. */
+	/* The text is terminated even if the buffer is too short. */
 	memset(text, 'x', sizeof(text));
 	ASSERT_OK(strait_device_missing_reason(ctx, "emu:9", text, 4));
 	ASSERT_EQ(strlen(text), 3);
@@ -168,7 +168,7 @@ TEST(devices)
 	strait_context_close(ctx);
 }
 
-/* A struct of a later version is filled as far as this one goes, and the rest is zeros. */
+/* A struct of a later version is filled as far as the library knows it, and the rest with zeros. */
 TEST(longer_structs_are_filled)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -275,7 +275,7 @@ TEST(malformed_transfers)
 	strait_context_close(other);
 }
 
-/* A time that is up stops a long transfer at the next piece, and what is there is good. */
+/* At its deadline a long transfer stops after the present piece, and the bytes it reports are good. */
 TEST_WHERE(time_that_is_up, where_emulated)
 TEST(time_that_is_up)
 {
@@ -302,7 +302,7 @@ TEST(time_that_is_up)
 	t.op = STRAIT_WRITE;
 	ASSERT_EQ(strait_transfer_run(&t, 30000000, &res), -ETIMEDOUT);
 	ASSERT_LT(res.bytes, len);
-	/* Time enough. */
+	/* With a deadline that is far away the transfer completes. */
 	slow.bytes_per_second = 0;
 	ASSERT_OK(strait_emu_set_model(dev, &slow));
 	t.op = STRAIT_READ;
@@ -361,7 +361,7 @@ TEST(the_machine)
 	strait_topo_close(NULL);
 }
 
-/* One context, for whoever in the process asks. */
+/* One context that all parts of the process share. */
 TEST(shared_context)
 {
 	struct strait_context *ctx = context_new(NULL), *other = context_new(NULL), *got;
@@ -372,7 +372,7 @@ TEST(shared_context)
 	ASSERT_OK(strait_context_shared(&got));
 	ASSERT_EQ(got, ctx);
 	strait_context_close(got);
-	/* There is one place for it: a second offer does not replace the first, nor can it take it back. */
+	/* A process shares at most one context: a second one does not replace the first and cannot withdraw it. */
 	ASSERT_EQ(strait_context_share(other), -EBUSY);
 	ASSERT_EQ(strait_context_share(ctx), -EBUSY);
 	ASSERT_EQ(strait_context_unshare(other), -ENOENT);
@@ -383,7 +383,7 @@ TEST(shared_context)
 	ASSERT_OK(strait_context_share(other));
 	ASSERT_OK(strait_context_shared(&got));
 	ASSERT_EQ(got, other);
-	/* What was got stays when it is not shared any more. */
+	/* References that were obtained stay valid after the context is withdrawn. */
 	ASSERT_OK(strait_context_unshare(other));
 	strait_context_close(other);
 	ASSERT_EQ(strait_context_shared(&other), -ENOENT);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Many transfers on queues: every one once, in any order, whatever its size. */
+/* Many transfers on queues: each completes once, in any order, whatever its size. */
 #include "common.h"
 
 static const struct mode small_modes[] = {
@@ -95,7 +95,7 @@ TEST_VARIANTS(many_small_transfers, struct mode, small_modes)
 	free(want);
 }
 
-/* Long and short, in and out, on two devices and the host, by several queues at once. */
+/* Long and short, reads and writes, on two devices and the host, on several queues at the same time. */
 TEST_WHERE(a_mixture_of_everything, where_emulated)
 TEST(a_mixture_of_everything)
 {
@@ -130,7 +130,7 @@ TEST(a_mixture_of_everything)
 					     .user_data = k };
 
 		if (k % 5 == 0)
-			/* Where it goes in the file depends on its number alone, so nothing overlaps. */
+			/* Its place in the file depends on its number alone, so transfers do not overlap. */
 			t = (struct strait_transfer){ .op = STRAIT_WRITE,
 						      .endpoint = out,
 						      .region = src,

@@ -12,7 +12,7 @@ static inline uint64_t pattern_word(uint64_t index, uint64_t seed)
 	return z ^ (z >> 32);
 }
 
-/* Not looked at by the instrumentation for threads, which would take most of the time of many a test. */
+/* Not instrumented for ThreadSanitizer: it would take most of the time of many tests. */
 __attribute__((no_sanitize("thread"))) static void pattern_words(uint64_t *words, size_t n, uint64_t index,
 								 uint64_t seed)
 {
@@ -53,7 +53,7 @@ void *pattern_new(uint64_t off, size_t len, uint64_t seed)
 	return buf;
 }
 
-/* What the test writes and reads itself is past the instrumentation again, which sees no system calls by number. */
+/* System calls by number, which ThreadSanitizer does not intercept: the buffers belong to the test. */
 void write_at(const char *path, const void *buf, size_t len, uint64_t off)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -113,7 +113,7 @@ uint64_t file_length(const char *path)
 	return (uint64_t)st.st_size;
 }
 
-/* Compared in pieces of so much: memory that is new each time is what costs most, and more so under instrumentation. */
+/* Compare in pieces of this length: allocating fresh memory costs most, more so with instrumentation. */
 #define PIECE MIB(1)
 
 __attribute__((no_sanitize("thread"))) static bool same_words(const uint64_t *a, const uint64_t *b, size_t n)
@@ -170,13 +170,13 @@ bool evict(const char *path, uint64_t off, uint64_t len)
 	uint64_t left = 1;
 
 	ASSERT_GE(fd, 0);
-	/* Pages that belong to the range in part are left in by the kernel. */
+	/* The kernel keeps pages that are only partly in the range. */
 	if (len)
 		len = align_up(off + len, 4096) - align_down(off, 4096);
 	else
 		len = align_up(max_u64(file_length(path), off + 1), 4096) - align_down(off, 4096);
 	off = align_down(off, 4096);
-	/* Pages that are just being written back, or mapped by somebody, stay: ask again. */
+	/* Pages under writeback, or mapped by a process, stay: try again. */
 	for (int i = 0; left && i < 4; i++) {
 		fdatasync(fd);
 		posix_fadvise(fd, (off_t)off, (off_t)len, POSIX_FADV_DONTNEED);

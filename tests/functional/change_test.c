@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that others change while they are read: what is good is a prefix, and nobody dies. */
+/* Files that another thread changes while they are read: the good bytes are a prefix, and no signal is raised. */
 #include "common.h"
 
 static const struct mode modes[] = { READ_MODES };
@@ -22,7 +22,7 @@ static void *change_main(void *arg)
 	return NULL;
 }
 
-/* Cut somewhere, then made long again: what was cut off reads as zeros from then on. */
+/* Truncates at some offset, then extends again: what was cut off reads as zeros from then on. */
 static void cut_and_extend(struct changer *c, uint64_t *state)
 {
 	ASSERT_EQ(ftruncate(c->fd, (off_t)prng_below(state, c->len)), 0);
@@ -53,7 +53,7 @@ static void append(struct changer *c, uint64_t *state)
 			  0);
 }
 
-/* Each byte of the file is, at any time, its pattern, or zero where a hole was made, or not there. */
+/* At any time each byte of the file has its pattern, is zero in a hole, or does not exist. */
 static void check(struct strait_region *r, const struct strait_result *res, const unsigned char *want,
 		  unsigned char *buf, bool zeros)
 {
@@ -62,7 +62,7 @@ static void check(struct strait_region *r, const struct strait_result *res, cons
 	ASSERT_OK(strait_region_copy_out(r, 0, buf, res->bytes));
 	for (uint64_t at = 0, n; at < res->bytes; at += n) {
 		n = min_u64(res->bytes - at, sizeof(zero));
-		/* Most are one or the other as a whole. */
+		/* Most pieces are entirely pattern or entirely zero. */
 		if (!memcmp(buf + at, want + at, n) || (zeros && !memcmp(buf + at, zero, n)))
 			continue;
 		for (uint64_t i = at; i < at + n; i++)
@@ -78,17 +78,17 @@ static void run(const struct mode *m, void (*change)(struct changer *c, uint64_t
 	unsigned char *data = pattern_new(0, len, 5), *buf = malloc(len);
 	const char *path = make_file("moving", len, 5);
 	struct changer c = { .fd = open(path, O_RDWR | O_CLOEXEC), .len = len, .change = change, .data = data };
-	/* A promise not kept is a case of its own, below. */
+	/* Promises that are broken have a test of their own, below. */
 	struct strait_context *ctx = context_for(m);
 	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, m->file & ~STRAIT_FILE_IMMUTABLE);
 	struct strait_region *r = region_new(device_named(ctx, m->device), len);
 	uint64_t state = 17, all = 0;
 	pthread_t t;
 
-	/* One word in 256 of the pattern has a zero byte: that does not matter here. */
+	/* One word in 256 of the pattern contains a zero byte, which does not matter here. */
 	ASSERT_GE(c.fd, 0);
 	thread_start(&t, change_main, &c);
-	/* All of them may meet the file when it is empty, where the thread that changes it does not get on. */
+	/* All reads may find the file empty if the changing thread is not scheduled. */
 	for (int i = 0; i < rounds || (!all && i < 50 * rounds); i++) {
 		uint64_t off = i % 4 ? prng_below(&state, len) : 0, want = len - off;
 		struct strait_result res;
@@ -128,7 +128,7 @@ TEST_VARIANTS(growing_while_read, struct mode, modes)
 	run(v, append, true, 60);
 }
 
-/* With a promise that is not kept the bytes are worth nothing, but that is all that may happen. */
+/* With a broken promise the bytes are undefined, but nothing else may happen. */
 static const struct mode promised[] = {
 	{ "any", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), STRAIT_FILE_IMMUTABLE, 0 },
@@ -162,7 +162,7 @@ TEST_VARIANTS(cut_in_spite_of_a_promise, struct mode, promised)
 	strait_context_close(ctx);
 }
 
-/* A transfer that goes by registered pages ends, with the exact length, where the file was cut before it. */
+/* A transfer from registered pages ends, with the exact length, where the file was truncated before it. */
 TEST(pages_past_the_end_are_not_delivered)
 {
 	const uint64_t len = MIB(8);
@@ -198,8 +198,8 @@ static bool cut_before_copy(enum os_call call, int64_t *ret)
 	return false;
 }
 
-/* Cut between registration and copy, inside a page or by many: what the file has lost is not delivered. */
-TEST_WHERE(cut_at_the_last_moment, where_not_cuda) /* no call of ours copies the pages */
+/* Truncated between registration and copy, by less than a page or by many: lost bytes are not delivered. */
+TEST_WHERE(cut_at_the_last_moment, where_not_cuda) /* the pages are not copied by a call that can be injected */
 TEST(cut_at_the_last_moment)
 {
 	static const uint64_t lens[] = { 5000, MIB(1), MIB(9) + 7 };

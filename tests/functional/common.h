@@ -2,7 +2,7 @@
 #ifndef FUNCTIONAL_COMMON_H
 #define FUNCTIONAL_COMMON_H
 
-/* What tests of the whole library have in common. Helpers end the test when something does not work. */
+/* Helpers for tests of the whole library. They end the test on failure. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,7 +27,7 @@
 
 #define ROUTE(r) STRAIT_ROUTE_MASK(STRAIT_ROUTE_##r)
 
-/* One way for bytes to travel: what the same test is run over. */
+/* A configuration that the same test is run over. */
 struct mode {
 	const char *name;
 	const char *device;
@@ -57,7 +57,7 @@ struct mode {
 	{ "host-direct", "host", ROUTE(HOST), STRAIT_FILE_DIRECT, 0 }
 /* clang-format on */
 
-/* The bytes [off, off + len) of an endless sequence that depends on @seed alone. */
+/* The bytes [off, off + len) of an endless sequence that depends on @seed only. */
 void pattern(void *buf, uint64_t off, size_t len, uint64_t seed);
 void *pattern_new(uint64_t off, size_t len, uint64_t seed);
 
@@ -72,7 +72,7 @@ void write_at(const char *path, const void *buf, size_t len, uint64_t off);
 void read_at(const char *path, void *buf, size_t len, uint64_t off);
 uint64_t file_length(const char *path);
 void file_expect(const char *path, uint64_t off, const void *want, size_t len);
-/* Take [off, off + len) out of the page cache, len 0 meaning to the end: false where that does not work. */
+/* Evict [off, off + len) from the page cache; len 0: to the end. False where that does not work. */
 bool evict(const char *path, uint64_t off, uint64_t len);
 void warm(const char *path);
 uint64_t cached(const char *path, uint64_t off, uint64_t len);
@@ -81,18 +81,18 @@ struct strait_context *context_new(const struct strait_context_opts *opts);
 struct strait_context *context_for(const struct mode *m);
 /*
  * With STRAIT_TEST_DEVICE in the environment, "emu:0" means that device. A test that uses the emulated device's own
- * interface fails then: it is one for where_emulated().
+ * interface fails then: restrict it by where_emulated().
  */
 const char *device_under_test(void);
 void emulated_only(void);
 /*
- * For TEST_WHERE(): on the emulated device alone; not where a GPU's driver is under the test; and of variants that are
- * a struct mode, those on the host's own memory beside the emulated device only.
+ * For TEST_WHERE(): only on the emulated device; not with a GPU's driver; and of variants that are a struct mode, those
+ * on host memory only beside the emulated device.
  */
 bool where_emulated(const void *v);
 bool where_not_cuda(const void *v);
 bool where_host_once(const void *v);
-/* A GPU's driver is under the test: what it does with processes, threads and files is not ours to say. */
+/* The test runs on a GPU's driver, whose processes, threads and files are not under control of the test. */
 bool on_cuda(void);
 #define strait_emu_set_model(...) (emulated_only(), strait_emu_set_model(__VA_ARGS__))
 #define strait_emu_malloc(...) (emulated_only(), strait_emu_malloc(__VA_ARGS__))
@@ -101,7 +101,7 @@ bool on_cuda(void);
 struct strait_device *device_named(struct strait_context *ctx, const char *name);
 struct strait_region *region_new(struct strait_device *dev, size_t len);
 struct strait_endpoint *file_new(struct strait_context *ctx, const char *path, int oflags, uint32_t flags);
-/* With @entries of them, 0 for the default. */
+/* @entries: 0 for the default. */
 struct strait_queue *queue_new(struct strait_context *ctx, uint32_t entries);
 struct strait_file_info file_info(struct strait_endpoint *ep);
 struct strait_stats stats_of(struct strait_context *ctx);
@@ -110,13 +110,13 @@ void region_put_bytes(struct strait_region *r, uint64_t off, const void *buf, si
 void region_expect(struct strait_region *r, uint64_t off, const void *want, size_t len);
 void region_expect_byte(struct strait_region *r, uint64_t off, uint8_t value, size_t len);
 
-/* One transfer, waited for; the status is in the result. */
+/* Runs one transfer and waits for it; the status is in the result. */
 struct strait_result move(uint32_t op, uint32_t routes, struct strait_endpoint *ep, uint64_t ep_off,
 			  struct strait_region *r, uint64_t off, uint64_t len);
 
-/* How many threads this process has. */
+/* The number of threads of this process. */
 unsigned int threads_now(void);
-/* A number of /proc/self/status in bytes: "VmRSS", "VmLck". */
+/* A value of /proc/self/status in bytes: "VmRSS", "VmLck". */
 uint64_t status_bytes(const char *key);
 unsigned int descriptors_now(void);
 
@@ -124,23 +124,25 @@ void thread_start(pthread_t *t, void *(*fn)(void *), void *arg);
 void thread_join(pthread_t t);
 void sleep_ms(unsigned int ms);
 
-/* Run @fn in a process of its own, which must end well. */
+/* Runs @fn in a child process, which must exit with status 0. */
 void in_child(void (*fn)(void *arg), void *arg);
-/* The same, started only; child_wait() gives its wait status. */
+/* Starts a child process; child_wait() returns its wait status. */
 pid_t child_start(void (*fn)(void *arg), void *arg);
 int child_wait(pid_t pid);
 
-/* Make the @nth call (1 is the next) and @more after it answer @ret; see os_inject. */
+/* Makes the @nth call from now (1 is the next) and @more after it return @ret; see os_inject. */
 void inject(enum os_call call, unsigned int nth, unsigned int more, int64_t ret);
 void inject_off(void);
-/* How often the call was made since inject(). */
+/* The number of calls since inject(). */
 unsigned int inject_calls(void);
 
-/* Mounts from here on are the test's own, gone with its process. Skips the test where that is not allowed. */
+/* Moves the process to a mount namespace of its own, or skips the test where that is not allowed. */
 void private_mounts(void);
-/* A loop device with sectors of @sector bytes on an image file of @bytes, gone with the process. Or skips the test. */
+/*
+ * A loop device with sectors of @sector bytes on an image file of @bytes, removed with the process, or skips the test.
+ */
 void loop_device(const char *image, uint64_t bytes, uint32_t sector, char *path, size_t len);
-/* A fresh file system of that kind, "ext4", "xfs", "tmpfs" or "overlay", of about @bytes: the folder. */
+/* Creates and mounts a file system "ext4", "xfs", "tmpfs" or "overlay" of about @bytes. Returns the folder. */
 const char *mount_new(const char *fs, uint64_t bytes);
 
 #endif

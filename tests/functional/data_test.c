@@ -12,7 +12,7 @@ static const uint64_t sizes[] = {
 	0, 1, 511, 512, 513, 4095, 4096, 4097, KIB(64) - 1, KIB(64), KIB(64) + 1, MIB(1) - 1, MIB(1), MIB(1) + 1,
 };
 
-/* An offset of some kind: aligned to nothing, to a sector, a page or a megabyte. */
+/* A random offset: unaligned, or aligned to a sector, a page or a megabyte. */
 static uint64_t odd_offset(uint64_t *state, uint64_t max)
 {
 	static const uint64_t aligns[] = { 1, 1, 512, 4096, MIB(1) };
@@ -79,7 +79,7 @@ TEST_VARIANTS(reads_of_every_size, struct mode, read_modes)
 	rig_open(&g, v, len, O_RDONLY);
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		for (int k = 0; k < (very_slow() ? 4 : 8); k++) {
-			/* Some of it cached, some not. */
+			/* Parts of the file are cached. */
 			if (k % 3 == 0)
 				evict(g.path, k == 3 ? MIB(1) : 0, k == 3 ? MIB(1) : 0);
 			check_read(&g, odd_offset(&state, len - sizes[i]), odd_offset(&state, len - sizes[i]),
@@ -119,7 +119,7 @@ TEST_VARIANTS(reads_across_and_past_the_end, struct mode, read_modes)
 		struct rig g;
 
 		rig_open(&g, v, len, O_RDONLY);
-		/* The region reaches a little further than the file. */
+		/* The region is a little longer than the file. */
 		check_read(&g, 0, 0, len + GUARD);
 		evict(g.path, 0, 0);
 		check_read(&g, len / 2, 0, len);
@@ -166,7 +166,7 @@ TEST_VARIANTS(holes_and_offsets_past_4_gib, struct mode, read_modes)
 		ASSERT_EQ(move(STRAIT_READ, v->routes, ep, at - MIB(1), r, 0, MIB(2)).bytes, MIB(2));
 		region_expect(r, 0, zeros, MIB(1));
 		region_expect(r, MIB(1), data, MIB(1));
-		/* Nothing but a hole. */
+		/* A hole only. */
 		ASSERT_OK(strait_region_fill(r, 0, FILL, MIB(4)));
 		ASSERT_EQ(move(STRAIT_READ, v->routes, ep, GIB(4) - 100, r, 0, MIB(4)).bytes, MIB(4));
 		region_expect(r, 0, zeros, MIB(4));
@@ -228,7 +228,7 @@ TEST_VARIANTS(writes_of_many_chunks, struct mode, write_modes)
 	rig_close(&g);
 }
 
-/* A write past the end makes the file longer; what lies between reads as zeros. */
+/* A write past the end extends the file; the gap reads as zeros. */
 TEST_WHERE(writes_extend_a_file, where_host_once)
 TEST_VARIANTS(writes_extend_a_file, struct mode, write_modes)
 {
@@ -280,7 +280,7 @@ TEST(simple_calls_give_byte_counts)
 	strait_context_close(ctx);
 }
 
-/* Regions over the application's own memory, at any address. */
+/* Regions over memory of the application, at any address. */
 TEST_WHERE(imported_memory_of_any_alignment, where_emulated)
 TEST(imported_memory_of_any_alignment)
 {

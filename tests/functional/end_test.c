@@ -49,7 +49,7 @@ static uint64_t by_call(struct rig *g, struct strait_endpoint *ep, uint64_t off,
 	return res.bytes;
 }
 
-/* Two at once, so that short ones are coalesced; the other one lies behind all that is looked at. */
+/* Submits two at once, so that short ones are coalesced; the second goes to memory that is not compared. */
 static uint64_t by_queue(struct rig *g, struct strait_endpoint *ep, uint64_t off, uint64_t at, uint64_t len)
 {
 	struct strait_transfer t[2] = { { .routes = g->routes,
@@ -99,7 +99,7 @@ static void read_and_look(struct rig *g, struct strait_endpoint *ep, uint64_t in
 	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
 		uint64_t want = off < in_file ? min_u64(len, in_file - off) : 0;
 
-		/* Only what is compared, and some more: filling all of it each time takes long. */
+		/* Fill only what is compared, and some more: filling all of it each time takes long. */
 		ASSERT_OK(strait_region_fill(g->r, 0, FILLED, min_u64(at + len + KIB(64), ROOM)));
 		ASSERT_EQ(ways[i](g, ep, off, at, len), want);
 		region_expect_byte(g->r, 0, FILLED, at);
@@ -108,7 +108,7 @@ static void read_and_look(struct rig *g, struct strait_endpoint *ep, uint64_t in
 	}
 }
 
-/* Aligned and unaligned, in the file and memory; from far before the end and past it. */
+/* Aligned and unaligned, in file and memory, starting long before the end, near it and past it. */
 static void read_past_the_end(struct rig *g, const char *path, struct strait_endpoint *ep, uint64_t in_file)
 {
 	const uint64_t last = align_down(in_file, 4096);
@@ -144,13 +144,13 @@ static void all_lengths(const struct mode *m, const char *folder)
 		struct strait_endpoint *ep;
 		int fd;
 
-		/* The short way and the long one at least, where things take long. */
+		/* At least one short and one long read, where reads take long. */
 		if (test_slow() > 4 && i % 4 != 3)
 			continue;
 		snprintf(path, sizeof(path), "%s/file", folder);
 		unlink(path);
 		write_at(path, g.want, lengths[i], 0);
-		/* Every other one has blocks behind its end, which file systems give out as zeros. */
+		/* Every second file has blocks past its end, which file systems return as zeros. */
 		fd = open(path, O_RDWR | O_CLOEXEC);
 		ASSERT_GE(fd, 0);
 		if (i % 2)
@@ -176,7 +176,7 @@ static const struct mode direct_modes[] = {
 	{ "host-threads", "host", 0, STRAIT_FILE_DIRECT, STRAIT_CONTEXT_NO_URING },
 };
 
-/* The lab's guests have no loop devices, and their files are on an ext4 of a drive already. */
+/* Guests of the lab have no loop devices, and their files are on ext4 on a drive already. */
 static bool where_loop_devices(const void *v)
 {
 	return where_host_once(v) && !getenv("LAB_KERNEL");
@@ -214,7 +214,7 @@ TEST_VARIANTS(past_the_end_of_a_block_device, struct mode, direct_modes)
 	rig_close(&g);
 }
 
-/* An O_DIRECT descriptor that cannot be opened again: no buffered read tells where the file ends. */
+/* An O_DIRECT descriptor that cannot be reopened: no buffered read finds the end of the file. */
 TEST_WHERE(past_the_end_by_direct_io_alone, where_host_once)
 TEST_VARIANTS(past_the_end_by_direct_io_alone, struct mode, direct_modes)
 {
@@ -248,7 +248,7 @@ static const struct mode read_modes[] = {
 	{ "host-direct", "host", 0, STRAIT_FILE_DIRECT, 0 },
 };
 
-/* The kernel says that these have no bytes; they are read to their end all the same. */
+/* The kernel reports length 0 for these files; they are read to their end nevertheless. */
 TEST_WHERE(files_that_hide_their_length, where_host_once)
 TEST_VARIANTS(files_that_hide_their_length, struct mode, read_modes)
 {
@@ -274,7 +274,7 @@ TEST_VARIANTS(files_that_hide_their_length, struct mode, read_modes)
 			ASSERT_OK(strait_region_fill(g.r, 0, FILLED, ROOM));
 			got = by_call(&g, ep, 0, 0, ask);
 			ASSERT_EQ(got, min_u64(ask, len));
-			/* The clock rate of a CPU changes from one read to the next. */
+			/* The clock rate of a CPU changes between two reads. */
 			if (i)
 				region_expect(g.r, 0, g.want, got);
 			region_expect_byte(g.r, got, FILLED, ROOM - got);
@@ -300,7 +300,7 @@ static void *resize(void *arg)
 	return NULL;
 }
 
-/* However the length changes meanwhile, nothing is written past the longest that the file was. */
+/* If the length changes during a read, nothing is written past the greatest length that the file had. */
 TEST_WHERE(resized_while_read, where_host_once)
 TEST_VARIANTS(resized_while_read, struct mode, modes)
 {
@@ -311,7 +311,7 @@ TEST_VARIANTS(resized_while_read, struct mode, modes)
 	pthread_t t;
 
 	rig_open(&g, v);
-	/* What was promised holds here as well: only the length is looked at. */
+	/* The promise of an immutable file does not matter here: only the length is checked. */
 	ep = file_new(g.ctx, path, O_RDONLY, v->file & ~STRAIT_FILE_IMMUTABLE);
 	z.fd = open(path, O_RDWR | O_CLOEXEC);
 	ASSERT_GE(z.fd, 0);
@@ -323,7 +323,7 @@ TEST_VARIANTS(resized_while_read, struct mode, modes)
 		got = by_call(&g, ep, off, 0, ROOM);
 		ASSERT_GE(got, z.low - off);
 		ASSERT_LE(got, z.high - off);
-		/* What was there all the time. */
+		/* The part that existed all the time. */
 		region_expect(g.r, 0, g.want + off, z.low - off);
 		region_expect_byte(g.r, z.high - off, FILLED, ROOM - (z.high - off));
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening things, with every call into the system failing once at every place: no crash, no leak. */
+/* Opening objects, with every system call failing once at every place: no crash, no leak. */
 #include "common.h"
 
 static const struct fault {
@@ -26,7 +26,7 @@ static const struct fault {
 
 #define LEN (KIB(700) + 3)
 
-/* Everything that opens something, and one small use of it if that worked. How many steps failed. */
+/* Opens one of each object, and uses it once if that worked. Returns how many steps failed. */
 static int everything(const char *path, int fd)
 {
 	struct strait_context *ctx = NULL;
@@ -93,7 +93,7 @@ TEST_VARIANTS(opening_everything, struct fault, faults)
 	int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC), base;
 	unsigned int descriptors = descriptors_now(), threads = threads_now();
 
-	/* A lease is not to be had while it is open for writing: that is no failure. */
+	/* A lease is refused while the file is open for writing: not a failure. */
 	base = everything(path, fd);
 	ASSERT_EQ(base, 0);
 	for (size_t i = 0; i < ARRAY_SIZE(v->rets) && v->rets[i]; i++) {
@@ -108,7 +108,7 @@ TEST_VARIANTS(opening_everything, struct fault, faults)
 			ASSERT_EQ(descriptors_now(), descriptors);
 			ASSERT_EQ(threads_now(), threads);
 		} while (calls >= nth);
-		/* And for good. */
+		/* The same with a fault that stays. */
 		inject(v->call, 1, UINT32_MAX, v->rets[i]);
 		everything(path, fd);
 		inject_off();
@@ -118,7 +118,7 @@ TEST_VARIANTS(opening_everything, struct fault, faults)
 	close(fd);
 }
 
-/* What a lease takes, without anybody who has the file open for writing. */
+/* The calls that take a lease, with no writer of the file. */
 TEST_VARIANTS(opening_with_a_lease, struct fault, faults)
 {
 	const char *path = make_file("file", LEN, 1);
@@ -128,7 +128,7 @@ TEST_VARIANTS(opening_with_a_lease, struct fault, faults)
 	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_LEASE);
 	unsigned int calls, nth = 0, descriptors;
 
-	/* What a first read opens stays with the context. */
+	/* What the first read opens is kept in the context. */
 	ASSERT_EQ(strait_read(ep, 0, r, 0, LEN), (ssize_t)LEN);
 	strait_endpoint_close(ep);
 	descriptors = descriptors_now();
@@ -147,7 +147,7 @@ TEST_VARIANTS(opening_with_a_lease, struct fault, faults)
 			ASSERT_EQ(ep, NULL);
 		}
 		strait_endpoint_close(ep);
-		/* So does the ring of a direct read. */
+		/* So is the ring of a direct read. */
 		ASSERT_LE(descriptors_now(), descriptors + 2);
 	} while (calls >= nth);
 	strait_region_close(r);

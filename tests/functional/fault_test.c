@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every call into the system fails once, at every place where it is made. What comes out is either
- * right or a clean error with exactly the good bytes, and the next attempt succeeds.
+ * Every system call fails once, at every place where it is made. The outcome is right, or a clean error with exactly
+ * the good bytes, and the next attempt succeeds.
  */
 #include "common.h"
 
@@ -45,7 +45,7 @@ static const struct fault write_faults[] = {
 	{ "pwrite-nothing", OS_PWRITE, { 0 } },
 };
 
-/* mincore is asked only where the kernel has no cachestat. */
+/* mincore() is called only where the kernel has no cachestat(). */
 static bool (*planned)(enum os_call call, int64_t *ret);
 
 static bool without_cachestat(enum os_call call, int64_t *ret)
@@ -90,7 +90,7 @@ struct rig {
 	unsigned char *old, *new, *buf;
 };
 
-/* The driver takes long to open a GPU that nobody has open, and a rig is opened for every fault. */
+/* The driver takes long to open a GPU that no process has open, and a rig is opened for every fault. */
 static void keep_device_open(void)
 {
 	static struct strait_region *reg_window;
@@ -141,7 +141,7 @@ static void bytes_free(struct rig *g)
 	free(g->buf);
 }
 
-/* One transfer by any of the three interfaces. False if it could not even be started. */
+/* Runs one transfer through one of the three interfaces. False if it could not be started. */
 static bool attempt(struct rig *g, uint32_t op, enum how how, uint64_t len, struct strait_result *res)
 {
 	uint64_t off = OFF, region_off = 0;
@@ -184,8 +184,8 @@ static bool attempt(struct rig *g, uint32_t op, enum how how, uint64_t len, stru
 	return !rc;
 }
 
-/* @whose: whether it was the file that failed, and not the device. */
-static void check_read(struct rig *g, uint64_t len, const struct strait_result *res, bool whose)
+/* @file_failed: the fault was in a file operation, not in the device. */
+static void check_read(struct rig *g, uint64_t len, const struct strait_result *res, bool file_failed)
 {
 	ASSERT_OK(strait_region_copy_out(g->r, 0, g->buf, LONG_LEN));
 	if (res->status)
@@ -194,9 +194,9 @@ static void check_read(struct rig *g, uint64_t len, const struct strait_result *
 		return;
 	ASSERT_LE(res->bytes, len);
 	ASSERT_MEMEQ(g->buf, g->old + OFF, res->bytes);
-	if (g->host || !whose)
+	if (g->host || !file_failed)
 		return;
-	/* All of the rest is what it was if its first byte is, and each is as the next one. */
+	/* The rest is unchanged if its first byte is and all bytes are equal. */
 	if (res->bytes == LONG_LEN ||
 	    (g->buf[res->bytes] == FILL &&
 	     !memcmp(g->buf + res->bytes, g->buf + res->bytes + 1, LONG_LEN - res->bytes - 1)))
@@ -220,12 +220,12 @@ static void check_write(struct rig *g, uint64_t len, const struct strait_result 
 		ASSERT_GT(res->status, -4096);
 	file_expect(g->path, 0, g->old, OFF);
 	file_expect(g->path, OFF, g->new, good);
-	/* Direct overwrites in place may have run ahead. */
+	/* Direct overwrites in place may have been in flight. */
 	if (!g->direct)
 		file_expect(g->path, OFF + good, g->old + OFF + good, OFF + LONG_LEN - OFF - good);
 }
 
-static void one(struct rig *g, uint32_t op, enum how how, uint64_t len, bool whose)
+static void one(struct rig *g, uint32_t op, enum how how, uint64_t len, bool file_failed)
 {
 	struct strait_result res = { 0 };
 
@@ -233,7 +233,7 @@ static void one(struct rig *g, uint32_t op, enum how how, uint64_t len, bool who
 		return;
 	os_inject = NULL;
 	if (op == STRAIT_READ)
-		check_read(g, len, &res, whose);
+		check_read(g, len, &res, file_failed);
 	else
 		check_write(g, len, &res);
 }
@@ -250,7 +250,7 @@ static void prepare(struct rig *g, uint32_t op, bool cold)
 	}
 }
 
-/* All is as it should be. */
+/* A transfer succeeds with the right bytes. */
 static void works(struct rig *g, uint32_t op, enum how how, uint64_t len, bool cold)
 {
 	struct strait_result res = { 0 };
@@ -265,13 +265,13 @@ static void works(struct rig *g, uint32_t op, enum how how, uint64_t len, bool c
 		check_write(g, len, &res);
 }
 
-/* Nothing is broken for good. */
+/* The fault has no lasting effect. */
 static void works_again(struct rig *g, uint32_t op, enum how how, uint64_t len)
 {
 	works(g, op, how, len, false);
 }
 
-/* How often the call was made in all. */
+/* Returns how often the call was made. */
 static unsigned int every_place(const struct mode *m, const struct fault *f, int64_t ret, uint32_t op, enum how how,
 				uint64_t len, bool fresh)
 {
@@ -280,10 +280,10 @@ static unsigned int every_place(const struct mode *m, const struct fault *f, int
 
 	bytes_new(&g);
 	rig_open(&g, m);
-	/* Until the call in question is not reached any more. */
+	/* Until the call in question is no longer reached. */
 	do {
 		nth++;
-		/* In a context where everything is there, and in one where all is to be made. */
+		/* In a context that has all its objects, and in a fresh one. */
 		if (fresh && nth > 1) {
 			rig_close(&g);
 			rig_open(&g, m);
@@ -305,12 +305,12 @@ static unsigned int every_place(const struct mode *m, const struct fault *f, int
 
 static unsigned int all_rets(const struct mode *m, const struct fault *f, uint32_t op, enum how how)
 {
-	/* A GPU takes its time to be opened, so often. */
+	/* Opening a GPU takes long. */
 	size_t rets = on_cuda() ? 1 : ARRAY_SIZE(f->rets);
 	unsigned int calls = 0;
 
 	for (size_t i = 0; i < rets && (!i || f->rets[i]); i++) {
-		/* What differs between errors is looked at without instrumentation. */
+		/* Errors are compared in the release build only: instrumented builds are slow. */
 		if (!i || test_slow() == 1)
 			calls += every_place(m, f, f->rets[i], op, how, LONG_LEN - 10, false);
 		calls += every_place(m, f, f->rets[i], op, how, SHORT_LEN, true);
@@ -327,7 +327,7 @@ TEST_VARIANTS(while_reading, struct fault, read_faults)
 		for (enum how how = BY_CALL; how < HOWS; how++)
 			if (how == BY_CALL || i < 3)
 				calls += all_rets(&modes[i], v, STRAIT_READ, how);
-	if (v->call != OS_VM_READ || !on_cuda()) /* that is how the emulated engine copies */
+	if (v->call != OS_VM_READ || !on_cuda()) /* the emulated engine copies by it */
 		ASSERT_GT(calls, 0);
 }
 
@@ -354,7 +354,7 @@ static const struct fault all_faults[] = {
 	{ "pwrite-nothing", OS_PWRITE, { 0 } },
 };
 
-/* A fault that does not go away. */
+/* A fault that stays. */
 TEST_VARIANTS(from_some_call_on, struct fault, all_faults)
 {
 	struct rig g;
@@ -384,7 +384,7 @@ TEST_VARIANTS(from_some_call_on, struct fault, all_faults)
 	bytes_free(&g);
 }
 
-/* Where signals keep the kernel from starting a thread it gives a request up: nobody is to notice. */
+/* If signals keep the kernel from starting a thread, it gives the request up: the library must recover. */
 TEST(given_up_by_the_kernel)
 {
 	unsigned int calls = 0;
@@ -409,7 +409,7 @@ TEST(given_up_by_the_kernel)
 	bytes_free(&g);
 }
 
-/* Part over what is there, part behind it: a failure in the first part leaves the length as it was. */
+/* Partly over existing data, partly past it: a failure in the first part leaves the length unchanged. */
 TEST(an_extending_write_stops_where_it_failed)
 {
 	struct strait_result res = { 0 };
@@ -446,7 +446,7 @@ TEST(an_extending_write_stops_where_it_failed)
 	free(g.new);
 }
 
-/* The copy engine fails: the error is the device's, with its own code, and the good bytes are good. */
+/* The copy engine fails: the error is the device's, with its own code, and the reported bytes are good. */
 static const struct mode copy_modes[] = {
 	{ "any", "emu:0", 0, 0, 0 },
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },

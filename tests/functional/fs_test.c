@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The same on every file system there is, on a block device, and on a full disk. */
+/* The same data on every available file system, on a block device, and on a full disk. */
 #include "common.h"
 
 #include <sys/statfs.h>
@@ -7,7 +7,7 @@
 static const struct fs {
 	const char *name;
 	const char *kind;
-	const char *says; /* what strait_file_info() calls it */
+	const char *says; /* its name in strait_file_info() */
 	bool direct;
 } file_systems[] = {
 	{ "ext4", "ext4", "ext4", true },
@@ -24,7 +24,7 @@ static uint64_t fs_bytes(const char *kind)
 	return !strcmp(kind, "xfs") ? MIB(320) : MIB(64);
 }
 
-/* Written one way, read back every other way. */
+/* Written by one route, read back by every other. */
 TEST_VARIANTS(round_trips, struct fs, file_systems)
 {
 	const uint64_t len = MIB(9) + 1234;
@@ -45,7 +45,7 @@ TEST_VARIANTS(round_trips, struct fs, file_systems)
 		ASSERT_EQ(!info.direct_reason, v->direct);
 		pattern(want, i, len, 4);
 		region_put_bytes(r, 0, want, len);
-		/* First what extends it, unaligned; then over it, aligned. */
+		/* First extend it, unaligned; then overwrite it, aligned. */
 		ASSERT_EQ(move(STRAIT_WRITE, m->routes, ep, 0, r, 0, len - 777).status, 0);
 		ASSERT_EQ(move(STRAIT_WRITE, m->routes, ep, MIB(1), r, MIB(1), len - MIB(1)).status, 0);
 		ASSERT_OK(strait_endpoint_sync(ep));
@@ -112,7 +112,7 @@ static void use_block_device(const struct mode *v, uint64_t len, uint32_t sector
 	memcpy(want + MIB(3) + 1, want + 2000, 1000);
 	ASSERT_EQ(strait_read(ep, 0, r, 0, len), (ssize_t)len);
 	region_expect(r, 0, want, len);
-	/* It ends where it ends. */
+	/* The device ends where its last sector ends. */
 	ASSERT_EQ(strait_read(ep, len, r, 0, 4096), 0);
 	res = move(STRAIT_WRITE, v->routes, ep, len - MIB(1), r, len - MIB(1), MIB(1) + KIB(64));
 	ASSERT_EQ(res.status, -ENOSPC);
@@ -131,7 +131,7 @@ TEST_VARIANTS(a_block_device, struct mode, write_modes)
 	use_block_device(v, MIB(24), 512);
 }
 
-/* Sectors of a page, and a length that is no multiple of one. */
+/* Sectors of a page, and a length that is not a multiple of a sector. */
 TEST_VARIANTS(odd_block_devices, struct mode, write_modes)
 {
 	use_block_device(v, MIB(12), 4096);
@@ -151,7 +151,7 @@ static void fill_the_disk(const struct mode *m, const char *kind)
 {
 	const uint64_t len = MIB(40);
 	const char *folder = mount_new(kind, MIB(20));
-	/* A piece that does not fit is not written in part: pieces of the same length on every device. */
+	/* A piece that does not fit is not written in part: use pieces of the same length on every device. */
 	struct strait_context_opts opts = { .size = sizeof(opts), .flags = m->context, .chunk_bytes = MIB(1) };
 	struct strait_context *ctx = context_new(&opts);
 	struct strait_region *r = region_new(device_named(ctx, m->device), len);
@@ -171,10 +171,10 @@ static void fill_the_disk(const struct mode *m, const char *kind)
 		ASSERT_EQ(res.status, -ENOSPC);
 		ASSERT_GT(res.bytes, MIB(8));
 		ASSERT_LT(room(folder), MIB(1));
-		/* Exactly the good bytes are there, and nothing behind them. */
+		/* Exactly the reported bytes are in the file. */
 		ASSERT_EQ(file_length(path), start + res.bytes);
 		file_expect(path, start, want, res.bytes);
-		/* What is there can still be written over. */
+		/* Existing data can still be overwritten. */
 		ASSERT_EQ(strait_write(ep, start, r, 1, MIB(1)), (ssize_t)MIB(1));
 		file_expect(path, start, want + 1, MIB(1));
 		ASSERT_EQ(strait_write(ep, len, r, 0, MIB(1)), -ENOSPC);
@@ -202,7 +202,7 @@ TEST_VARIANTS(a_full_tmpfs, struct mode, write_modes)
 	fill_the_disk(v, "tmpfs");
 }
 
-/* Files as a container sees them: most of the image below, changes above. */
+/* Files as in a container: the image in the lower layer, changes in the upper one. */
 TEST(overlay_of_a_lower_file)
 {
 	const uint64_t len = MIB(5) + 5;

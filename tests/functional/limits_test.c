@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ordinary users, sandboxes and tight limits: everything works, more slowly perhaps, or fails cleanly. */
+/* Ordinary users, sandboxes and tight limits: everything works, perhaps more slowly, or fails cleanly. */
 #include "common.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 static unsigned char *want;
 
-/* Every interface and route that may be there, on both devices. Returns how many of them worked. */
+/* Every interface and route, on both devices. Returns how many of them worked. */
 static int use_all(const char *path, uint32_t flags, bool must)
 {
 	static const uint32_t masks[] = { 0, ROUTE(STAGED), ROUTE(PAGECACHE) };
@@ -75,19 +75,19 @@ static void become_nobody(void)
 {
 	char dir[4200];
 
-	/* Somebody else must be able to come to the files. */
+	/* The other user must be able to reach the files. */
 	snprintf(dir, sizeof(dir), "%s", test_dir());
 	chmod(dir, 0755);
 	chmod(dirname(dir), 0711);
 	if (getuid())
 		return;
-	/* The driver may lie where only its owner comes. */
+	/* The driver may be in a folder that only its owner can enter. */
 	if (on_cuda())
 		ASSERT_TRUE(dlopen("libcuda.so.1", RTLD_NOW));
 	ASSERT_EQ(setgroups(0, NULL), 0);
 	ASSERT_EQ(setgid(NOBODY), 0);
 	ASSERT_EQ(setuid(NOBODY), 0);
-	/* Changing who one is takes this away, and with it /proc/self. */
+	/* Changing the user ID clears the dumpable flag, and with it access to /proc/self. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
@@ -136,7 +136,7 @@ TEST(an_ordinary_user)
 	free((char *)path);
 }
 
-/* The kernel does not tell others what of a file is in memory: then it is not claimed. */
+/* The kernel reports cached pages only to the owner of a file: then nothing is assumed to be cached. */
 TEST(somebody_elses_file)
 {
 	struct strait_route_report rep = { .size = sizeof(rep) };
@@ -187,7 +187,7 @@ TEST_VARIANTS(a_sandbox, struct sandbox, sandboxes)
 	const char *path = shared_file();
 	int good;
 
-	/* A part of the file, so that both ways are tried. */
+	/* A part of the file is cached, so that both kinds of read are tried. */
 	evict(path, LEN / 2, LEN / 4);
 	forbid(v->calls, v->error);
 	good = v->pagecache || on_cuda() ? 8 : 6;
@@ -207,7 +207,7 @@ TEST(no_locked_memory)
 	free((char *)path);
 }
 
-/* Files that many threads read take descriptors, but they leave the application its own. */
+/* Files that many threads read take descriptors, but leave enough for the application. */
 TEST(descriptors_are_not_all_taken)
 {
 	enum { FILES = 60, EACH = 24 };
@@ -246,7 +246,7 @@ TEST(descriptors_are_not_all_taken)
 				ASSERT_EQ(res[k].bytes, 100);
 		}
 	}
-	/* Two for each file, a quarter of what there may be for threads, some for rings. */
+	/* Two for each file, a quarter of the limit for threads, some for rings. */
 	ASSERT_LE(descriptors_now(), before + 2 * FILES + 256 / 4 + 16);
 	for (uint64_t i = 0; i < FILES * EACH; i++)
 		region_expect(r, i * 100, want + i / FILES * 100, 100);
@@ -258,14 +258,14 @@ TEST(descriptors_are_not_all_taken)
 	free(want);
 }
 
-TEST_WHERE(few_descriptors, where_not_cuda) /* the driver needs more, and does not start without */
+TEST_WHERE(few_descriptors, where_not_cuda) /* the driver needs more and does not start */
 TEST(few_descriptors)
 {
 	const char *path = shared_file();
 	unsigned int now = descriptors_now();
 	struct strait_context *ctx;
 
-	/* With fewer and fewer to be had. */
+	/* With ever fewer descriptors available. */
 	for (rlim_t left = 12; left > 0; left--) {
 		limit(RLIMIT_NOFILE, now + left);
 		use_all(path, 0, left > 8);
@@ -300,14 +300,14 @@ TEST(no_threads)
 	strait_stream_close(s);
 	strait_context_close(ctx);
 	inject_off();
-	/* The same for real. */
+	/* The same with a real limit. */
 	if (!on_cuda())
 		in_child(use_alone, (void *)path);
 	free(want);
 	free((char *)path);
 }
 
-/* A limit on the length of files, as write(2) has it when its signal is ignored. */
+/* A limit on the length of files, as write(2) reports it when SIGXFSZ is ignored. */
 TEST(a_limit_on_file_length)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -330,7 +330,7 @@ TEST(a_limit_on_file_length)
 	free(want);
 }
 
-/* Little device memory: what does not fit is refused, what does is given. */
+/* Little device memory: what does not fit is refused. */
 TEST_WHERE(little_device_memory, where_emulated)
 TEST(little_device_memory)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The shared library as programs that load it themselves see it. */
+/* The shared library, loaded by dlopen(). */
 #include "common.h"
 
 struct visitor {
@@ -20,7 +20,7 @@ static void *visit(void *arg)
 	return NULL;
 }
 
-/* A thread that has called the library ends when that is gone. */
+/* A thread that has called the library ends after dlclose(). */
 TEST(threads_live_longer)
 {
 	void *lib = open_library("libstrait.so.0");

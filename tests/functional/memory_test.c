@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Every allocation fails once, at every place where it is made: a clean error or a way around, nothing lost. */
+/* Every allocation fails once, at every place where it is made: a clean error or a fallback, and no leak. */
 #include "common.h"
 
-/* The C library's own, behind the names this program takes over. */
+/* The C library's functions behind the names that this program overrides. */
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
@@ -227,7 +227,7 @@ TEST_VARIANTS(moving, struct mode, modes)
 			reached = disarm();
 			if (res.status) {
 				failed++;
-				/* A thread that cannot be made is told as the system tells it. */
+				/* A thread that cannot be created is reported with the system's error. */
 				ASSERT_TRUE(res.status == -ENOMEM || res.status == -EAGAIN);
 			} else {
 				ASSERT_EQ(res.bytes, len);
@@ -247,7 +247,7 @@ TEST_VARIANTS(moving, struct mode, modes)
 	free(want);
 }
 
-/* None to be had at all, for a while. */
+/* All allocations fail for a while. */
 TEST_VARIANTS(no_memory_at_all, struct mode, modes)
 {
 	unsigned char *want = pattern_new(0, LEN, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers that travel by two routes at once: one thread registers the page cache while others read it. */
+/* Transfers by two routes at the same time: one thread registers page cache while others read it. */
 #include "common.h"
 
 #define LEN (MIB(26) + 123)
@@ -11,10 +11,10 @@ static struct {
 	unsigned int delay_register, delay_read; /* in ms */
 } plan;
 
-/* How often a call has failed as planned. */
+/* How many calls have failed as planned. */
 static atomic_uint planned;
 
-/* Registering takes its time, so that readers come to the window, pass it by or wait for it. */
+/* Registering takes long, so that readers reach the window, pass it or wait for it. */
 static bool slow_register(enum os_call call, int64_t *ret)
 {
 	unsigned int n;
@@ -62,7 +62,7 @@ static void rig_open(struct rig *g, const struct variant *v)
 	g->want = pattern_new(0, LEN, 1);
 	plan.delay_register = v->delay_register;
 	plan.delay_read = v->delay_read;
-	/* The memory of the pool is prepared by the same call as pages are: not to be counted. */
+	/* The memory of the pool is prepared by the same call as pages are: do not count it. */
 	ASSERT_EQ(strait_read(g->ep, 0, g->r, 0, 100), 100);
 }
 
@@ -105,7 +105,7 @@ TEST_VARIANTS(both_routes_carry_bytes, struct variant, variants)
 		staged |= res.route_bytes[STRAIT_ROUTE_STAGED] != 0;
 		pagecache |= res.route_bytes[STRAIT_ROUTE_PAGECACHE] != 0;
 	}
-	/* Where there is a choice it is made by who is faster; these cases leave none. */
+	/* Where both routes are possible the faster thread decides; these cases allow one. */
 	if (v->threads == 1 || v->delay_read)
 		ASSERT_TRUE(pagecache);
 	if (v->threads > 1 && v->delay_register && !v->delay_read)
@@ -114,7 +114,7 @@ TEST_VARIANTS(both_routes_carry_bytes, struct variant, variants)
 	rig_close(&g);
 }
 
-/* A window that cannot be registered, found out when readers have come to it, or not yet. */
+/* Registering a window fails, before or after readers have reached it. */
 TEST_VARIANTS(registering_fails, struct variant, variants)
 {
 	static const int64_t rets[] = { -EFAULT, -ENOMEM, -EOPNOTSUPP };
@@ -125,7 +125,7 @@ TEST_VARIANTS(registering_fails, struct variant, variants)
 		for (unsigned int nth = 1; nth <= 4; nth++) {
 			struct strait_result res;
 
-			/* One of each, where that takes long: the first, the second, all from the fourth on. */
+			/* Where the test takes long, one of each: the first, the second, all from the fourth on. */
 			if (test_slow() > 4 && nth != (i == 2 ? 4 : i + 1))
 				continue;
 			res = run(&g, nth, nth == 4 ? UINT32_MAX : 0, rets[i], nth * 777);
@@ -134,13 +134,13 @@ TEST_VARIANTS(registering_fails, struct variant, variants)
 			region_expect(g.r, 0, g.want + nth * 777, res.bytes);
 		}
 	}
-	/* Where there is a choice readers may have been faster each time. */
+	/* Where both routes are possible, readers may have been faster each time. */
 	if (v->threads == 1 || v->delay_read)
 		ASSERT_GT(atomic_load(&planned), 0);
 	rig_close(&g);
 }
 
-/* Reading fails while windows are registered in front of it. */
+/* A read fails while windows ahead of it are being registered. */
 static atomic_uint reads;
 static unsigned int fail_at;
 
@@ -181,7 +181,7 @@ TEST_VARIANTS(reading_fails, struct variant, variants)
 
 TEST_WHERE(ended_early, where_emulated)
 
-/* A device error, a time that is up: nothing stays registered, and the next transfer is in order. */
+/* A device error or a deadline: nothing stays registered, and the next transfer succeeds. */
 TEST_VARIANTS(ended_early, struct variant, variants)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(400) };

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define MARGIN 64
-#define LINES 4096 /* kept of what is printed, about */
+#define LINES 4096 /* approximate number of output lines that are kept */
 
 uint64_t model_any(struct model_thread *t, uint64_t n)
 {
@@ -25,7 +25,7 @@ void model_say(struct model_thread *t, const char *fmt, ...)
 	va_list ap;
 	int n;
 
-	/* What is printed is kept in memory: forget what is old. */
+	/* Output is kept in memory: drop old lines. */
 	if (atomic_fetch_add(&w->lines, 1) % LINES == LINES - 1 && !ftruncate(STDERR_FILENO, 0)) {
 		lseek(STDERR_FILENO, 0, SEEK_SET);
 		say_seed(w);
@@ -75,7 +75,7 @@ void model_result(struct model_thread *t, const struct strait_transfer *of, cons
 		(of->op == STRAIT_READ ? sums->read_bytes : sums->write_bytes)[i] += res->route_bytes[i];
 }
 
-/* May the byte at @off of a file be this one? */
+/* Can the byte at @off of a file have this value? */
 static bool may_be(const struct model_thread *t, const struct model_file *f, uint64_t off, unsigned char byte)
 {
 	if (f)
@@ -125,7 +125,7 @@ void model_expect_read(struct model_thread *t, const struct model_endpoint *e, s
 	if (!status)
 		ASSERT_GE(bytes, least);
 	ASSERT_LE(bytes, most);
-	/* Past all that there ever was. */
+	/* Past everything that was ever in the file. */
 	model_expect_region(t, r, at + most, at + len);
 	ASSERT_OK(strait_region_copy_out(r->r, at, t->scratch, most));
 	if (!exact || memcmp(t->scratch, f->now + off, bytes) != 0 ||
@@ -170,7 +170,7 @@ void model_cut(struct model_file *f, uint64_t len)
 	f->len = len;
 }
 
-/* The file itself, past the library. */
+/* Reads the file without the library. */
 static uint64_t file_bytes(const char *path, unsigned char *buf, uint64_t off, uint64_t len)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -198,7 +198,7 @@ void model_take_write(struct model_thread *t, const struct model_endpoint *e, co
 	model_put(t, f, off, r->mem + at, bytes);
 	if (!status || bytes == len)
 		return;
-	/* Past the good bytes of one that failed, direct overwrites may have been in flight, inside the file. */
+	/* Past the reported bytes of a failed write, direct overwrites may have been in flight, inside the file. */
 	got = file_bytes(f->path, t->scratch, off, there(f->len, off, len));
 	for (uint64_t i = bytes; i < got; i++)
 		if (t->scratch[i] == r->mem[at + i])
@@ -297,7 +297,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* What the context has counted is what the results said. */
+/* The context's counters equal the sums of the results. */
 static void expect_sums(struct model_world *w)
 {
 	const struct strait_stats s = stats_of(w->ctx);
@@ -311,7 +311,7 @@ static void expect_sums(struct model_world *w)
 	}
 }
 
-/* What all threads read by the same endpoints. */
+/* Endpoints that all threads read through. */
 static void open_shared(struct model_world *w)
 {
 	static const uint32_t flags[MODEL_SHARED] = { 0, STRAIT_FILE_DIRECT, STRAIT_FILE_IMMUTABLE, STRAIT_FILE_LEASE };

@@ -3,13 +3,13 @@
 #define FUNCTIONAL_MODEL_H
 
 /*
- * Random operations by several threads on one context, all of whose effects are compared with a model: a copy of each
- * file and of each region, byte by byte, and sums of what the results say.
+ * Random operations by several threads on one context, compared with a model: a copy of each file and of each region,
+ * byte by byte, and sums of the results.
  *
- * A thread's files and regions are its own, so its model is exact. Where a file is changed while it is read, each
- * byte may be what it was or what it became, or zero where the length changed. One file is common to all threads: its
- * bytes are always those of one of a few patterns, or zero. Another one never changes, and all threads read it by the same
- * endpoints.
+ * A thread's files and regions are its own, so its model is exact. If a file changes during a read, each byte may have
+ * its old or its new value, or be zero where the length changed. One file is shared and changed by all threads: its
+ * bytes are always those of one of a few patterns, or zero. Another file never changes, and all threads read it through
+ * the same endpoints.
  *
  * Every operation is printed before it is made; the harness shows the last of them when the test fails, hangs or
  * crashes. STRAIT_TEST_SEED repeats the operations of a run, STRAIT_TEST_ROUNDS makes it shorter or longer.
@@ -28,8 +28,8 @@ struct model {
 void model_run(const struct model *m);
 
 /*
- * What follows is shared by model.c, which knows what is expected, model_objects.c, which opens and closes, and model_ops.c,
- * which makes the operations.
+ * The following is shared by model.c, which knows what is expected, model_objects.c, which opens and closes, and
+ * model_ops.c, which makes the operations.
  */
 
 enum {
@@ -50,7 +50,7 @@ struct model_file {
 
 struct model_endpoint {
 	struct strait_endpoint *ep;
-	struct model_file *f; /* NULL: the file that is common to all */
+	struct model_file *f; /* NULL: the file that all threads change */
 	uint32_t flags;
 	bool can_read, can_write;
 	bool shared; /* by all threads; its file does not change */
@@ -76,7 +76,7 @@ struct model_world {
 	struct strait_context *ctx;
 	struct strait_device *dev[MODEL_DEVICES]; /* the last one is the host */
 	char common[4200];
-	unsigned char *pattern[MODEL_PATTERNS]; /* that the common file is made of */
+	unsigned char *pattern[MODEL_PATTERNS]; /* contents of the file that all threads change */
 	struct model_file fixed;
 	struct strait_endpoint *shared[MODEL_SHARED];
 	uint64_t seed;
@@ -100,49 +100,49 @@ struct model_thread {
 };
 
 uint64_t model_any(struct model_thread *t, uint64_t n);
-/* Print what comes next. */
+/* Prints the next operation. */
 void model_say(struct model_thread *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* What a result says of itself and of the request; counted. */
+/* Checks a result against its request, and counts it. */
 void model_result(struct model_thread *t, const struct strait_transfer *of, const struct model_region *r,
 		  const struct strait_result *res);
-/* What a read left in a region, or a write in a file, against the model, which is brought up to date. */
+/* Compares a region after a read, or a file after a write, with the model, and updates the model. */
 void model_expect_read(struct model_thread *t, const struct model_endpoint *e, struct model_region *r, uint64_t off,
 		       uint64_t at, uint64_t len, uint64_t bytes, int status);
 void model_expect_write(struct model_thread *t, const struct model_endpoint *e, const struct model_region *r,
 			uint64_t off, uint64_t at, uint64_t len, uint64_t bytes, int status);
-/* Some bytes before and after what a transfer was about have stayed. */
+/* Compares some bytes before and after the range of a transfer. */
 void model_expect_around(struct model_thread *t, struct model_region *r, uint64_t at, uint64_t len);
-/* Brings the model up to date alone. */
+/* Only updates the model. */
 void model_take_write(struct model_thread *t, const struct model_endpoint *e, const struct model_region *r,
 		      uint64_t off, uint64_t at, uint64_t len, uint64_t bytes, int status);
 void model_expect_region(struct model_thread *t, struct model_region *r, uint64_t from, uint64_t to);
 void model_expect_file(struct model_thread *t, struct model_file *f);
-/* A write of @len bytes as the model has it. */
+/* Applies a write of @len bytes to the model. */
 void model_put(struct model_thread *t, struct model_file *f, uint64_t off, const unsigned char *bytes, uint64_t len);
 void model_cut(struct model_file *f, uint64_t len);
 
-/* Mostly short; sometimes all there is. Often aligned, as direct I/O needs it. */
+/* Mostly short, sometimes the maximum; often aligned, as direct I/O needs it. */
 uint64_t model_any_length(struct model_thread *t);
 uint64_t model_any_offset(struct model_thread *t, uint64_t room);
 
-/* Cut, extended, punched or written, past the library. */
+/* Truncates, extends, punches or writes the file without the library. */
 void model_change_own(struct model_thread *t, struct model_file *f);
 void model_change_common(struct model_thread *t);
 
-/* One operation, of whatever kind. */
+/* Makes one operation of a random kind. */
 void model_step(struct model_thread *t);
-/* Endpoints, regions, queue and streams of a thread, opened or closed. */
+/* Opens or closes the endpoints, regions, queue and streams of a thread. */
 void model_open_all(struct model_thread *t);
 void model_close_all(struct model_thread *t);
 void model_open_endpoint(struct model_thread *t, struct model_endpoint *e);
-/* One of the thread's own endpoints, of its regions, or its queue and all its streams: closed, and another one opened. */
+/* Closes one of the thread's own endpoints, one of its regions, or its queue and all its streams, and opens another. */
 void model_reopen(struct model_thread *t);
 void model_renew_region(struct model_thread *t);
 void model_renew_streams(struct model_thread *t);
 struct model_region *model_any_region(struct model_thread *t);
 const char *model_name_of(const struct model_thread *t, const struct model_endpoint *e);
-/* The file is about to be changed: endpoints that declared it immutable are opened again without that flag. */
+/* Called before the file changes: endpoints that declared it immutable are opened again without that flag. */
 void model_break_promises(struct model_thread *t, const struct model_file *f);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Changes of files that the library is not asked for, of the random test against a model. */
+/* Changes of files without the library, for the random test against a model. */
 #include "model.h"
 
 static void write_past_the_library(struct model_thread *t, const char *path, const unsigned char *bytes, uint64_t len,

@@ -4,7 +4,7 @@
 
 #define HOST (MODEL_DEVICES - 1)
 
-/* Mostly short; sometimes to the last byte, or past the end. Often aligned, as direct I/O needs it. */
+/* Mostly short; sometimes up to the last byte, or past the end. Often aligned, as direct I/O needs it. */
 uint64_t model_any_length(struct model_thread *t)
 {
 	static const uint64_t most[] = { 64, 5000, 70000, 700000 };
@@ -50,10 +50,10 @@ void model_open_endpoint(struct model_thread *t, struct model_endpoint *e)
 	bool import = !model_any(t, 3);
 	const char *path;
 
-	/* The last one is always the file that all threads have. */
+	/* The last endpoint is always on the file that all threads change. */
 	e->f = e == &t->ep[MODEL_ENDPOINTS - 1] ? NULL : &t->file[model_any(t, MODEL_FILES)];
 	e->flags = flags[model_any(t, ARRAY_SIZE(flags))];
-	/* A promise about a file that the endpoint itself writes, or another thread, would not be kept. */
+	/* Not on a file that the endpoint itself, or another thread, writes: the promise would be broken. */
 	if (e->flags & STRAIT_FILE_IMMUTABLE)
 		oflags = O_RDONLY;
 	if (!e->f)
@@ -69,7 +69,7 @@ void model_open_endpoint(struct model_thread *t, struct model_endpoint *e)
 		  model_name_of(t, e), oflags, e->flags);
 	if (import) {
 		fd = open(path, oflags | O_CLOEXEC);
-		/* With O_NONBLOCK it does not wait for a lease that another endpoint holds. */
+		/* With O_NONBLOCK, open() does not wait for a lease that another endpoint holds. */
 		while (fd < 0 && errno == EWOULDBLOCK) {
 			sleep_ms(1);
 			fd = open(path, oflags | O_CLOEXEC);
@@ -82,7 +82,7 @@ void model_open_endpoint(struct model_thread *t, struct model_endpoint *e)
 	}
 }
 
-/* The file is going to be changed: what promises that it is not goes first. */
+/* Called before the file changes: endpoints that declared it immutable are opened again without that flag. */
 void model_break_promises(struct model_thread *t, const struct model_file *f)
 {
 	for (int i = 0; i < MODEL_ENDPOINTS; i++) {

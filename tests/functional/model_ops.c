@@ -21,7 +21,7 @@ static struct model_endpoint *any_endpoint(struct model_thread *t)
 	return &t->ep[model_any(t, ARRAY_SIZE(t->ep))];
 }
 
-/* A request and what it is about. */
+/* A request and its objects. */
 struct asked {
 	struct strait_transfer t;
 	struct model_endpoint *e;
@@ -45,7 +45,7 @@ static struct asked any_transfer(struct model_thread *t)
 					.region_offset = model_any_offset(t, a.r->len - len),
 					.length = len,
 					.user_data = t->op };
-	/* Reads may go past the end; the model's files do not. */
+	/* Reads may go past the end; files of the model are not extended past their maximum. */
 	if (!write)
 		a.t.endpoint_offset = min_u64(a.t.endpoint_offset, t->max - 1);
 	return a;
@@ -71,7 +71,7 @@ static void check_transfer(struct model_thread *t, const struct asked *a, const 
 				   res->status);
 }
 
-/* May it fail that way? */
+/* Is this a status that the request may end with? */
 static void check_status(const struct asked *a, int status)
 {
 	bool allowed = a->t.op == STRAIT_READ ? a->e->can_read : a->e->can_write;
@@ -103,7 +103,7 @@ static void one_transfer(struct model_thread *t)
 	model_result(t, &a.t, a.r, &res);
 	if (rc != -ETIMEDOUT || timeout == STRAIT_FOREVER)
 		check_status(&a, rc);
-	/* No route by the report: none in fact. */
+	/* If the report has no route, the transfer must fail. */
 	if (!report.mask)
 		ASSERT_LT(rc, 0);
 	check_transfer(t, &a, &res);
@@ -126,7 +126,7 @@ static void change_file(struct model_thread *t)
 
 enum { BATCH = 14 };
 
-/* Reads of one region, writes of others; no file is both read and written, and no range touched twice. */
+/* Reads into one region, writes from others; no file is both read and written, and no range is used twice. */
 static unsigned int any_batch(struct model_thread *t, struct asked *a, struct model_region *into,
 			      const struct model_file *written)
 {
@@ -169,7 +169,7 @@ static unsigned int any_batch(struct model_thread *t, struct asked *a, struct mo
 
 static void wait_for_all(struct model_thread *t, struct strait_result *res, unsigned int n)
 {
-	/* How often it waits depends on time: that must not change what comes after it. */
+	/* The number of waits depends on timing: it must not change the random operations that follow. */
 	uint64_t state = t->w->seed + t->op;
 	unsigned int got = 0;
 
@@ -186,7 +186,9 @@ static void wait_for_all(struct model_thread *t, struct strait_result *res, unsi
 	ASSERT_EQ(strait_queue_wait(t->q, 0, 1, 0, res), 0);
 }
 
-/* Things that a transfer in flight must survive. Gives the endpoint that was closed, to be opened again afterwards. */
+/*
+ * Changes that a transfer in flight must survive. Returns the endpoint that was closed, to be opened again afterwards.
+ */
 static struct model_endpoint *disturb(struct model_thread *t, bool *canceled, unsigned int n, struct model_region *into,
 				      bool revoke)
 {
@@ -218,7 +220,7 @@ static void check_batch(struct model_thread *t, const struct asked *a, const boo
 {
 	bool seen[BATCH] = { false };
 
-	/* All writes, before any of them is compared: they may lie side by side. */
+	/* Apply all writes before comparing any: they may be adjacent. */
 	for (unsigned int i = 0; i < n; i++) {
 		const struct asked *one = &a[res[i].user_data % BATCH];
 
@@ -235,7 +237,7 @@ static void check_batch(struct model_thread *t, const struct asked *a, const boo
 		model_result(t, &one->t, one->r, &res[i]);
 		if (res[i].status != -ECANCELED || !canceled[res[i].user_data])
 			check_status(one, res[i].status);
-		/* What is in memory that was revoked cannot be looked at. */
+		/* Revoked memory cannot be read. */
 		if (one->r != hidden)
 			check_transfer(t, one, &res[i]);
 	}
@@ -280,7 +282,7 @@ static void batch(struct model_thread *t)
 	wait_for_all(t, res, n);
 	check_batch(t, a, canceled, res, n, revoke ? into : NULL);
 	into->gone |= revoke;
-	/* Reads may lie side by side, too. */
+	/* Reads may be adjacent, too. */
 	if (!into->gone)
 		model_expect_region(t, into, 0, into->len);
 	if (changed)
@@ -316,7 +318,10 @@ static void ordered(struct model_thread *t)
 		a[n].r = r;
 		a[n].t.length = min_u64(a[n].t.length, r->len);
 		a[n].t.region_offset = min_u64(a[n].t.region_offset, r->len - a[n].t.length);
-		/* What comes of one cannot be looked at before the next one: only what is sure has its place here. */
+		/*
+		 * A transfer cannot be checked before the next one is enqueued: use only operations with a known
+		 * outcome.
+		 */
 		common = !a[n].e->f;
 		if (common || a[n].t.routes)
 			continue;
@@ -347,7 +352,7 @@ static void ordered(struct model_thread *t)
 		check_status(&a[i], res[i].status);
 		ASSERT_EQ(stored[i], res[i].status ? res[i].status : (int64_t)res[i].bytes);
 	}
-	/* One after another as the model has it; what is there is compared after the last. */
+	/* Apply them to the model in order, and compare after the last one. */
 	for (unsigned int i = 0; i < n; i++) {
 		const struct strait_transfer *of = &a[i].t;
 		struct model_file *f = a[i].e->f;

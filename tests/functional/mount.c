@@ -27,7 +27,7 @@ void loop_device(const char *image, uint64_t bytes, uint32_t sector, char *path,
 	if (file_length(image) < bytes)
 		ASSERT_EQ(ftruncate(file, (off_t)bytes), 0);
 	config.fd = (uint32_t)file;
-	/* Another process may be faster than we are with a device that was free. */
+	/* Another process may have taken the free device. */
 	for (int i = 0; i < 100 && dev < 0; i++) {
 		int n = ioctl(control, LOOP_CTL_GET_FREE);
 
@@ -46,7 +46,7 @@ void loop_device(const char *image, uint64_t bytes, uint32_t sector, char *path,
 	ASSERT_GE(dev, 0);
 	close(file);
 	close(control);
-	/* @dev stays open: the device is cleared with its last descriptor, or mount. */
+	/* @dev stays open: the device is cleared with its last descriptor or mount. */
 }
 
 static void make_fs(const char *fs, const char *image)

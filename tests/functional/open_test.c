@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be opened or imported as a file endpoint, and what that leaves alone. */
+/* What can be opened or imported as a file endpoint, and that the application's descriptor is left unchanged. */
 #include "common.h"
 
 #include <sys/mman.h>
@@ -33,7 +33,7 @@ static void rig_close(struct rig *g)
 	free(g->other);
 }
 
-/* All of the file, and a small unaligned piece of it. */
+/* Reads the whole file, and a small unaligned piece of it. */
 static void reads_well(struct rig *g, struct strait_endpoint *ep)
 {
 	ASSERT_OK(strait_region_fill(g->r, 0, 0, LEN));
@@ -80,7 +80,7 @@ static const struct kind {
 	{ "host-path", "host", O_PATH, 0 },
 };
 
-/* Whatever the descriptor is like, offsets are obeyed; and it is as it was afterwards. */
+/* With descriptors of any kind, offsets are obeyed, and the descriptor is unchanged afterwards. */
 TEST_VARIANTS(descriptors_of_any_kind, struct kind, kinds)
 {
 	int acc = v->oflags & O_PATH ? O_RDWR : v->oflags & O_ACCMODE, flags, fd;
@@ -115,7 +115,7 @@ TEST_VARIANTS(descriptors_of_any_kind, struct kind, kinds)
 			ASSERT_EQ(fcntl(fd, F_GETFL), flags);
 			if (!(v->oflags & O_PATH))
 				ASSERT_EQ(lseek(fd, 0, SEEK_CUR), 12345);
-			/* The second time without the application's descriptor. */
+			/* The second time the application's descriptor is closed. */
 			close(fd);
 		}
 	}
@@ -159,7 +159,7 @@ static void *read_a_little(void *arg)
 	return NULL;
 }
 
-/* Threads have descriptors of their own to read by; those that come later have the ones of those that were. */
+/* Threads have descriptors of their own for reading; later threads reuse those of threads that ended. */
 TEST(one_thread_after_another)
 {
 	struct strait_endpoint *ep;
@@ -167,7 +167,7 @@ TEST(one_thread_after_another)
 	pthread_t thread;
 	struct rig g;
 
-	rig_open(&g, "host"); /* a driver may open what it likes */
+	rig_open(&g, "host"); /* a driver may open descriptors */
 	ep = file_new(g.ctx, g.path, O_RDONLY, 0);
 	reads_well(&g, ep);
 	before = descriptors_now();
@@ -265,7 +265,7 @@ TEST(opening_creates_and_truncates_as_asked)
 	ASSERT_EQ(strait_write(ep, 0, g.r, 0, 10), 10);
 	strait_endpoint_close(ep);
 	ASSERT_EQ(file_length(test_path("new")), 10);
-	/* Direct I/O that was asked for by either name. */
+	/* Direct I/O, requested by either flag. */
 	ep = file_new(g.ctx, g.path, O_RDONLY | O_DIRECT, 0);
 	reads_well(&g, ep);
 	if (file_info(ep).caps & STRAIT_FILE_CAN_DIRECT)
@@ -274,7 +274,7 @@ TEST(opening_creates_and_truncates_as_asked)
 	rig_close(&g);
 }
 
-/* Direct I/O that was asked for is used for everything aligned, long or short, cached or not. */
+/* Requested direct I/O is used for everything aligned, long or short, cached or not. */
 static const struct kind devices[] = { { "emu", "emu:0", 0, 0 }, { "host", "host", 0, 0 } };
 
 TEST_VARIANTS(direct_means_direct, struct kind, devices)
@@ -304,7 +304,7 @@ TEST_VARIANTS(direct_means_direct, struct kind, devices)
 	file_expect(g.path, 0, g.want, LEN);
 	strait_endpoint_close(ep);
 
-	/* And with the other flag never. */
+	/* With the other flag it is never used. */
 	ep = file_new(g.ctx, g.path, O_RDWR, STRAIT_FILE_BUFFERED);
 	ASSERT_NE(file_info(ep).direct_reason, STRAIT_WHY_NONE);
 	ASSERT_EQ(file_info(ep).dio_align, 0);
@@ -338,7 +338,7 @@ TEST(files_without_a_name)
 	close(fd);
 	reads_well(&g, ep);
 	strait_endpoint_close(ep);
-	/* Never had one. */
+	/* It never had a name. */
 	fd = open(test_dir(), O_TMPFILE | O_RDWR, 0600);
 	if (fd >= 0) {
 		ASSERT_EQ(pwrite(fd, g.want, LEN, 0), (ssize_t)LEN);
@@ -392,13 +392,13 @@ static void use_without_proc(void *arg)
 	ASSERT_OK(strait_file_import(g.ctx, append_ro, 0, &ep));
 	reads_well(&g, ep);
 	strait_endpoint_close(ep);
-	/* By path another descriptor can be had all the same. */
+	/* By path another descriptor can be opened. */
 	ep = file_new(g.ctx, g.path, O_RDWR, STRAIT_FILE_DIRECT);
 	reads_well(&g, ep);
 	writes_well(&g, ep, g.path);
 	strait_endpoint_close(ep);
 	if (direct >= 0) {
-		/* Only direct I/O there: what is aligned works, buffered I/O cannot be promised. */
+		/* Direct I/O only: aligned requests work, buffered I/O does not. */
 		ASSERT_EQ(strait_file_import(g.ctx, direct, STRAIT_FILE_BUFFERED, &ep), -ENOTSUP);
 		ASSERT_OK(strait_file_import(g.ctx, direct, 0, &ep));
 		reads_well(&g, ep);
@@ -412,10 +412,10 @@ static void use_without_proc(void *arg)
 	rig_close(&g);
 }
 
-/* Where there is no /proc, what cannot be opened again is used as it is, or refused. */
+/* Without /proc, a descriptor that cannot be reopened is used as it is, or refused. */
 TEST(without_proc)
 {
-	/* In a child, because this process looks for leaks at its end, for which it needs /proc. */
+	/* In a child, because the leak check at the end of this process needs /proc. */
 	int status = child_wait(child_start(use_without_proc, NULL));
 
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)

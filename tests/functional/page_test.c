@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A kernel whose pages are 64 KiB, as on some ARM machines: every offset and length is mapped all the same. */
+/* A kernel with pages of 64 KiB, as on some ARM machines: every offset and length can be mapped. */
 #include "common.h"
 
 #define PAGE KIB(64)
-#define LEN (MIB(24) + 3 * PAGE) /* whole pages: behind the last one this kernel has less than such a page */
+#define LEN (MIB(24) + 3 * PAGE) /* whole pages: this kernel maps less than such a page past the last one */
 
 static const struct mode modes[] = {
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Staging memory is bounded, any number of transfers share it, and both sides of a transfer work at once. */
+/* Staging memory is bounded, any number of transfers share it, and both sides of a transfer work at the same time. */
 #include "common.h"
 
 #define LEN MIB(4)
@@ -99,7 +99,7 @@ TEST_VARIANTS(memory_is_bounded, struct size, few_chunks)
 	struct strait_endpoint *ep;
 	uint64_t before;
 
-	/* Holes: the time is not what is tested. */
+	/* A sparse file: time is not tested here. */
 	write_at(path, "", 0, 0);
 	ASSERT_EQ(truncate(path, (off_t)len), 0);
 	ep = file_new(ctx, path, O_RDONLY, STRAIT_FILE_DIRECT);
@@ -135,7 +135,7 @@ static bool slow_read(enum os_call call, int64_t *ret)
 	return false;
 }
 
-/* Counts the reads that begin while the copy engine has something to do. */
+/* Counts the reads that begin while the copy engine is busy. */
 struct engine_watch {
 	struct soft_engine *eng;
 	atomic_uint reads, overlapped;
@@ -150,7 +150,7 @@ static bool count_overlap(enum os_call call, int64_t *ret)
 		return false;
 	atomic_fetch_add(&watch.reads, 1);
 	pthread_mutex_lock(&watch.eng->in.lock);
-	/* Its one thread is not idle: a copy is under way, or ready. */
+	/* Its one thread is not idle: a copy is in flight, or queued. */
 	if (watch.eng->in.n_threads && (!watch.eng->in.n_idle || watch.eng->in.n_ready))
 		atomic_fetch_add(&watch.overlapped, 1);
 	pthread_mutex_unlock(&watch.eng->in.lock);
@@ -159,7 +159,7 @@ static bool count_overlap(enum os_call call, int64_t *ret)
 
 TEST_WHERE(reading_goes_on_while_the_device_copies, where_emulated)
 
-/* With a copy engine that takes its time, the file is read meanwhile: most reads begin while a copy runs. */
+/* With a slow copy engine, most reads begin while a copy runs. */
 TEST(reading_goes_on_while_the_device_copies)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(200) };
@@ -219,7 +219,7 @@ TEST(writing_goes_on_while_the_device_copies)
 	strait_context_close(ctx);
 }
 
-/* Where reading is what takes long, several threads read at once. */
+/* If reads are slow, several threads read at the same time. */
 TEST(slow_reads_happen_at_the_same_time)
 {
 	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 4 };
@@ -235,7 +235,7 @@ TEST(slow_reads_happen_at_the_same_time)
 		ASSERT_EQ(move(STRAIT_READ, host ? 0 : ROUTE(STAGED), ep, 0, r, 0, len).bytes, len);
 		os_inject = NULL;
 		ASSERT_GE(atomic_load(&most_reading), 2);
-		/* No more than there are threads, the caller's included. */
+		/* At most as many as there are threads, including the caller. */
 		ASSERT_LE(atomic_load(&most_reading), 4 + 1);
 		strait_endpoint_close(ep);
 		strait_region_close(r);
@@ -256,7 +256,7 @@ static bool hold_read(enum os_call call, int64_t *ret)
 	while (reader == HELD && !atomic_load(&go_on))
 		sleep_ms(1);
 	atomic_fetch_add(&by_others, reader == OF_THE_CONTEXT);
-	/* Time for help to come; later on, when it must, it is waited for. */
+	/* Give helpers time to join; where they must, the test waits for them. */
 	if (reader == FREE)
 		sleep_ms(5);
 	for (int i = 0; i < 10000 && reader == FREE && atomic_load(&go_on) && !atomic_load(&by_others); i++)
@@ -270,7 +270,7 @@ struct caller {
 	uint64_t off;
 };
 
-#define HELD_BYTES KIB(512) /* too short for any help */
+#define HELD_BYTES KIB(512) /* too short for helpers */
 
 static void *read_held(void *arg)
 {
@@ -281,7 +281,7 @@ static void *read_held(void *arg)
 	return NULL;
 }
 
-/* Where more threads than the context has are at it already, none of its own comes to help; where not, some do. */
+/* If more threads than the context has are transferring already, none of its workers joins; otherwise some do. */
 TEST(callers_are_threads_enough)
 {
 	enum { CALLERS = 3 };
@@ -333,7 +333,7 @@ TEST(requests_in_flight_on_a_ring)
 	ASSERT_EQ(move(STRAIT_READ, 0, ep, 0, r, 0, len).bytes, len);
 	reads = inject_calls();
 	inject_off();
-	/* None of it by calls that wait; all of it direct. */
+	/* No blocking reads; all I/O is direct. */
 	ASSERT_EQ(stats_of(ctx).direct_bytes, len);
 	if (reads)
 		SKIP("no io_uring here");

@@ -18,7 +18,7 @@ static unsigned int count_entries(const char *path)
 	return n;
 }
 
-/* A thread that was joined stays in /proc for a moment longer: what is counted is what stays. */
+/* A joined thread stays in /proc for a moment: count until the number is stable. */
 unsigned int threads_now(void)
 {
 	unsigned int n = count_entries("/proc/self/task"), again;
@@ -35,7 +35,7 @@ unsigned int threads_now(void)
 
 unsigned int descriptors_now(void)
 {
-	return count_entries("/proc/self/fd") - 1; /* the directory's own */
+	return count_entries("/proc/self/fd") - 1; /* the directory's own descriptor */
 }
 
 uint64_t status_bytes(const char *key)
@@ -82,7 +82,7 @@ pid_t child_start(void (*fn)(void *arg), void *arg)
 	ASSERT_GE(pid, 0);
 	if (!pid) {
 		fn(arg);
-		/* The parent's exit handlers are the parent's. */
+		/* Exit handlers of the parent are not run in the child. */
 		fflush(NULL);
 		_exit(0);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Processes: forked children, and what is left when one is killed. */
+/* Processes: forked children, and what a killed process leaves. */
 #include "common.h"
 
 #include <signal.h>
@@ -92,7 +92,7 @@ static void emulated_calls_are_refused(void)
 	ASSERT_EQ(strait_emu_remove(dev), -EOWNERDEAD);
 }
 
-/* In the child: every call on what was inherited. */
+/* In the child: every call on an inherited handle. */
 static void every_call_is_refused(void *arg)
 {
 	struct strait_transfer t = { .endpoint = ep, .region = r, .length = 10 };
@@ -158,7 +158,7 @@ static void every_call_is_refused(void *arg)
 	DEAD(strait_stream_transfer(s, &st));
 	DEAD(strait_stream_wait(s, STRAIT_FOREVER));
 	emulated_calls_are_refused();
-	/* What needs no handle works, and so do destructors, by doing nothing. */
+	/* Calls without a handle work; destructors do nothing. */
 	ASSERT_OK(strait_stats_get(NULL, &stats));
 	strait_stream_close(s);
 	strait_queue_close(q);
@@ -173,7 +173,7 @@ static void works_in_a_context_of_its_own(void *arg)
 	begin(arg ? STRAIT_FILE_LEASE : 0);
 	works();
 	end();
-	/* A grandchild likewise. */
+	/* The same in a grandchild. */
 	if (arg) {
 		begin(0);
 		works();
@@ -228,7 +228,7 @@ static void refused_and_own(void *arg)
 	strait_region_close(r);
 	strait_endpoint_close(ep);
 	strait_context_close(ctx);
-#ifndef __SANITIZE_ADDRESS__ /* its malloc does not survive a fork in the middle of one */
+#ifndef __SANITIZE_ADDRESS__ /* its malloc does not survive a fork during an allocation */
 	if (on_cuda())
 		return; /* the driver works in the process that started it */
 	begin(0);
@@ -237,7 +237,7 @@ static void refused_and_own(void *arg)
 #endif
 }
 
-/* Children are made, and end, while threads of the parent are anywhere in the library. */
+/* Children are created, and exit, while threads of the parent are anywhere in the library. */
 TEST(forked_in_the_middle_of_it)
 {
 	atomic_uint n = 0, before;
@@ -259,7 +259,7 @@ TEST(forked_in_the_middle_of_it)
 	end();
 }
 
-/* A child that ends by itself, with exit handlers, disturbs nothing. */
+/* A child that exits, with exit handlers, has no effect on the parent. */
 static void exits(void *arg)
 {
 	(void)arg;
@@ -290,10 +290,10 @@ static void count_signal(int sig)
 	signals = signals + 1;
 }
 
-/* Calls that a signal interrupts are made again: the application's timers are not the transfer's business. */
+/* Calls interrupted by a signal are restarted: timers of the application have no effect on transfers. */
 TEST(interrupted_all_the_time)
 {
-	/* Often, but not so often that nothing else is done. */
+	/* Often, but not so often that nothing else runs. */
 	struct itimerval often = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
 	struct sigaction sa = { .sa_handler = count_signal }; /* no SA_RESTART */
 	struct strait_region *large;
@@ -338,7 +338,7 @@ static void write_until_killed(void *arg)
 	}
 }
 
-/* What a killed process leaves behind is a prefix of what it was writing, and nothing else. */
+/* A killed process leaves a prefix of what it was writing, and nothing else. */
 TEST(killed_in_mid_transfer)
 {
 	struct shared *sh = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -362,7 +362,7 @@ TEST(killed_in_mid_transfer)
 		ASSERT_LE(len, LEN);
 		file_expect(test_path("out"), 0, data, len);
 	}
-	/* No file but the two that were made by name. */
+	/* No files other than the two that were created by name. */
 	unlink(test_path("out"));
 	unlink(test_path("file"));
 	ASSERT_EQ(rmdir(test_dir()), 0);

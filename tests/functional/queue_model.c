@@ -19,16 +19,16 @@ enum { AS_IS, DIRECT, IMMUTABLE, LEASED, WRITABLE, OUT, ENDPOINTS };
 /*
  * Locks are taken in this order: a queue's place, a group, a region's place.
  *
- * Transfers with the same user_data, which is the number of the group. All of them have the same outcome.
+ * A group is a set of transfers with the same user_data, the number of the group. All of them have the same outcome.
  */
 struct group {
 	pthread_mutex_t lock;
 	bool used;
-	unsigned int region;	/* which of them */
-	uint64_t generation;	/* how often it was used */
+	unsigned int region;	/* index */
+	uint64_t generation;	/* how often this entry was used */
 	struct strait_queue *q; /* to tell it from the next in its place */
 	struct strait_region *r;
-	uint64_t made;	      /* which of the regions that were in that place */
+	uint64_t made;	      /* generation of the region in that place */
 	unsigned int n, left; /* transfers, and results that are to come */
 	bool canceled;	      /* perhaps */
 	uint32_t op;
@@ -40,7 +40,7 @@ struct place {
 	pthread_rwlock_t lock; /* read: for a call on what is there; write: to replace it */
 	struct strait_queue *q;
 	struct strait_region *r;
-	uint64_t made; /* how many regions have been here: another may have the address of one that was closed */
+	uint64_t made; /* how many regions were here: another may have the address of a closed one */
 	bool gone;     /* the region was revoked */
 };
 
@@ -76,7 +76,7 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 	return s ? strtoull(s, NULL, 0) : otherwise;
 }
 
-/* One that no transfer has, locked; or NULL. */
+/* A group without transfers, locked; or NULL. */
 static struct group *group_get(struct model_thread *t)
 {
 	unsigned int first = (unsigned int)any(t, GROUPS);
@@ -97,7 +97,7 @@ static uint64_t group_number(const struct world *w, const struct group *g)
 	return (uint64_t)(g - w->group);
 }
 
-/* What is in the file, or in the region, after all of the group went well. */
+/* Compares the file, or the region, after all transfers of the group succeeded. */
 static void expect_bytes(struct world *w, struct group *g)
 {
 	uint64_t at = group_number(w, g) * UNIT;
@@ -129,7 +129,7 @@ static void take_result(struct world *w, const struct strait_queue *q, const str
 		ASSERT_LE(res->bytes, g->len);
 	} else {
 		ASSERT_EQ(res->status, g->status);
-		/* Only the last one can meet the end of the file. */
+		/* Only the last one can reach the end of the file. */
 		if (res->bytes != g->len)
 			ASSERT_EQ(res->bytes, g->bytes);
 	}
@@ -141,7 +141,7 @@ static void take_result(struct world *w, const struct strait_queue *q, const str
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* A group of reads: short or long, of any endpoint, sometimes at or past the end of the file. */
+/* A group of reads: short or long, on any endpoint, sometimes at or past the end of the file. */
 static void choose_read(struct model_thread *t, struct group *g, struct strait_transfer *first)
 {
 	bool last = !any(t, 6);
@@ -199,7 +199,7 @@ static void fill_requests(struct model_thread *t, struct group *g, struct strait
 	}
 }
 
-/* With the queue's place locked for reading. */
+/* The queue's place is locked for reading. */
 static void submit_one(struct model_thread *t, struct strait_queue *q)
 {
 	struct world *w = t->w;
@@ -225,7 +225,7 @@ static void submit_one(struct model_thread *t, struct strait_queue *q)
 	g->left = g->n;
 	g->generation++;
 	g->used = true;
-	/* Results may come before the call returns: they wait for the group's lock. */
+	/* Results that arrive before the call returns wait for the group's lock. */
 	rc = strait_queue_submit(q, r, g->n);
 	if (rc)
 		g->used = false;
@@ -289,7 +289,7 @@ static void wait_for_descriptor(struct model_thread *t, struct strait_queue *q)
 		fetch(t, q, 0, t->w->m->entries, 0);
 }
 
-/* A group of the queue that has results to come, or NULL; and which use of it that is. */
+/* A group of the queue that has results outstanding, or NULL; and its generation. */
 static struct group *group_of(struct model_thread *t, const struct strait_queue *q, uint64_t *generation)
 {
 	unsigned int first = (unsigned int)any(t, GROUPS);
@@ -308,7 +308,7 @@ static struct group *group_of(struct model_thread *t, const struct strait_queue 
 	return NULL;
 }
 
-/* Transfers come to their end although no thread does more than look. */
+/* Transfers complete although threads only poll. */
 static void poll_for_group(struct model_thread *t, struct strait_queue *q)
 {
 	uint64_t end = os_now_ns() + 30000000000u * test_slow(), generation;
@@ -324,7 +324,7 @@ static void poll_for_group(struct model_thread *t, struct strait_queue *q)
 	}
 }
 
-/* A wait that ends while what it has started is in flight. */
+/* A wait that times out while transfers it has started are in flight. */
 static void submit_wait_and_poll(struct model_thread *t, struct strait_queue *q)
 {
 	submit_one(t, q);
@@ -333,8 +333,9 @@ static void submit_wait_and_poll(struct model_thread *t, struct strait_queue *q)
 }
 
 /*
- * One group, or all of the queue. Each is marked first: from then on a result may say so. Its lock is held over the call:
- * otherwise all its results could be fetched before, and another thread's group of the same number be canceled.
+ * Cancels one group, or all of the queue. Each is marked first: from then on a result may be canceled. Its lock is held
+ * during the call: otherwise all its results could be fetched before, and another thread's group of the same number be
+ * canceled.
  */
 static void cancel_some(struct model_thread *t, unsigned int qi)
 {
@@ -359,12 +360,12 @@ static void cancel_some(struct model_thread *t, unsigned int qi)
 	}
 }
 
-/* What a closed queue still had is lost. */
+/* Results that a closed queue still had are lost. */
 static void close_queue(struct model_thread *t, struct place *p)
 {
 	struct world *w = t->w;
 	struct strait_queue *old, *new = queue_new(w->ctx, w->m->entries);
-	struct strait_queue *mark = (struct strait_queue *)&old; /* this call's own; never used as a queue */
+	struct strait_queue *mark = (struct strait_queue *)&old; /* owned by this call; never used as a queue */
 
 	pthread_rwlock_wrlock(&p->lock);
 	old = p->q;
@@ -392,7 +393,7 @@ static void close_queue(struct model_thread *t, struct place *p)
 	}
 }
 
-/* Nothing has to fetch results for a region to be revoked or closed. */
+/* A region can be revoked or closed without any thread fetching results. */
 static void lose_region(struct model_thread *t, struct place *p)
 {
 	struct world *w = t->w;
@@ -419,7 +420,7 @@ static void lose_region(struct model_thread *t, struct place *p)
 	strait_region_close(old);
 }
 
-/* A child has no part in the queue, whatever its threads were at when it was made. */
+/* A child does not use the queue, whatever its threads were doing at the fork. */
 static void fork_child(struct strait_queue *q)
 {
 	struct strait_result res;
@@ -523,14 +524,14 @@ static void open_world(struct world *w)
 	if (w->m->latency_ns)
 		ASSERT_OK(strait_emu_set_model(w->dev, &model));
 	if (w->m->no_threads) {
-		/* The device's own threads are there, none of the context. */
+		/* Only the device's own threads, none of the context. */
 		ASSERT_EQ(strait_read(w->ep[AS_IS], 0, w->src, 0, 4096), 4096);
 		region_expect(w->src, 0, w->want, 4096);
 		os_inject = no_more_threads;
 	}
 }
 
-/* Everything still in flight comes, and then there is nothing. */
+/* All transfers in flight complete, and then the queue is empty. */
 static void close_world(struct world *w)
 {
 	struct model_thread t = { w, 0 };

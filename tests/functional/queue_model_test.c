@@ -14,7 +14,7 @@ static const struct variant {
 	{ "no-workers", { .threads = 4, .rounds = 600, .workers = 2, .entries = 64, .no_threads = true } },
 };
 
-/* Only the emulated device can be told to be slow. */
+/* Only the emulated device can be slowed down. */
 static bool where_possible(const void *v)
 {
 	return !((const struct variant *)v)->m.latency_ns || where_emulated(v);

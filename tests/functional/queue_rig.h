@@ -2,7 +2,7 @@
 #ifndef FUNCTIONAL_QUEUE_RIG_H
 #define FUNCTIONAL_QUEUE_RIG_H
 
-/* What tests of queues have in common: a queue with a file and two regions, and calls that can be held up. */
+/* Helpers for tests of queues: a queue with a file and two regions, and system calls that can be blocked. */
 
 #include "common.h"
 
@@ -16,7 +16,7 @@ void wait_at_gate(unsigned int n);
 struct rig {
 	struct strait_context *ctx;
 	struct strait_device *dev;
-	struct strait_region *r, *src; /* what is read to, and what is written from */
+	struct strait_region *r, *src; /* destination of reads, and source of writes */
 	struct strait_endpoint *ep;
 	struct strait_queue *q;
 	unsigned char *want;
@@ -24,7 +24,7 @@ struct rig {
 
 void rig_open(struct rig *g, uint32_t threads, uint32_t entries);
 void rig_open_with(struct rig *g, const struct strait_context_opts *opts, uint32_t entries);
-/* The same file, opened otherwise. */
+/* Opens the same file with other flags. */
 void rig_reopen(struct rig *g, uint32_t flags);
 void rig_close(struct rig *g);
 struct strait_transfer rig_request(struct rig *g, uint32_t op, uint64_t off, uint64_t len, uint64_t user_data);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues: what their calls promise. */
+/* Queues: the guarantees of their calls. */
 #include "queue_rig.h"
 
-/* A long transfer that does not get on holds up neither short ones nor another long one. */
+/* A long transfer that makes no progress delays neither short ones nor another long one. */
 TEST(one_does_not_wait_for_another)
 {
 	struct strait_result res;
@@ -54,7 +54,7 @@ TEST(waiting)
 	t = os_now_ns();
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 8, 20000000, res), 0);
 	ASSERT_GE(os_now_ns() - t, 20000000);
-	/* Fewer than asked for come back when the time is up, and stay good. */
+	/* At the deadline fewer than requested are returned; the rest can be fetched later. */
 	rig_submit(&g, STRAIT_READ, 0, 10, 2);
 	rig_submit(&g, STRAIT_READ, 10, 10, 3);
 	ASSERT_EQ(strait_queue_wait(g.q, 2, 2, STRAIT_FOREVER, res), 2);
@@ -66,12 +66,12 @@ TEST(waiting)
 	ASSERT_EQ(strait_queue_wait(g.q, 1, 1, 1000, res), 0);
 	ASSERT_GE(os_now_ns() - t, 1000);
 	open_gate();
-	/* More than there are: all of them. */
+	/* More requested than submitted: all are returned. */
 	ASSERT_EQ(strait_queue_wait(g.q, 8, 8, STRAIT_FOREVER, res), 1);
 	ASSERT_EQ(res[0].user_data, 1);
 	ASSERT_EQ(res[0].bytes, LEN);
 	os_inject = NULL;
-	/* No more than there is room for. */
+	/* At most as many as the array holds. */
 	for (uint64_t i = 0; i < 8; i++)
 		rig_submit(&g, STRAIT_READ, i * 10, 10, i);
 	ASSERT_EQ(strait_queue_wait(g.q, 5, 5, STRAIT_FOREVER, res), 5);
@@ -131,7 +131,7 @@ TEST(all_or_nothing)
 		ASSERT_EQ(strait_queue_wait(g.q, 1, 1, STRAIT_FOREVER, res), 0);
 	}
 	ASSERT_EQ(stats_of(g.ctx).transfers, before.transfers);
-	/* The room they would have taken is there, and nothing holds the region. */
+	/* Their entries are free again, and no reference on the region is left. */
 	for (uint64_t i = 0; i < 4; i++)
 		t[i] = rig_request(&g, STRAIT_READ, i * 100, 100, i);
 	ASSERT_OK(strait_queue_submit(g.q, t, 4));
@@ -150,7 +150,7 @@ TEST(all_or_nothing)
 	rig_close(&other);
 }
 
-/* What is wrong with one transfer is in its result. */
+/* What is wrong with one transfer is reported in its result. */
 TEST(errors_come_as_results)
 {
 	struct strait_endpoint *writable;
@@ -203,7 +203,7 @@ TEST(canceling)
 		ASSERT_EQ(res[i].status, -ECANCELED);
 		ASSERT_EQ(res[i].bytes, 0);
 	}
-	/* This one is under way: it stops at the next piece. */
+	/* This one is in flight: it stops at the next piece. */
 	ASSERT_EQ(strait_queue_cancel(g.q, 1), 1);
 	open_gate();
 	ASSERT_EQ(strait_queue_wait(g.q, 2, 8, STRAIT_FOREVER, res), 2);
@@ -224,13 +224,13 @@ TEST(canceling)
 	rig_close(&g);
 }
 
-/* A read that is canceled leaves a prefix, and what is behind it untouched. */
+/* A canceled read leaves a prefix, and the memory after it unchanged. */
 TEST_WHERE(canceling_a_slow_read, where_emulated)
 TEST(canceling_a_slow_read)
 {
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(64) };
 	struct strait_emu_model fast = { .size = sizeof(fast) };
-	/* A quarter of the file can be in flight, so that most of it is still to be started. */
+	/* A quarter of the file can be in flight, so most of it has not started. */
 	const struct strait_context_opts opts = {
 		.size = sizeof(opts), .threads = 2, .chunk_bytes = MIB(1), .pool_bytes = MIB(4)
 	};
@@ -277,7 +277,7 @@ TEST(closing_with_work_in_flight)
 			rig_submit(&g, i % 3 == 0, i * KIB(256), i % 4 ? 1000 : KIB(256), i);
 		if (round % 2)
 			strait_queue_wait(g.q, 1, 4, STRAIT_FOREVER, (struct strait_result[4]){ { 0 } });
-		/* Handles go in any order: what is in flight holds what it needs. */
+		/* Handles can be closed in any order: transfers in flight hold references. */
 		strait_endpoint_close(g.ep);
 		if (round > 2) {
 			strait_context_close(g.ctx);
@@ -299,7 +299,7 @@ TEST(closing_with_work_in_flight)
 static char cut_path[4200];
 static atomic_bool cut_armed;
 
-/* The file is cut at the last moment: when its pages are about to be copied. */
+/* Truncates the file just before its pages are copied. */
 static bool cut_before_copy(enum os_call call, int64_t *ret)
 {
 	(void)ret;
@@ -308,11 +308,11 @@ static bool cut_before_copy(enum os_call call, int64_t *ret)
 	return false;
 }
 
-/* A promise that is broken for one file is no other transfer's failure. */
-TEST_WHERE(one_broken_promise_among_many, where_not_cuda) /* no call of ours copies the pages */
+/* A broken promise about one file fails no other transfer. */
+TEST_WHERE(one_broken_promise_among_many, where_not_cuda) /* the pages are not copied by a call that can be injected */
 TEST(one_broken_promise_among_many)
 {
-	enum { N = 32 }; /* one thread takes as many at once */
+	enum { N = 32 }; /* one thread coalesces all of them */
 	struct strait_result res[N];
 	struct strait_endpoint *broken, *good;
 	unsigned char *want;
@@ -357,7 +357,7 @@ TEST(one_broken_promise_among_many)
 	rig_close(&g);
 }
 
-/* What is read in place and takes the device long: who submits goes on, and whoever comes first sees to the rest. */
+/* Reads in place on a slow device: the submitter returns, and the first thread to come finishes them. */
 TEST_WHERE(left_under_way, where_emulated)
 TEST(left_under_way)
 {
@@ -394,7 +394,7 @@ TEST(left_under_way)
 				region_expect(g.r, of->region_offset, g.want + of->endpoint_offset, of->length);
 			}
 		}
-		/* Nobody comes. */
+		/* No thread waits. */
 		ASSERT_OK(strait_queue_submit(g.q, t, N));
 		if (i) {
 			strait_region_close(g.r);
@@ -404,7 +404,7 @@ TEST(left_under_way)
 	}
 }
 
-/* Who waits for a time only is not held up by what he could do meanwhile. */
+/* A waiter with a timeout is not delayed by work that it could do itself. */
 static const struct slow {
 	const char *name;
 	uint32_t flags;
@@ -450,7 +450,7 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 	ASSERT_LT(n, N);
 	open_gate();
 	ASSERT_OK(strait_emu_set_model(g.dev, &fast));
-	/* Somebody else does it. */
+	/* A worker does it. */
 	while (n < N) {
 		n += (unsigned int)strait_queue_wait(g.q, 0, N - n, 0, res + n);
 		sleep_ms(1);
@@ -466,7 +466,7 @@ TEST_VARIANTS(time_is_up, struct slow, slow_ones)
 
 static pthread_t waiter;
 
-/* Nothing is in memory for who waits, who finds that out after all threads have looked for work. */
+/* The waiter finds nothing in the page cache, after all workers have looked for work. */
 static bool not_for_the_waiter(enum os_call call, int64_t *ret)
 {
 	if (call != OS_PREAD || !pthread_equal(pthread_self(), waiter))
@@ -476,7 +476,7 @@ static bool not_for_the_waiter(enum os_call call, int64_t *ret)
 	return true;
 }
 
-/* What he cannot do himself is done by somebody else, and not when the time is up. */
+/* What the waiter cannot do is done by a worker, and before the timeout. */
 TEST(given_back_by_the_waiter)
 {
 	struct strait_result res[3];
@@ -507,7 +507,7 @@ static void *submit_and_fetch(void *arg)
 	uint64_t me = atomic_fetch_add(w->next, 1), state = me;
 
 	for (uint64_t i = 0; i < 200; i++) {
-		/* Each transfer has a place of its own. */
+		/* Each transfer has its own range. */
 		uint64_t len = prng_below(&state, i % 8 ? 5000 : LEN / 1600);
 		struct strait_transfer t = rig_request(w->g, STRAIT_READ, (me * 200 + i) * (LEN / 1600), len, 1);
 		struct strait_result res[4];

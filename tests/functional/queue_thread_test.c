@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues: whichever thread starts a transfer, one finishes it, and the descriptor tells. */
+/* Queues: whichever thread starts a transfer, one finishes it, and the descriptor becomes readable. */
 #include "queue_rig.h"
 
 #include <poll.h>

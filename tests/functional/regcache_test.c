@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Page cache that is registered: for one transfer, or longer under a promise or a read lease. */
+/* Registered page cache: for one transfer, or cached while a promise or a read lease holds. */
 #include "common.h"
 
 #include <signal.h>
@@ -80,12 +80,12 @@ TEST(kept_under_a_promise)
 	ASSERT_EQ(second.registrations, first.registrations);
 	ASSERT_EQ(second.registration_hits, first.registrations);
 	ASSERT_EQ(second.registered_bytes, first.registered_bytes);
-	/* The promise is one endpoint's, not the file's. */
+	/* The promise belongs to one endpoint, not to the file. */
 	other = file_new(ctx, path, O_RDONLY, 0);
 	read_all(other);
 	ASSERT_EQ(stats_of(ctx).registration_hits, second.registration_hits);
 	strait_endpoint_close(other);
-	/* Unaligned pieces of kept windows. */
+	/* Unaligned pieces of cached windows. */
 	for (uint64_t off = 3; off < LEN; off += MIB(3) + 11) {
 		uint64_t n = min_u64(MIB(9), LEN - off);
 
@@ -97,7 +97,7 @@ TEST(kept_under_a_promise)
 	end();
 }
 
-/* Short ones on a queue are read where they lie, also where two windows meet. */
+/* Short reads on a queue are copied from cached windows, also across the border of two windows. */
 TEST(short_transfers_in_kept_windows)
 {
 	enum { N = 64 };
@@ -118,7 +118,7 @@ TEST(short_transfers_in_kept_windows)
 							 .region_offset = i * 200,
 							 .length = 150,
 							 .user_data = i };
-		/* One at the very end, and one past it. */
+		/* One at the end of the file, and one past it. */
 		t[0].endpoint_offset = LEN - 20;
 		t[1].endpoint_offset = LEN;
 		ASSERT_OK(strait_region_fill(r, 0, 0, N * 200));
@@ -141,7 +141,7 @@ TEST(short_transfers_in_kept_windows)
 	end();
 }
 
-/* A file that grows breaks no promise about what was there, and what is new can be read. */
+/* A file may grow without breaking the promise, and new bytes can be read. */
 TEST(grown_under_a_promise)
 {
 	uint64_t more = MIB(9) + 333;
@@ -168,7 +168,7 @@ TEST(grown_under_a_promise)
 	end();
 }
 
-/* What stays registered never exceeds the budget; the oldest goes first. */
+/* Cached registrations never exceed the budget; the least recently used is evicted first. */
 TEST_WHERE(within_the_budget, where_not_cuda) /* its windows are longer than the budget */
 TEST(within_the_budget)
 {
@@ -186,7 +186,7 @@ TEST(within_the_budget)
 	}
 	ASSERT_GT(stats_of(ctx).registered_bytes, 0);
 	ASSERT_GT(stats_of(ctx).registration_hits, 0);
-	/* The last window read is still there, the others made room for it. */
+	/* The last window read is still cached; others were evicted for it. */
 	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, 4096).bytes, 4096);
 	state = stats_of(ctx).registrations;
 	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, MIB(1), r, 0, 4096).bytes, 4096);
@@ -195,7 +195,7 @@ TEST(within_the_budget)
 	end();
 }
 
-/* Reads @n pieces of @len bytes, one beside the other into the region: how many were read in place. */
+/* Reads @n adjacent pieces of @len bytes into the region. Returns how many were read in place. */
 static unsigned int read_pieces_of(struct strait_queue *q, struct strait_endpoint *ep, const uint64_t *off,
 				   unsigned int n, uint64_t len)
 {
@@ -221,7 +221,7 @@ static unsigned int read_pieces_of(struct strait_queue *q, struct strait_endpoin
 	return in_place;
 }
 
-/* All of it is read in small pieces, here and there: windows do not drive each other out for each of them. */
+/* Random small reads of the whole file: they do not evict each other's windows every time. */
 TEST_WHERE(small_reads_of_more_than_the_budget, where_not_cuda) /* its windows are longer than the budget */
 TEST(small_reads_of_more_than_the_budget)
 {
@@ -240,7 +240,7 @@ TEST(small_reads_of_more_than_the_budget)
 			off[i] = prng_below(&state, LEN - 4096);
 		in_place += read_pieces_of(q, ep, off, 3, 4096);
 	}
-	/* Two windows of 8 MiB fit, and one more may be made for each 8 MiB that had to be read otherwise. */
+	/* Two windows of 8 MiB fit, and one more may be admitted per 8 MiB of reads that missed. */
 	ASSERT_LE(stats_of(ctx).registrations, 3 + rounds * 3 * 4096ull / MIB(8));
 	ASSERT_GT(in_place, rounds * 3 / 4);
 	strait_queue_close(q);
@@ -248,7 +248,7 @@ TEST(small_reads_of_more_than_the_budget)
 	end();
 }
 
-/* The same from front to end: the window that is being read is worth another's place. */
+/* The same sequentially: the window that is being read replaces another. */
 TEST_WHERE(small_reads_in_a_row_of_more_than_the_budget, where_not_cuda) /* its windows are longer than the budget */
 TEST(small_reads_in_a_row_of_more_than_the_budget)
 {
@@ -274,7 +274,7 @@ TEST(small_reads_in_a_row_of_more_than_the_budget)
 	end();
 }
 
-/* Windows that are not in memory are not asked about with every read. */
+/* Windows that are not cached are not looked up in the page cache with every read. */
 TEST_WHERE(small_reads_of_a_file_not_in_memory, where_not_cuda) /* its windows are longer than the file */
 TEST(small_reads_of_a_file_not_in_memory)
 {
@@ -293,7 +293,7 @@ TEST(small_reads_of_a_file_not_in_memory)
 
 		read_pieces_of(q, ep, &off, 1, 4096);
 	}
-	/* Each but the first asks about itself. */
+	/* Each read but the first asks for itself. */
 	ASSERT_LE(inject_calls(), 199 + 200 / 16);
 	inject_off();
 	strait_queue_close(q);
@@ -357,7 +357,7 @@ static struct strait_endpoint *leased(uint32_t flags)
 	return ep;
 }
 
-/* In a process of its own: opens the file for writing, which must not take long, and changes it. */
+/* In a child: opens the file for writing, which must not take long, and changes it. */
 static void write_other_bytes(void *arg)
 {
 	int fd = open(path, O_WRONLY);
@@ -402,21 +402,21 @@ TEST(kept_under_a_lease_until_somebody_writes)
 	ASSERT_GT(s.registration_hits, 0);
 	t = os_now_ns();
 	in_child(write_other_bytes, NULL);
-	/* The writer did not have to wait until the kernel lost patience. */
+	/* The writer did not have to wait for the kernel's lease-break timeout. */
 	ASSERT_LT(os_now_ns() - t, lease_break_ns() / 2);
 	ASSERT_EQ(stats_of(ctx).registered_bytes, 0);
 	ASSERT_FALSE(file_info(ep).caps & STRAIT_FILE_UNCHANGED);
 	memcpy(want + 1000, "changed", 7);
 	read_all(ep);
 	read_all(ep);
-	/* From then on nothing is kept. */
+	/* From then on nothing is cached. */
 	ASSERT_EQ(stats_of(ctx).registered_bytes, 0);
 	ASSERT_EQ(stats_of(ctx).registration_hits, s.registration_hits);
 	strait_endpoint_close(ep);
 	end();
 }
 
-/* With a promise on top of the wish for a lease a writer need not wait at all. */
+/* With a promise in addition to the lease flag, a writer need not wait at all. */
 TEST(a_lease_and_a_promise)
 {
 	struct strait_endpoint *ep;
@@ -448,7 +448,7 @@ static void *read_on(void *arg)
 	return NULL;
 }
 
-/* Broken in the middle of transfers that use the windows. */
+/* A lease is broken during transfers that use the windows. */
 TEST(a_lease_broken_while_reading)
 {
 	struct strait_endpoint *ep;
@@ -461,7 +461,7 @@ TEST(a_lease_broken_while_reading)
 		atomic_store(&read_enough, false);
 		for (int i = 0; i < 2; i++)
 			thread_start(&t[i], read_on, ep);
-		/* Both read, by windows that are kept, before, while and after it is broken. */
+		/* Both read from cached windows before, during and after the break. */
 		while (atomic_load(&read_whole) < 4)
 			sleep_ms(1);
 		ASSERT_GE(stats_of(ctx).registered_bytes, LEN);
@@ -483,7 +483,7 @@ TEST(a_lease_broken_while_reading)
 	}
 }
 
-/* A file that is open for writing has no lease: it is read all the same. */
+/* A file that is open for writing gets no lease, and is read nevertheless. */
 TEST(no_lease_to_be_had)
 {
 	struct strait_endpoint *ep;
@@ -523,7 +523,7 @@ TEST(many_leases)
 		const char *p = test_path(name[i]);
 		int fd;
 
-		/* Not waited for: the next one may come meanwhile. */
+		/* Do not wait for it: the next one may start meanwhile. */
 		ASSERT_EQ(open(p, O_WRONLY | O_NONBLOCK), -1);
 		ASSERT_EQ(errno, EWOULDBLOCK);
 		if (i % 4 == 0)
@@ -541,7 +541,7 @@ TEST(many_leases)
 	end();
 }
 
-/* The signal a broken lease sends is no business of the application's. */
+/* The application does not get the signal of a broken lease. */
 TEST(the_application_gets_no_signal)
 {
 	struct strait_endpoint *ep;

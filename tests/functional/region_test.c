@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The public calls on regions: what they refuse, what they say, and what a device does to the bytes. */
+/* The public calls on regions: what they refuse, what they report, and operations of a device on the bytes. */
 #include <liburing.h>
 
 #include "common.h"
@@ -62,7 +62,7 @@ TEST(regions)
 	ASSERT_FALSE(info.caps & STRAIT_REGION_OWNED);
 	ASSERT_TRUE(info.caps & STRAIT_REGION_IDENTITY);
 	ASSERT_NE(info.identity, 0);
-	/* Of regions that overlap, the one that starts nearest before it. */
+	/* Of overlapping regions, lookup returns the one that starts nearest before the address. */
 	ASSERT_OK(strait_region_import(ctx, dev, (char *)p + 100, 1000, &over));
 	ASSERT_OK(strait_region_lookup(ctx, (char *)p + 150, &off, &found));
 	ASSERT_EQ(found, over);
@@ -91,7 +91,7 @@ TEST(regions)
 	strait_region_close(over);
 	ASSERT_OK(strait_emu_free(dev, p));
 
-	/* A dma-buf, where the kernel makes them of such memory. */
+	/* A dma-buf, where the kernel can make one of such memory. */
 	r = region_new(dev, KIB(128));
 	info.size = sizeof(info);
 	ASSERT_OK(strait_region_info(r, &info));
@@ -116,7 +116,7 @@ TEST(regions)
 
 static const struct mode devices_[] = { { "emu", "emu:0", 0, 0, 0 }, { "host", "host", 0, 0, 0 } };
 
-/* Memory that can do what is asked for: what a network card in software pins for long, and the rest. */
+/* Memory with requested properties: pinnable for long, as software RDMA needs it, and the others. */
 TEST_VARIANTS(memory_by_what_it_can, struct mode, devices_)
 {
 	const uint32_t want = STRAIT_REGION_PINNABLE | STRAIT_REGION_CPU_MAP;
@@ -195,7 +195,7 @@ TEST_VARIANTS(what_a_device_does_to_bytes, struct mode, devices_)
 	ASSERT_EQ(strait_region_compare(a, 0, NULL, 0, 1, &where), -EINVAL);
 	ASSERT_EQ(strait_region_compare(a, 0, b, 0, 1, NULL), -EINVAL);
 
-	/* The checksum of the whole is that of its parts, one after the other; "123456789" is 0xe3069283. */
+	/* The checksum of the whole equals that of its parts chained; "123456789" is 0xe3069283. */
 	ASSERT_OK(strait_region_crc32c(a, 0, len, &crc));
 	ASSERT_OK(strait_region_crc32c(a, 0, 12345, &part));
 	ASSERT_OK(strait_region_crc32c(a, 12345, len - 12345, &part));

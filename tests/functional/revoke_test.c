@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that goes away while transfers use it: revoked, freed, or pulled out with its device. */
+/* Memory that goes away while transfers use it: revoked, freed, or removed with its device. */
 #include "common.h"
 
 #define LEN MIB(4)
-#define USERS 4 /* each has a part of the region to itself */
+#define USERS 4 /* each uses its own part of the region */
 #define ALL (USERS * LEN)
 
 static const struct mode modes[] = {
@@ -21,7 +21,7 @@ struct rig {
 	struct strait_endpoint *ep;
 	void *mem;
 	uint32_t routes;
-	bool told;		 /* the device can tell when memory goes away */
+	bool told;		 /* the device notifies when memory goes away */
 	int expect, expect_also; /* what a transfer may end with, other than 0 */
 	atomic_uint notices, good;
 	atomic_uint ready, next;
@@ -33,7 +33,7 @@ static void notice(void *arg, struct strait_region *region)
 	struct strait_region_info info = { .size = sizeof(info) };
 	struct rig *g = arg;
 
-	/* The one call that is allowed here. */
+	/* The only call that is allowed in a notice. */
 	ASSERT_OK(strait_region_info(region, &info));
 	ASSERT_EQ(info.length, ALL);
 	atomic_fetch_add(&g->notices, 1);
@@ -68,7 +68,7 @@ static void rig_close(struct rig *g)
 	strait_context_close(g->ctx);
 }
 
-/* Transfers until the memory is gone. */
+/* Makes transfers until the memory is gone. */
 static void *use(void *arg)
 {
 	struct rig *g = arg;
@@ -94,7 +94,7 @@ static void *use(void *arg)
 	return NULL;
 }
 
-/* The same by queue and stream. */
+/* The same through a queue and a stream. */
 static void *use_queue(void *arg)
 {
 	struct strait_queue *q;
@@ -181,7 +181,7 @@ static void in_the_middle(struct rig *g, void (*end)(struct rig *g))
 	while (atomic_load(&g->good) < 5 || !atomic_load(&g->ready))
 		sleep_ms(1);
 	end(g);
-	/* Whoever comes now finds it gone; whoever was there has been waited for. */
+	/* New transfers are refused; transfers in flight have been waited for. */
 	atomic_store(&g->gone, true);
 	ASSERT_EQ(g->notices, g->told);
 	for (int i = 0; i < USERS; i++)
@@ -213,7 +213,7 @@ TEST_VARIANTS(revoked_in_mid_transfer, struct mode, modes)
 	ASSERT_EQ(strait_region_compare(g.r, 0, g.r, 0, 4, &(uint64_t){ 0 }), -ENODEV);
 	ASSERT_EQ(strait_region_export_dmabuf(g.r, 0, KIB(64), &fd), -ENODEV);
 	ASSERT_EQ(strait_region_on_revoke(g.r, notice, &g), g.told ? -ENODEV : -EOPNOTSUPP);
-	/* The endpoint and the device are as good as before. */
+	/* The endpoint and the device can still be used. */
 	strait_region_close(g.r);
 	g.r = region_new(g.dev, LEN);
 	ASSERT_EQ(move(STRAIT_READ, v->routes, g.ep, 0, g.r, 0, LEN).bytes, LEN);
@@ -234,7 +234,7 @@ TEST_VARIANTS(freed_in_mid_transfer, struct mode, modes)
 	void *again;
 
 	rig_open(&g, v, true);
-	/* Whoever meets the freeing itself may see the one or the other. */
+	/* A transfer that races with the free may end with either error. */
 	g.expect = -ESTALE;
 	g.expect_also = -ENODEV;
 	in_the_middle(&g, free_it);
@@ -268,14 +268,14 @@ TEST_VARIANTS(removed_in_mid_transfer, struct mode, modes)
 	ASSERT_EQ(strait_region_alloc(g.dev, 4096, &other), -ENODEV);
 	ASSERT_EQ(strait_emu_malloc(g.dev, 4096, &p), -ENODEV);
 	ASSERT_EQ(strait_device_find(g.ctx, "emu:0", &g.dev), 0);
-	/* The host is still there. */
+	/* The host device is still there. */
 	other = region_new(device_named(g.ctx, "host"), LEN);
 	ASSERT_EQ(move(STRAIT_READ, 0, g.ep, 0, other, 0, LEN).bytes, LEN);
 	strait_region_close(other);
 	rig_close(&g);
 }
 
-/* With a device that is slow, so that there is always a copy under way. */
+/* With a slow device, so that a copy is always in flight. */
 TEST_WHERE(removed_in_mid_copy, where_emulated)
 TEST(removed_in_mid_copy)
 {
@@ -310,8 +310,8 @@ static bool hold_writes(enum os_call call, int64_t *ret)
 	return false;
 }
 
-/* The last handle waits for what is in flight; the notice comes once, before the memory goes. */
-TEST_WHERE(closing_waits, where_not_cuda) /* it does not tell when memory goes away */
+/* Closing the last handle waits for transfers in flight; the notice comes once, before the memory is freed. */
+TEST_WHERE(closing_waits, where_not_cuda) /* it does not notify when memory goes away */
 TEST(closing_waits)
 {
 	struct strait_region *second;
@@ -351,8 +351,8 @@ TEST(closing_waits)
 	strait_context_close(g.ctx);
 }
 
-/* A wish for a notice that was taken back is not fulfilled; where there can be none it is refused. */
-TEST_WHERE(notices, where_not_cuda) /* it does not tell when memory goes away */
+/* A notice that was canceled is not called; where notices are not possible the request is refused. */
+TEST_WHERE(notices, where_not_cuda) /* it does not notify when memory goes away */
 TEST(notices)
 {
 	struct strait_region *host;

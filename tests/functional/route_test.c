@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which route is taken, that it is the one that was required or foretold, and that all is counted. */
+/* Which route is taken, that it is the required or predicted one, and that all is counted. */
 #include "common.h"
 
 #define LEN (MIB(16))
@@ -57,7 +57,7 @@ TEST(names)
 	ASSERT_EQ(strait_route_parse(NULL), -EINVAL);
 }
 
-/* Half of the file in memory, half not: one transfer takes both ways. */
+/* Half of the file cached: one transfer uses two routes. */
 TEST(a_half_cached_file_goes_both_ways)
 {
 	static const uint32_t masks[] = { 0, ROUTE(STAGED), ROUTE(STAGED) | ROUTE(PAGECACHE) };
@@ -83,7 +83,7 @@ TEST(a_half_cached_file_goes_both_ways)
 		ASSERT_EQ(direct, LEN / 4);
 		ASSERT_EQ(res.routes & ~rep.mask, 0);
 		ASSERT_GE(res.route_bytes[STRAIT_ROUTE_STAGED], LEN / 4);
-		/* Direct I/O left the page cache alone. */
+		/* Direct I/O did not change the page cache. */
 		ASSERT_LE(cached(path, LEN / 2, LEN / 4), LEN / 16);
 	}
 	end();
@@ -180,7 +180,7 @@ TEST(explanations)
 	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_STAGED].code, 0);
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_PAGECACHE].usable);
 	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_HOST].reason, STRAIT_WHY_NOT_HOST);
-	/* Not asked for is another thing than not possible. */
+	/* Not requested is a different reason than not possible. */
 	rep = query(STRAIT_READ, ROUTE(STAGED), dev_region, 0, LEN);
 	ASSERT_EQ(rep.mask, ROUTE(STAGED));
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_PAGECACHE].usable);
@@ -200,7 +200,7 @@ TEST(explanations)
 	end();
 }
 
-/* What the question says is what then happens, in the cases that leave no choice. */
+/* The transfer takes the route that the query predicted, in cases with one outcome. */
 TEST(the_answer_is_what_happens)
 {
 	static const uint64_t lens[] = { 1, 4096, KIB(64), KIB(64) + 1, MIB(1), LEN };
@@ -225,14 +225,14 @@ TEST(the_answer_is_what_happens)
 			res = move(op, 0, ep, 0, r, 0, lens[i]);
 			ASSERT_EQ(res.status, 0);
 			ASSERT_EQ(res.routes & ~rep.mask, 0);
-			/* Of several, some may leave the work to the others. */
+			/* Of several routes, some may carry nothing. */
 			if (is_pow2(rep.mask))
 				ASSERT_EQ(res.routes, rep.mask);
 			ASSERT_TRUE(rep.mask & STRAIT_ROUTE_MASK(rep.route));
 			ASSERT_EQ(lens[i] <= KIB(64) ? rep.mask & ROUTE(PAGECACHE) : 0, 0);
 		}
 	}
-	/* Past the end nothing is carried at all. */
+	/* Past the end no route carries anything. */
 	ASSERT_EQ(query(STRAIT_READ, 0, dev_region, LEN, 100).cached_bytes, 0);
 	end();
 }
@@ -311,7 +311,7 @@ TEST(counters_add_up)
 	ctx = others[0];
 	strait_context_close(others[1]);
 	end();
-	/* What the contexts did stays counted when they are gone; what they held is held no more. */
+	/* Counters of closed contexts stay; memory they held is no longer counted. */
 	sum = stats_of(NULL);
 	ASSERT_EQ(sum.transfers, one.transfers);
 	ASSERT_EQ(sum.route[STRAIT_ROUTE_STAGED].read_bytes, one.route[STRAIT_ROUTE_STAGED].read_bytes);

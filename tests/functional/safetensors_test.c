@@ -3,7 +3,7 @@
 
 #include "functional/common.h"
 
-/* A file of @header, and @data bytes of the pattern behind it. */
+/* Creates a file with @header, followed by @data bytes of the pattern. */
 static const char *make_tensors(const char *header, uint64_t data)
 {
 	const char *path = test_path("m.safetensors");
@@ -107,7 +107,7 @@ TEST(aligned_tensors_travel_as_one_transfer)
 
 TEST_WHERE(the_time_is_for_all_of_them, where_emulated)
 
-/* The time is for all of it, however many transfers it takes: one after the other, 20 ms each, 240 ms together. */
+/* The timeout is for the whole load, however many transfers it takes: 20 ms each in sequence, 240 ms together. */
 TEST(the_time_is_for_all_of_them)
 {
 	enum { N = 12, BYTES = 1000001 };
@@ -220,7 +220,7 @@ TEST(refuses_what_is_no_safetensors_file)
 	strait_context_close(ctx);
 }
 
-/* Headers with bytes changed at random: never a crash, and what is accepted lies inside the file. */
+/* Headers with bytes changed at random: no crash, and accepted tensors lie inside the file. */
 TEST(survives_damaged_headers)
 {
 	static const char header[] =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The short path: the calling thread does it all. */
+/* Small transfers: the calling thread does all the work. */
 #include "common.h"
 
 static const struct mode modes[] = {
@@ -20,7 +20,7 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 	uint64_t state = 4, n = 0;
 	unsigned int threads;
 
-	/* The first may find out things; a GPU's driver has threads of its own. */
+	/* The first transfer may probe; a GPU's driver has threads of its own. */
 	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, 1).bytes, 1);
 	n++;
 	threads = threads_now();
@@ -38,7 +38,7 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 	}
 	ASSERT_EQ(threads_now(), threads);
 	file_expect(path, 0, want, MIB(1));
-	/* Long ones are not counted, nor are those that move nothing. */
+	/* Long transfers are not counted, nor are those that move nothing. */
 	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, MIB(1)).bytes, MIB(1));
 	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, 0).bytes, 0);
 	ASSERT_EQ(stats_of(ctx).small, n);
@@ -56,7 +56,7 @@ static const struct mode past_the_cache[] = {
 	{ "host-direct", "host", 0, STRAIT_FILE_DIRECT, 0 },
 };
 
-/* Reads that go to the drive bring nothing into memory, singly or in lists: a miss tells of the next ones. */
+/* Direct reads leave no pages in the page cache, singly or coalesced: after a miss the next reads ask first. */
 TEST_VARIANTS(the_page_cache_is_left_alone, struct mode, past_the_cache)
 {
 	const uint64_t file = MIB(32), n = 1024;
@@ -95,7 +95,7 @@ TEST_VARIANTS(the_page_cache_is_left_alone, struct mode, past_the_cache)
 			region_expect(r, (uint64_t)k * 4096, want + t[k].endpoint_offset, 4096);
 		}
 	}
-	/* What the first try fetched, ahead included. */
+	/* What the first attempt read, including readahead. */
 	ASSERT_LE(cached(path, 0, file), MIB(1));
 	ASSERT_GE(stats_of(ctx).direct_bytes, n * 4096 * 3 / 4);
 	strait_queue_close(q);
@@ -105,7 +105,7 @@ TEST_VARIANTS(the_page_cache_is_left_alone, struct mode, past_the_cache)
 	free(want);
 }
 
-/* A context that is not used has no threads and no pinned memory. */
+/* An unused context has no threads and no pinned memory. */
 TEST_WHERE(opening_starts_nothing, where_not_cuda) /* its driver has threads of its own */
 TEST(opening_starts_nothing)
 {

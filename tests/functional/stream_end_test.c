@@ -10,7 +10,7 @@ static void *close_region(void *arg)
 	return NULL;
 }
 
-/* Memory is not given back while a transfer that was put on a stream may still write it. */
+/* Memory is not given back while a transfer on a stream may still write it. */
 TEST(a_region_closed_while_its_transfer_waits)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
@@ -29,7 +29,7 @@ TEST(a_region_closed_while_its_transfer_waits)
 	atomic_store(&stream_blocked, false);
 	thread_join(t);
 	ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
-	/* It came to its turn after the region was revoked. */
+	/* Its turn came after the region was revoked. */
 	ASSERT_EQ(p.result, -ENODEV);
 	strait_stream_close(g.s);
 	strait_context_close(g.ctx);
@@ -62,7 +62,7 @@ static void *remove_device(void *arg)
 	return NULL;
 }
 
-/* When the device is pulled out what waits on a stream ends all the same. */
+/* When the device is removed, transfers that wait on a stream end. */
 TEST_WHERE(a_device_removed_under_a_stream, where_emulated)
 TEST(a_device_removed_under_a_stream)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers ordered on a stream whose parameters are known, or can be guessed, beforehand. */
+/* Transfers ordered on a stream with parameters that are fixed, or can be predicted. */
 #include "common.h"
 
 #define LEN MIB(8)
@@ -10,7 +10,9 @@ struct params {
 	int64_t result;
 };
 
-/* What stands on the stream until it is let go. Then it changes its mind about a transfer, if it is given one. */
+/*
+ * A host function that blocks the stream. When released, it changes the parameters of a transfer, if it is given one.
+ */
 static atomic_bool blocked;
 
 static void block(void *arg)
@@ -28,7 +30,7 @@ struct writer {
 	const unsigned char *data;
 };
 
-/* Somebody else's: opening it takes the lease away. */
+/* Another process: opening the file breaks the lease. */
 static void *write_new(void *arg)
 {
 	struct writer *w = arg;
@@ -41,8 +43,8 @@ static void *write_new(void *arg)
 }
 
 /*
- * Parameters that are known beforehand change nothing about when the file is read: what is written to it while work
- * before the transfer still runs is what arrives. And who writes it does not have to wait for that work.
+ * Fixed parameters do not change when the file is read: bytes written to it while work before the transfer still runs
+ * are what arrives. And the writer does not have to wait for that work.
  */
 static const struct known {
 	const char *name;

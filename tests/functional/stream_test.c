@@ -17,7 +17,7 @@ struct check {
 	bool bytes, ran;
 };
 
-/* Runs on the stream: looks at what work before it left. */
+/* Runs on the stream: checks what earlier work left. */
 static void look(void *arg)
 {
 	struct check *c = arg;
@@ -36,7 +36,7 @@ static void set_params(void *arg)
 	p->len = MIB(1) + 1;
 }
 
-/* Functions of the host do not see memory of a CUDA device. */
+/* Host functions cannot read memory of a CUDA device. */
 static bool where_memory_is_mapped(const void *v)
 {
 	const struct mode *m = v;
@@ -44,7 +44,7 @@ static bool where_memory_is_mapped(const void *v)
 	return !on_cuda() || !strcmp(m->device, "host");
 }
 
-/* Parameters are read when the stream reaches the transfer; work behind it sees result and bytes. */
+/* Parameters are read when the stream reaches the transfer; later work sees result and bytes. */
 TEST_WHERE(parameters_come_late, where_memory_is_mapped)
 TEST_VARIANTS(parameters_come_late, struct mode, modes)
 {
@@ -85,7 +85,7 @@ struct step {
 	atomic_uint *next, *wrong;
 };
 
-/* Each step finds the bytes its transfer brought, changes them, and the next transfer takes those away. */
+/* Each step checks the bytes of its read, changes them, and the next transfer writes them. */
 static void change(void *arg)
 {
 	struct step *s = arg;
@@ -108,7 +108,7 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 
 	stream_rig_open(&g, v);
 	ASSERT_OK(strait_region_map(g.r, &mem));
-	/* Page 0 of the file goes round and round, one more in each byte each time. */
+	/* Page 0 of the file is read and written repeatedly, each byte incremented each time. */
 	for (unsigned int i = 0; i < N; i++) {
 		uint64_t at = (i % 8) * 4096;
 
@@ -132,7 +132,7 @@ TEST_VARIANTS(order_of_transfers_and_functions, struct mode, modes)
 	stream_rig_close(&g);
 }
 
-/* A transfer that fails stores its error, and the stream goes on. */
+/* A transfer that fails stores its error, and the stream continues. */
 TEST_VARIANTS(errors_are_stored, struct mode, modes)
 {
 	struct params good = { 0, 0, LEN, 0 }, range = { 0, 1, LEN, 0 }, overflow = { UINT64_MAX, 0, 1, 0 },
@@ -155,7 +155,7 @@ TEST_VARIANTS(errors_are_stored, struct mode, modes)
 	ASSERT_EQ(good.result, (int64_t)LEN);
 	region_expect(g.r, 0, g.want, LEN);
 	if (!strcmp(v->device, "emu:0") && where_emulated(v)) {
-		/* A device error of a transfer is the transfer's alone. */
+		/* A device error of one transfer does not affect the next. */
 		emu_inject_copy_error(g.dev, 0, -EIO);
 		range = (struct params){ 0, 0, 4096, 0 };
 		stream_put(&g, STRAIT_READ, &range);
@@ -240,11 +240,11 @@ TEST(malformed_requests)
 	stream_rig_close(&g2);
 }
 
-/* Streams do not wait for each other, and their number is not bounded by that of threads. */
+/* Streams do not wait for each other, and there may be more of them than threads. */
 TEST(many_streams)
 {
 	enum { STREAMS = 24, EACH = 30 };
-	/* A GPU has a few queues for all streams: what is behind one that waits in the same queue waits too. */
+	/* A GPU has a few hardware queues for all streams: work behind a waiting stream in the same queue waits too. */
 	const uint64_t n = on_cuda() ? 4 : STREAMS;
 	struct mode m = { "", "emu:0", 0, 0, 0 };
 	static struct params p[STREAMS][EACH];
@@ -280,7 +280,7 @@ TEST(many_streams)
 	stream_rig_close(&g);
 }
 
-/* The numbers of transfers on a stream start again some day: the comparison goes round with them. */
+/* Sequence numbers of transfers on a stream wrap around, and so does their comparison. */
 TEST_WHERE(numbers_go_round, where_not_cuda) /* its words are in registered memory */
 TEST(numbers_go_round)
 {
@@ -303,7 +303,7 @@ TEST(numbers_go_round)
 	strait_context_close(ctx);
 }
 
-/* No thread for the word: the call fails, and what the caller gave it is not touched any more. */
+/* No thread for the word: the call fails, and does not access its arguments afterwards. */
 TEST(a_transfer_that_could_not_be_put_on)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
@@ -334,16 +334,16 @@ TEST(a_transfer_that_could_not_be_put_on)
 		}
 		free(p);
 		inject_off();
-		/* Order is as good as before. */
+		/* The stream is still in order. */
 		p = &(struct params){ 0, 0, LEN, 99 };
 		stream_put(&g, STRAIT_READ, p);
 		ASSERT_OK(strait_stream_wait(g.s, STRAIT_FOREVER));
 		ASSERT_EQ(p->result, (int64_t)LEN);
 		if (rc)
-			/* All threads there are go with the context. */
+			/* All threads end with the context. */
 			stream_rig_close(&g), stream_rig_open(&g, &m);
 	}
-	ASSERT_GE(failed, on_cuda() ? 1 : 2); /* the emulated one has a thread of its own */
+	ASSERT_GE(failed, on_cuda() ? 1 : 2); /* the emulated device has a thread of its own */
 	stream_rig_close(&g);
 }
 
@@ -367,11 +367,11 @@ static void copy_calls(void *arg)
 {
 	struct ending *e = arg;
 
-	/* Work behind the transfer comes after its function. */
+	/* Later work runs after the transfer's done function. */
 	e->calls = e->calls == 1 ? 100 : 99;
 }
 
-/* Offsets from some place in the region on, and a function that is told how it went. */
+/* An offset base in the region, and a done function. */
 TEST_VARIANTS(base_and_done, struct mode, modes)
 {
 	struct params p = { 5, 7, 10000, 99 };
@@ -401,7 +401,7 @@ TEST_VARIANTS(base_and_done, struct mode, modes)
 	ASSERT_EQ(e.result.bytes, 10000);
 	ASSERT_NE(e.result.routes, 0);
 	region_expect(g.r, 1007, g.want + 5, 10000);
-	/* No sum of numbers is taken for a place. */
+	/* Offsets that overflow are refused. */
 	for (int i = 0; i < 3; i++) {
 		e.calls = 0;
 		p.region_off = i == 0 ? (uint64_t)-1000 : i == 1 ? UINT64_MAX : LEN - 1000;
@@ -414,7 +414,7 @@ TEST_VARIANTS(base_and_done, struct mode, modes)
 	stream_rig_close(&g);
 }
 
-/* Host memory on the stream of a device: in order with all else that is on it. */
+/* Host memory on the stream of a device is in order with other work on it. */
 TEST(host_memory)
 {
 	struct mode m = { "", "emu:0", 0, 0, 0 };
@@ -452,7 +452,7 @@ TEST(host_memory)
 	stream_rig_close(&g);
 }
 
-/* Hundreds in a row, which one worker does: each sees what the one before left. */
+/* Hundreds in sequence by one worker: each sees what the one before left. */
 TEST(one_after_the_other)
 {
 	enum { N = 300 };
@@ -462,7 +462,7 @@ TEST(one_after_the_other)
 
 	stream_rig_open(&g, &m);
 	for (unsigned int i = 0; i < N; i++) {
-		/* Read at i, write that at i + 1: the first bytes wander through the file. */
+		/* Read at i, write it at i + 1: the first bytes move through the file. */
 		p[i] = (struct params){ (i + 1) / 2 * 5000, 0, 5000, 99 };
 		stream_put(&g, i % 2 ? STRAIT_WRITE : STRAIT_READ, &p[i]);
 		if (i % 50 == 7)
