@@ -290,7 +290,7 @@ TEST_TIMEOUT(every_call_of_a_life_fails_once, 240)
 }
 
 /* A stream on which a list of copies failed is closed, not kept for the next. */
-TEST(failed_streams_are_not_kept)
+TEST(failed_streams_are_closed)
 {
 	enum { N = 8 };
 	struct strait_context *ctx = context_new(NULL);

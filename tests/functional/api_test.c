@@ -276,8 +276,8 @@ TEST(malformed_transfers)
 }
 
 /* At its deadline a long transfer stops after the present piece, and the bytes it reports are good. */
-TEST_WHERE(time_that_is_up, where_emulated)
-TEST(time_that_is_up)
+TEST_WHERE(a_deadline_that_passes, where_emulated)
+TEST(a_deadline_that_passes)
 {
 	const uint64_t len = MIB(16);
 	struct strait_emu_model slow = { .size = sizeof(slow), .bytes_per_second = MIB(64) };

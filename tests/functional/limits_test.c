@@ -137,7 +137,7 @@ TEST(an_ordinary_user)
 }
 
 /* The kernel reports cached pages only to the owner of a file: then nothing is assumed to be cached. */
-TEST(somebody_elses_file)
+TEST(a_file_of_another_user)
 {
 	struct strait_route_report rep = { .size = sizeof(rep) };
 	const char *path = strdup(shared_file());

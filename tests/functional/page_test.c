@@ -7,9 +7,9 @@
 
 static const struct mode modes[] = {
 	{ "pagecache", "emu:0", ROUTE(PAGECACHE), 0, 0 },
-	{ "pagecache-kept", "emu:0", ROUTE(PAGECACHE), STRAIT_FILE_IMMUTABLE, 0 },
+	{ "pagecache-immutable", "emu:0", ROUTE(PAGECACHE), STRAIT_FILE_IMMUTABLE, 0 },
 	{ "any", "emu:0", 0, 0, 0 },
-	{ "any-kept", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
+	{ "any-immutable", "emu:0", 0, STRAIT_FILE_IMMUTABLE, 0 },
 	{ "staged", "emu:0", ROUTE(STAGED), 0, 0 },
 };
 

@@ -282,7 +282,7 @@ static void *read_held(void *arg)
 }
 
 /* If more threads than the context has are transferring already, none of its workers joins; otherwise some do. */
-TEST(callers_are_threads_enough)
+TEST(no_helpers_beside_many_callers)
 {
 	enum { CALLERS = 3 };
 	struct strait_context_opts opts = { .size = sizeof(opts), .threads = CALLERS - 1 };

@@ -358,8 +358,8 @@ TEST(one_broken_promise_among_many)
 }
 
 /* Reads in place on a slow device: the submitter returns, and the first thread to come finishes them. */
-TEST_WHERE(left_under_way, where_emulated)
-TEST(left_under_way)
+TEST_WHERE(started_by_the_submitter, where_emulated)
+TEST(started_by_the_submitter)
 {
 	enum { N = 700 };
 	static const uint32_t threads[] = { 1, 4 };
@@ -415,8 +415,8 @@ static const struct slow {
 	{ "file", STRAIT_FILE_DIRECT, false },
 };
 
-TEST_WHERE(time_is_up, where_emulated)
-TEST_VARIANTS(time_is_up, struct slow, slow_ones)
+TEST_WHERE(a_timeout_that_passes, where_emulated)
+TEST_VARIANTS(a_timeout_that_passes, struct slow, slow_ones)
 {
 	enum { N = 300 };
 	struct strait_emu_model slow = { .size = sizeof(slow), .latency_ns = 300000000 },

@@ -62,7 +62,7 @@ TEST(registered_for_one_transfer)
 	end();
 }
 
-TEST(kept_under_a_promise)
+TEST(cached_under_a_promise)
 {
 	struct strait_endpoint *ep, *other;
 	struct strait_stats first, second;
@@ -98,7 +98,7 @@ TEST(kept_under_a_promise)
 }
 
 /* Short reads on a queue are copied from cached windows, also across the border of two windows. */
-TEST(short_transfers_in_kept_windows)
+TEST(short_transfers_in_cached_windows)
 {
 	enum { N = 64 };
 	struct strait_transfer t[N];
@@ -331,7 +331,7 @@ static void *read_pieces(void *arg)
 	return NULL;
 }
 
-TEST(many_threads_share_kept_windows)
+TEST(many_threads_share_cached_windows)
 {
 	struct strait_endpoint *ep[2];
 	pthread_t t[8];
@@ -387,7 +387,7 @@ static uint64_t lease_break_ns(void)
 	return s * 1000000000ull;
 }
 
-TEST(kept_under_a_lease_until_somebody_writes)
+TEST(cached_under_a_lease_until_a_writer_opens)
 {
 	struct strait_endpoint *ep;
 	struct strait_stats s;

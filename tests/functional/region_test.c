@@ -117,7 +117,7 @@ TEST(regions)
 static const struct mode devices_[] = { { "emu", "emu:0", 0, 0, 0 }, { "host", "host", 0, 0, 0 } };
 
 /* Memory with requested properties: pinnable for long, as software RDMA needs it, and the others. */
-TEST_VARIANTS(memory_by_what_it_can, struct mode, devices_)
+TEST_VARIANTS(memory_by_properties, struct mode, devices_)
 {
 	const uint32_t want = STRAIT_REGION_PINNABLE | STRAIT_REGION_CPU_MAP;
 	struct strait_context *ctx = context_new(NULL);

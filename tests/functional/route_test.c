@@ -58,7 +58,7 @@ TEST(names)
 }
 
 /* Half of the file cached: one transfer uses two routes. */
-TEST(a_half_cached_file_goes_both_ways)
+TEST(a_half_cached_file_uses_two_routes)
 {
 	static const uint32_t masks[] = { 0, ROUTE(STAGED), ROUTE(STAGED) | ROUTE(PAGECACHE) };
 

@@ -180,7 +180,7 @@ static void *mover(void *arg)
 	return NULL;
 }
 
-TEST_TIMEOUT(calls_nobody_would_make, 3000)
+TEST_TIMEOUT(random_calls, 3000)
 {
 	uint64_t calls = fuzz_env("ATTACH_FUZZ_CALLS", very_slow() ? CALLS / 4 : CALLS),
 		 seed = fuzz_env("ATTACH_FUZZ_SEED", 1), before[2], good = 0;

@@ -147,7 +147,7 @@ TEST(wrong_calls)
 	raw_close(&e);
 }
 
-TEST_TIMEOUT(as_many_as_there_may_be, 120)
+TEST_TIMEOUT(as_many_mappings_as_allowed, 120)
 {
 	struct raw e = raw_open();
 	unsigned char *p = mmap(NULL, KIB(4), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -100,7 +100,7 @@ TEST(what_it_says_helps)
 }
 
 /* As ZFS does, and whatever else asks for a drive that is in nobody else's hands. */
-TEST(a_drive_somebody_has_for_himself)
+TEST(a_drive_opened_exclusively)
 {
 	int fd = open("/dev/nvme0n1", O_RDWR | O_EXCL | O_CLOEXEC);
 	char name[PCI_NAME], why[512];

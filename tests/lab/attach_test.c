@@ -313,7 +313,7 @@ static void *look(void *arg)
 }
 
 /* Who looks at a register meanwhile gets no signal and no other value, and goes on when the reset is over. */
-TEST(looked_at_while_it_is_reset)
+TEST(registers_read_during_a_reset)
 {
 	struct looker l = { 0 };
 	char name[PCI_NAME], why[512];

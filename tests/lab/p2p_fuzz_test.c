@@ -147,7 +147,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-TEST_TIMEOUT(calls_nobody_would_make, 3000)
+TEST_TIMEOUT(random_calls, 3000)
 {
 	const struct place ext4 = PLACE_EXT4;
 	uint64_t calls = fuzz_env("P2P_FUZZ_CALLS", CALLS), seed = fuzz_env("P2P_FUZZ_SEED", 1), before[2], good = 0;

@@ -150,7 +150,7 @@ TEST_VARIANTS_TIMEOUT(all_of_what_is_aligned, struct place, places, 300)
 }
 
 /* Any offset and length: the aligned middle by p2p, the ends another way, nothing else touched. */
-TEST_VARIANTS_TIMEOUT(the_ends_go_another_way, struct place, places, 300)
+TEST_VARIANTS_TIMEOUT(unaligned_ends_use_another_route, struct place, places, 300)
 {
 	const uint64_t size = MIB(4);
 	struct strait_endpoint *ep;

@@ -31,7 +31,7 @@ TEST(an_importer_reaches_the_memory)
 	close(fd);
 }
 
-TEST(who_cannot_follow_is_refused)
+TEST(importers_that_cannot_follow_are_refused)
 {
 	int fd = gpu_open(), c = consumer_open(), buf;
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, PAGE);

@@ -36,7 +36,7 @@ static const struct mode {
 	bool queued; /* behind a function, else run by the caller */
 } modes[] = { { "inline", false }, { "queued", true } };
 
-TEST_VARIANTS(the_first_error_stays_until_told, struct mode, modes)
+TEST_VARIANTS(the_first_error_stays_until_reported, struct mode, modes)
 {
 	struct gate gate = GATE;
 	struct errors x;

@@ -195,7 +195,7 @@ TEST(events_count_their_last_recording)
 
 /* ---- words ---- */
 
-TEST_VARIANTS(words_hold_a_stream, struct kind, kinds)
+TEST_VARIANTS(words_block_a_stream, struct kind, kinds)
 {
 	_Atomic uint32_t *words;
 	struct dev_stream *s, *other;

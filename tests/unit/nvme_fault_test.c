@@ -202,7 +202,7 @@ TEST(asked_for)
 }
 
 /* Memory is given back only when the commands that use it have ended, by a reset if need be. */
-TEST(region_closed_under_way)
+TEST(region_closed_in_flight)
 {
 	struct strait_nvme_command cmd;
 	struct strait_nvme_result r;

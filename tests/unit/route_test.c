@@ -57,7 +57,7 @@ static const struct row {
 	  STRAIT_ROUTE_STAGED, 0 },
 	{ "small-and-required", &plain, false, true, true, false, STRAIT_READ, PAGECACHE, 100, 100, PAGECACHE | STAGED,
 	  PAGECACHE, STRAIT_ROUTE_PAGECACHE, 0 },
-	{ "small-and-kept", &plain, false, true, true, true, STRAIT_READ, 0, 100, 100, PAGECACHE | STAGED,
+	{ "small-and-cached", &plain, false, true, true, true, STRAIT_READ, 0, 100, 100, PAGECACHE | STAGED,
 	  PAGECACHE | STAGED, STRAIT_ROUTE_STAGED, 0 },
 	{ "no-registering", &plain, false, false, false, false, STRAIT_READ, 0, MIB(1), MIB(1), STAGED, STAGED,
 	  STRAIT_ROUTE_STAGED, 0 },

@@ -86,7 +86,7 @@ TEST(threads_as_needed)
 }
 
 /* What was offered and taken runs at once, even if other work is waiting. */
-TEST(an_offer_taken_is_not_kept_waiting)
+TEST(an_accepted_offer_runs_at_once)
 {
 	struct workers w;
 	struct job j[3];
