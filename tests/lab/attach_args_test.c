@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Structs of the module's calls that are shorter or longer than this header's: of older and newer programs. */
+/* Structs of the module's calls that are shorter or longer than this header's, as of older and newer programs. */
 #include "raw.h"
 
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #define LEN KIB(64)
 #define GUARD 0xa5
 
-/* What the calls of the table work on. */
+/* Objects that the calls of the table use. */
 static struct {
 	struct raw e;
 	int file;
@@ -101,7 +101,7 @@ static void make_nothing(void *arg)
 {
 }
 
-/* @rc: of a call that is right. */
+/* @rc: of a valid call. */
 static const struct call {
 	const char *name;
 	unsigned long cmd;
@@ -126,7 +126,7 @@ static const struct call {
 	{ CALL(control, CONTROL, control), make_control, 0, false },
 };
 
-/* A struct of @size bytes with what lies past it, which no call may touch. @ioc: the size in the call's number. */
+/* A struct of @size bytes followed by bytes that no call may access. @ioc: the size in the ioctl number. */
 static int call_sized(const struct call *c, uint32_t size, uint32_t ioc, unsigned char arg[512])
 {
 	unsigned long cmd = (c->cmd & ~((unsigned long)_IOC_SIZEMASK << _IOC_SIZESHIFT)) | (unsigned long)ioc
@@ -161,7 +161,7 @@ TEST_VARIANTS(sizes, struct call, calls)
 
 	ASSERT_LE(v->min, v->size);
 	set_up();
-	/* Programs of all older sizes; the ioctl number carries the size that their header has. */
+	/* Programs of all older sizes; the ioctl number carries the size in their header. */
 	for (uint32_t n = v->min; n <= v->size; n += 4) {
 		ASSERT_EQ(call_sized(v, n, n, arg), v->rc);
 		for (unsigned int i = n; i < sizeof(arg); i++)
@@ -171,7 +171,7 @@ TEST_VARIANTS(sizes, struct call, calls)
 	}
 	ASSERT_EQ(call_sized(v, v->min - 4, v->size, arg), -EINVAL);
 	ASSERT_EQ(call_sized(v, 0, v->size, arg), -EINVAL);
-	/* A newer one, that uses nothing new. */
+	/* A newer program that uses nothing new. */
 	memset(arg, 0, sizeof(arg));
 	v->make(arg);
 	size = v->size + 24;
@@ -190,7 +190,7 @@ TEST_VARIANTS(sizes, struct call, calls)
 	raw_close(&s.e);
 }
 
-/* A program need not know what was added later, and gets what it knows. */
+/* A program need not know members that were added later, and gets those it knows. */
 TEST(old_fields_are_filled_in)
 {
 	union {
@@ -212,7 +212,7 @@ TEST(old_fields_are_filled_in)
 	raw_close(&s.e);
 }
 
-/* By other numbers: a module that takes something away, and a program that needs what this one has not. */
+/* Other ABI numbers: a module that has removed something, and a program that needs something the module lacks. */
 TEST(abi_numbers)
 {
 	struct strait_ioc_info info = { .abi = STRAIT_ABI + 1, .abi_min = STRAIT_ABI };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /dev/strait: calls on a device in user space that nobody would make. Two threads on one file, which is replaced
- * now and then, while a third frees, unmaps and replaces the memory they map; each call is right but for one thing, or noise
- * altogether. ATTACH_FUZZ_CALLS says how many, ATTACH_FUZZ_SEED which. Nothing is asked of the answers but that the
- * module gives one, and that all memory is back in the end; the kernel's log is looked at behind it.
+ * /dev/strait: random calls on a device in user space. Two threads use one file, which is replaced now and then, while
+ * a third frees, unmaps and replaces the memory they map; each call is valid except for one argument, or random.
+ * ATTACH_FUZZ_CALLS is the number of calls, ATTACH_FUZZ_SEED the seed. The test checks only that every call returns and
+ * that all memory is free at the end; the kernel's log is scanned afterwards.
  */
 #include "edu.h"
 #include "fuzz.h"
@@ -16,7 +16,7 @@
 #define FILE_CALLS 2500 /* on one file, before it is replaced */
 #define LEN MIB(1)
 
-/* What is mapped while it is freed, and allocated again. */
+/* Memory that is mapped while it is freed and allocated again. */
 struct moving {
 	int gpu;
 	_Atomic int dmabuf;
@@ -58,7 +58,7 @@ static void good_import(struct fuzz *f, struct strait_ioc_import *a)
 									 moving.host);
 }
 
-/* A call as it should be. */
+/* A valid call. */
 static unsigned long good(struct fuzz *f, union arg *a)
 {
 	switch (below(f, 16)) {
@@ -125,7 +125,7 @@ static void one_call(struct fuzz *f)
 		keep(f, maps, a.map.handle);
 }
 
-/* A mapping of registers, read if there is one. Reads of some of them have no effect. */
+/* Maps registers, and reads one if that succeeds. Reads of some of them have no effect. */
 static void one_mmap(struct fuzz *f)
 {
 	uint64_t off = below(f, 4) ? STRAIT_MMAP_BAR(below(f, 10)) + below(f, 300) * 4096 : odd(f);

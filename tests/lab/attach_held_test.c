@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A drive that dm, md or swap hold, by the kernel's own drivers, or that has partitions, is not taken from its driver.
- * Neither the kernel nor the host need tools for it: the calls are made here.
+ * A drive that is used by dm, md or swap, or that has partitions, is not taken from its driver. The test makes the
+ * calls itself: neither guest nor host needs tools for it.
  */
 #include <strait/pci.h>
 
@@ -23,7 +23,7 @@
 
 static char name[PCI_NAME];
 
-/* The drive is the kernel's, and nothing is on it. */
+/* The drive is bound to the kernel's driver and is empty. */
 static int start_empty(void)
 {
 	static const unsigned char zero[MIB(1)];
@@ -42,7 +42,7 @@ static int start_empty(void)
 	return fd;
 }
 
-/* With that error, and both words in what it says. */
+/* With that error, and a message that contains both words. */
 static void expect_refused(int err, const char *what, const char *more)
 {
 	char why[512] = "";
@@ -54,7 +54,7 @@ static void expect_refused(int err, const char *what, const char *more)
 	ASSERT_STREQ(pci_driver(name), "nvme");
 }
 
-/* What was in the way is gone: nothing else is. */
+/* With the obstacle removed the drive can be taken. */
 static void expect_taken(void)
 {
 	char why[512] = "";
@@ -89,7 +89,7 @@ static int dm_ioctl_of(int ctl, unsigned long what, struct dm_call *c)
 	return ioctl(ctl, what, c) ? -errno : 0;
 }
 
-/* One linear target on @path, started. */
+/* Creates and starts one linear target on @path. */
 static int dm_start(const char *path)
 {
 	struct dm_call c = { .head = { .target_count = 1 } };
@@ -126,7 +126,7 @@ TEST(held_by_dm)
 	expect_taken();
 }
 
-/* A mirror of one disk without anything written to it about that. */
+/* A mirror of one disk, without metadata on it. */
 static int md_start(const char *path)
 {
 	mdu_array_info_t array = {
@@ -190,10 +190,10 @@ TEST(used_for_swapping)
 	expect_taken();
 }
 
-/* Held also where only a partition is; and a table of them is something on the drive. */
+/* Refused also if only a partition is in use; and a partition table means that the drive is not empty. */
 TEST(partitions)
 {
-	/* One entry of the table: Linux, from block 2048 on, 8 MiB. */
+	/* One entry of the table: Linux, from block 2048, 8 MiB. */
 	static const unsigned char entry[16] = { [4] = 0x83, [9] = 8, [13] = 64 };
 	static const unsigned char zero[512];
 	char why[512] = "";

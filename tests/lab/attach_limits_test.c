@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /dev/strait: how many may attach a device, what its calls refuse, and what they leave when allocations fail. */
+/* /dev/strait: exclusive attachment, calls that are refused, and what remains when allocations fail. */
 #include "raw.h"
 
 #include <poll.h>
@@ -16,7 +16,7 @@ static int try_in_child(void *arg)
 	int ko = (int)ASSERT_OK(raw_node(e->name));
 
 	ASSERT_EQ(raw_attach(ko, &attach), -EBUSY);
-	/* What was passed on is as good as the original. */
+	/* The inherited descriptor works as the original does. */
 	ASSERT_OK(raw_control(e->ko, STRAIT_CONTROL_BUS_MASTER, 0));
 	return 0;
 }
@@ -33,7 +33,7 @@ TEST(one_at_a_time)
 	ASSERT_EQ(raw_attach(e.ko, &attach), -EBUSY);
 	ASSERT_EQ(syscall(SYS_delete_module, "strait", O_NONBLOCK), -1);
 	ASSERT_EQ(errno, EAGAIN);
-	/* A mapping holds it as an open descriptor does. */
+	/* A mapping keeps the device attached, as an open descriptor does. */
 	close(e.ko);
 	ASSERT_EQ(edu_try_open("strait", &dev), -EBUSY);
 	ASSERT_EQ(*(volatile uint32_t *)e.bar & 0xff, 0xed);
@@ -50,7 +50,7 @@ TEST(one_at_a_time)
 	ASSERT_EQ(pci_open(&no_log, "sda", NULL, edu_why, sizeof(edu_why), &dev), -ENODEV);
 }
 
-/* An IOMMU that lets everything pass is no protection. */
+/* An IOMMU in identity mode is no protection. */
 TEST(untranslated_is_refused)
 {
 	char name[PCI_NAME], path[128], link[256], type[128];
@@ -134,7 +134,7 @@ TEST(wrong_calls)
 	for (int i = 0; i < 3; i++)
 		ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IRQ, &irq));
 	close(event);
-	/* Where there is no BAR, past one, not shared, to be written, executed. */
+	/* No such BAR, past its end, private, write access to the status page, executable. */
 	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(1)), MAP_FAILED);
 	ASSERT_EQ(mmap(NULL, 4096, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(6)), MAP_FAILED);
 	ASSERT_EQ(mmap(NULL, 8192, PROT_READ, MAP_SHARED, e.ko, STRAIT_MMAP_BAR(0) + MIB(1) - 4096), MAP_FAILED);
@@ -175,7 +175,7 @@ static const struct kind {
 	{ "dmabuf", STRAIT_IMPORT_DMABUF },
 };
 
-/* Every allocation of attaching, mapping and interrupts fails once, and nothing stays of it. */
+/* Every allocation of attaching, mapping and interrupts fails once, without a leak. */
 TEST_VARIANTS(each_allocation_fails, struct kind, kinds)
 {
 	int gpu = gpu_open(), event = (int)syscall(SYS_eventfd2, 0, 0), tries;
@@ -220,7 +220,7 @@ TEST_VARIANTS(each_allocation_fails, struct kind, kinds)
 	ASSERT_OK(gpu_free(&m));
 }
 
-/* The engine raises its interrupt: @event is told, and no other. */
+/* The engine raises its interrupt: @event is signaled, and no other. */
 static void expect_interrupt(struct raw *e, int event)
 {
 	struct pollfd poll_fd = { .fd = event, .events = POLLIN };
@@ -232,7 +232,7 @@ static void expect_interrupt(struct raw *e, int event)
 	*(volatile uint32_t *)(e->bar + 0x64) = 1;
 }
 
-/* An eventfd is replaced without a moment in which there is none, and stays where replacing it fails. */
+/* An eventfd is replaced without a gap, and stays if replacing it fails. */
 TEST(an_interrupt_has_an_eventfd_always)
 {
 	struct raw e = raw_open();
@@ -244,7 +244,7 @@ TEST(an_interrupt_has_an_eventfd_always)
 	irq.fd = e.ko;
 	ASSERT_EQ(ko_call(e.ko, STRAIT_IOC_IRQ, &irq), -EINVAL);
 	expect_interrupt(&e, first);
-	/* Nothing is requested for the second: nothing can fail. */
+	/* The second eventfd needs no allocation, so none can fail. */
 	irq.fd = second;
 	ko_fail_nth(1);
 	ASSERT_OK(ko_call(e.ko, STRAIT_IOC_IRQ, &irq));
@@ -256,7 +256,7 @@ TEST(an_interrupt_has_an_eventfd_always)
 	close(second);
 }
 
-/* With a module that allows little. */
+/* With a low limit of the module. */
 TEST(device_memory_is_limited)
 {
 	int gpu = gpu_open(), n = 0;

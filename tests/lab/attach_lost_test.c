@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A device in user space that is reset, suspended, or whose program's memory does not answer. */
+/* A device in user space that is reset or suspended, or a program whose memory blocks on a page fault. */
 #include "raw.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ __attribute__((constructor)) static void allow_errors(void)
 	fflush(stdout);
 }
 
-/* The drive, by its node: it can be reset, which the engine cannot. */
+/* The drive, by its node: unlike the engine it can be reset. */
 struct lost {
 	int fd;
 	char name[PCI_NAME];
@@ -69,7 +69,7 @@ static void map_something(struct lost *l, struct strait_ioc_map *map)
 	ASSERT_OK(raw_map(l->fd, ko_import(l->fd, STRAIT_IMPORT_USER, p, LEN), 0, LEN, map));
 }
 
-/* The same device, open again, works. */
+/* The same device can be opened again and works. */
 static void expect_again(void)
 {
 	struct lost again = lost_open();
@@ -81,7 +81,7 @@ static void expect_again(void)
 	drive_give_back();
 }
 
-/* By the administrator: a reset of the program's own is none. */
+/* A reset by the administrator counts; one by the program itself does not. */
 TEST(reset_from_outside)
 {
 	struct lost l = lost_open();
@@ -99,7 +99,7 @@ TEST(reset_from_outside)
 	expect_again();
 }
 
-/* As far as the drivers of devices are suspended, and back after a while. */
+/* Suspends all device drivers, and resumes after a while. */
 TEST_TIMEOUT(suspended, 120)
 {
 	struct strait_ioc_map map;
@@ -117,7 +117,7 @@ TEST_TIMEOUT(suspended, 120)
 	expect_again();
 }
 
-/* A fatal error on the link: the port is reset with all that is below it, and recovers. */
+/* A fatal error on the link: the port is reset with everything below it, and recovers. */
 TEST_TIMEOUT(an_error_of_the_link, 120)
 {
 	struct strait_ioc_map map;
@@ -136,7 +136,7 @@ TEST_TIMEOUT(an_error_of_the_link, 120)
 	expect_again();
 }
 
-/* A call whose answer goes to a page that is not there until the test fills it in. */
+/* A call whose result goes to a page that is missing until the test provides it. */
 struct stuck {
 	int fd;
 	struct strait_ioc_runs runs;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * GPU memory that moves, as a driver moves it that evicts it and brings it back, while an attached device has it mapped
- * by a dma-buf.
+ * GPU memory that moves, as when a driver evicts and restores it, while an attached device has it mapped by a dma-buf.
  */
 #include "raw.h"
 
@@ -40,7 +39,7 @@ static void engine_writes(struct raw *e, const struct gpu_mem *m, uint64_t bus, 
 	ASSERT_TRUE(filled(m->p, EDU_MOST, seed));
 }
 
-/* The module pins what it maps: the exporter leaves it where it is. */
+/* The module pins what it maps: the exporter does not move it. */
 TEST(pinned_memory_stays)
 {
 	struct raw e = raw_open();
@@ -66,7 +65,7 @@ TEST(pinned_memory_stays)
 	ko_expect_counter("device_bytes", 0);
 }
 
-/* What cannot be pinned is revoked when it moves, and can be mapped again where it is then. */
+/* Memory that cannot be pinned is revoked when it moves, and can be mapped again at its new place. */
 TEST(a_move_revokes_what_cannot_be_pinned)
 {
 	struct raw e = raw_open();
@@ -92,7 +91,7 @@ TEST(a_move_revokes_what_cannot_be_pinned)
 		ASSERT_NE(from, to);
 		ASSERT_FALSE(raw_master(e.name));
 		ASSERT_EQ(raw_mapping(e.ko, STRAIT_IOC_MAPPED, map.handle), -ENODEV);
-		/* The engine goes on at the old address, and reaches neither place. */
+		/* The engine continues at the old address, and reaches neither place. */
 		gpu_set("scatter", 0);
 		next = gpu_alloc(m.fd, PLAIN, LEN);
 		faults = raw_faults();

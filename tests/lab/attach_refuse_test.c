@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A PCI device in user space: whether that is allowed, with whatever IOMMU the machine has. */
+/* A PCI device in user space: whether it is allowed, with any IOMMU mode of the machine. */
 #include "raw.h"
 
 #include <strait/pci.h>
@@ -30,7 +30,7 @@ TEST(only_behind_an_iommu_that_translates)
 	ASSERT_EQ(ko_counter("attached"), 0);
 }
 
-/* No emulated machine has firmware that reserves memory for a device: the module is told that it does. */
+/* No emulated machine has firmware that reserves memory for a device: a parameter makes the module assume it. */
 TEST(firmware_reserves_memory)
 {
 	struct pci_device *dev;
@@ -49,7 +49,7 @@ TEST(firmware_reserves_memory)
 	pci_close(dev);
 }
 
-/* Memory of another device, on a kernel that does not know whether this one reaches it. */
+/* Memory of another device, on a kernel that cannot tell whether this device reaches it. */
 TEST(peers_without_p2pdma)
 {
 	const char *parameter = "/sys/module/strait/parameters/assume_peers";
@@ -79,7 +79,7 @@ TEST(peers_without_p2pdma)
 	ASSERT_OK(gpu_free(&m));
 }
 
-/* The message is the command that helps. */
+/* The message names the command that helps. */
 TEST(what_it_says_helps)
 {
 	char name[PCI_NAME], command[512];
@@ -99,7 +99,7 @@ TEST(what_it_says_helps)
 	pci_close(dev);
 }
 
-/* As ZFS does, and whatever else asks for a drive that is in nobody else's hands. */
+/* As ZFS and other exclusive openers do. */
 TEST(a_drive_opened_exclusively)
 {
 	int fd = open("/dev/nvme0n1", O_RDWR | O_EXCL | O_CLOEXEC);
@@ -114,7 +114,7 @@ TEST(a_drive_opened_exclusively)
 	close(fd);
 }
 
-/* Nobody's device is taken away while it is open. */
+/* A device is not unbound while a process has it open. */
 TEST(one_that_is_open_is_not_given_back)
 {
 	char name[PCI_NAME], why[512];

@@ -6,9 +6,9 @@
 
 #define LEN KIB(256)
 #define SEED 21
-#define TRIES 20 /* to be in time for the engine */
+#define TRIES 20 /* attempts to race with the engine */
 
-/* Devices that write where they may not any more. */
+/* Devices that write to revoked addresses. */
 __attribute__((constructor)) static void allow_faults(void)
 {
 	printf("# allow-log DMAR: (DRHD: handling fault|\\[DMA)\n");
@@ -18,23 +18,23 @@ __attribute__((constructor)) static void allow_faults(void)
 static const struct kind {
 	const char *name;
 	uint32_t kind;
-	bool again; /* the device is let go on */
+	bool again; /* the device may continue */
 } kinds[] = {
 	{ "p2p", STRAIT_IMPORT_P2P, false },	   { "p2p_goes_on", STRAIT_IMPORT_P2P, true },
 	{ "dmabuf", STRAIT_IMPORT_DMABUF, false }, { "dmabuf_goes_on", STRAIT_IMPORT_DMABUF, true },
 	{ "nvp2p", STRAIT_IMPORT_NVP2P, false },   { "nvp2p_goes_on", STRAIT_IMPORT_NVP2P, true },
 };
 
-/* What one try works with. */
+/* State of one attempt. */
 struct fixture {
 	struct raw *e;
 	const struct kind *kind;
 	int gpu;
 	uint32_t region, handle;
-	struct gpu_mem next; /* what is in the place of the memory that was freed */
+	struct gpu_mem next; /* the memory that replaced the freed memory */
 };
 
-/* False when the engine was done before the memory was another's: on a busy machine that happens. */
+/* False if the engine finished before the memory had a new owner, which happens on a busy machine. */
 static bool free_in_the_middle(struct fixture *s)
 {
 	struct gpu_mem m = gpu_alloc(s->gpu, PLAIN, LEN);
@@ -50,7 +50,7 @@ static bool free_in_the_middle(struct fixture *s)
 	raw_start(e, map.bus, EDU_MOST, true);
 	ASSERT_OK(gpu_free(&m));
 	gpu_unmap(&m);
-	/* Pages are back when nobody reaches them any more. */
+	/* Pages are given back when no device reaches them any more. */
 	ko_expect_counter("maps", 1);
 	if (s->kind->again)
 		ASSERT_OK(raw_control(e->ko, STRAIT_CONTROL_BUS_MASTER, 1));
@@ -70,8 +70,8 @@ static bool free_in_the_middle(struct fixture *s)
 }
 
 /*
- * Device memory is freed while the engine is about to write there. What has it next keeps what it puts there,
- * also when the device is allowed to go on: then the IOMMU says that it tried.
+ * Device memory is freed while the engine is about to write to it. The next owner's data stays intact, also if the
+ * device may continue: then the IOMMU reports a fault.
  */
 TEST_VARIANTS_TIMEOUT(freed_in_the_middle, struct kind, kinds, 120)
 {
@@ -93,7 +93,7 @@ TEST_VARIANTS_TIMEOUT(freed_in_the_middle, struct kind, kinds, 120)
 		ASSERT_GT(raw_faults(), faults);
 	ASSERT_EQ(raw_map(e.ko, s.region, 0, LEN, &map), -ENODEV);
 	ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_UNMAP, s.handle));
-	/* It is as good as before. */
+	/* The device still works. */
 	ASSERT_OK(raw_control(e.ko, STRAIT_CONTROL_BUS_MASTER, 1));
 	ASSERT_OK(raw_map(e.ko, raw_import(e.ko, v->kind, &s.next), 0, LEN, &map));
 	raw_load(&e, SEED + 2);
@@ -177,7 +177,7 @@ static void wait_in_window(const char *name)
 	ASSERT_GT(window_entered(name), 0);
 }
 
-/* The exporter takes a dma-buf back that is being unmapped: unmapped, and not yet detached. */
+/* The exporter revokes a dma-buf that is being unmapped: unmapped, and not yet detached. */
 TEST(freed_while_it_is_unmapped)
 {
 	struct raw e = raw_open();
@@ -205,7 +205,7 @@ TEST(freed_while_it_is_unmapped)
 	ko_expect_counter("device_bytes", 0);
 }
 
-/* The region is released while a mapping of it has been made and is not yet known to be one. */
+/* The region is released while a mapping of it has been made and is not yet published. */
 TEST(released_while_it_is_mapped)
 {
 	struct raw e = raw_open();
@@ -260,7 +260,7 @@ static const struct ending {
 		{ "killed_with_pages", STRAIT_IMPORT_P2P, false },
 		{ "exits", STRAIT_IMPORT_DMABUF, true } };
 
-/* Whoever has the device ends, with a transfer under way. */
+/* The process that attached the device ends, with a transfer in flight. */
 TEST_VARIANTS(the_owner_ends, struct ending, endings)
 {
 	struct owner o = { .exits = v->exits, .kind = v->kind };
@@ -295,8 +295,8 @@ TEST_VARIANTS(the_owner_ends, struct ending, endings)
 }
 
 /*
- * The device goes, with a transfer under way: registers of ones, dead handles, no signal. False: the engine may have been
- * sooner, as the machine stood still.
+ * The device is removed with a transfer in flight: registers read as ones, handles are dead, no signal. False: the
+ * engine may have finished before, because the machine stood still.
  */
 static bool take_device(bool remove)
 {
@@ -338,7 +338,7 @@ static bool take_device(bool remove)
 	ASSERT_EQ(raw_map(e.ko, region, 0, LEN, &map), -ENODEV);
 	sleep_ms(ENGINE_MS * test_slow());
 	ASSERT_TRUE(!in_time || filled(m.p, LEN, SEED + 1));
-	/* It is another's while we still hold what is left of it. */
+	/* Another process attaches it while this one still has its old file open. */
 	if (remove)
 		ASSERT_OK(write_text("/sys/bus/pci/rescan", "1"));
 	pci_bind(e.name, "strait");

@@ -31,7 +31,7 @@ static uint32_t import(int ko, const struct way *way, const struct gpu_mem *m)
 	return imp.handle;
 }
 
-/* All of it is there, piece by piece, and the engine finds each where the run says. */
+/* The runs cover all of it, and the engine finds each piece at its run. */
 static void check_runs(struct raw *e, const struct gpu_mem *m, const struct strait_ioc_map *map, bool merged,
 		       uint64_t off, uint64_t len)
 {
@@ -44,7 +44,7 @@ static void check_runs(struct raw *e, const struct gpu_mem *m, const struct stra
 	ASSERT_EQ(runs.count, map->runs);
 	ASSERT_EQ(run[0].bus, map->bus);
 	for (uint32_t i = 0; i < runs.count; i++) {
-		/* Neighbours in a scatterlist are one run. */
+		/* Adjacent entries of a scatterlist are one run. */
 		if (i && merged)
 			ASSERT_NE(run[i].bus, run[i - 1].bus + run[i - 1].length);
 		raw_load(e, SEED + i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A dma-buf whose exporter neither pins nor revokes, as udmabuf and NVIDIA's driver: what a device reaches of it after
- * the mapping was taken away. Some kernels map such a dma-buf when it is attached and unmap it when it is detached.
+ * A dma-buf of an exporter that neither pins nor revokes, as udmabuf and NVIDIA's driver: what a device reaches of it
+ * after it was unmapped. Some kernels map such a dma-buf when it is attached and unmap it when it is detached.
  */
 #include "raw.h"
 
@@ -86,7 +86,7 @@ static uint32_t buf_import(const struct buf *b, int ko)
 	return imp.handle;
 }
 
-/* The engine writes to @bus, to the end: nothing may arrive in @b. */
+/* The engine writes to @bus until it is done: nothing may arrive in @b. */
 static void expect_lost(struct raw *e, const struct buf *b, uint64_t bus)
 {
 	uint64_t faults = raw_faults();
@@ -101,7 +101,7 @@ static void expect_lost(struct raw *e, const struct buf *b, uint64_t bus)
 	ASSERT_GT(raw_faults(), faults);
 }
 
-/* A mapping that works, and is in the IOMMU's caches. */
+/* Creates a mapping and uses it, so that the IOMMU caches its translation. */
 static uint64_t map_and_use(struct raw *e, const struct buf *b, uint32_t region, uint32_t *handle)
 {
 	struct strait_ioc_map map;
@@ -156,7 +156,10 @@ static const struct leaving {
 		 { "removed", true, &exporters[0] },
 		 { "removed_gpu", true, &exporters[1] } };
 
-/* The device goes while the dma-buf is mapped: the next program that has it does not reach the memory, and closing is safe. */
+/*
+ * The device is removed while the dma-buf is mapped: the next process that attaches it does not reach the memory, and
+ * closing is safe.
+ */
 TEST_VARIANTS(the_device_goes, struct leaving, leavings)
 {
 	struct raw e = raw_open(), next;
@@ -174,7 +177,7 @@ TEST_VARIANTS(the_device_goes, struct leaving, leavings)
 		ASSERT_OK(write_text("/sys/bus/pci/rescan", "1"));
 	next = raw_open();
 	expect_lost(&next, &b, bus);
-	/* Not unmapped by its owner: closing does that. */
+	/* Its owner does not unmap it: closing does. */
 	munmap((void *)e.bar, MIB(1));
 	munmap(e.host, KIB(4));
 	close(e.ko);
@@ -184,7 +187,7 @@ TEST_VARIANTS(the_device_goes, struct leaving, leavings)
 	buf_free(&b);
 }
 
-/* Several mappings of one region, some of them unmapped by their handles and the rest by closing. */
+/* Several mappings of one region, some unmapped by their handles and the rest by closing. */
 TEST(closed_with_mappings)
 {
 	struct raw e = raw_open(), next;
@@ -206,7 +209,7 @@ TEST(closed_with_mappings)
 	buf_free(&b);
 }
 
-/* Asked for reading only: the device cannot write, or the answer says that it can. */
+/* Requested for reading only: the device cannot write, or the result says that it can. */
 TEST_VARIANTS(read_only, struct exporter, exporters)
 {
 	struct raw e = raw_open();
@@ -231,7 +234,7 @@ TEST_VARIANTS(read_only, struct exporter, exporters)
 	buf_free(&b);
 }
 
-/* The GPU's memory is freed while it is mapped: it is another program's only after the device has lost it. */
+/* The GPU's memory is freed while it is mapped: it gets a new owner only after the device has lost access. */
 TEST(freed_and_then_released)
 {
 	struct raw e = raw_open();
@@ -268,7 +271,7 @@ static const struct pieces {
 	uint32_t kind;
 } pieces[] = { { "dmabuf", STRAIT_IMPORT_DMABUF }, { "nvp2p", STRAIT_IMPORT_NVP2P } };
 
-/* Memory in several pieces: all of them are told, in order, and the device reaches each. */
+/* Memory in several pieces: all runs are reported, in order, and the device reaches each. */
 TEST_VARIANTS(scattered, struct pieces, pieces)
 {
 	struct raw e = raw_open();
@@ -312,7 +315,7 @@ TEST_VARIANTS(scattered, struct pieces, pieces)
 	ASSERT_OK(gpu_free(&m));
 }
 
-/* An exporter that moves memory leaves it where it is while a device has it mapped that cannot follow. */
+/* An exporter does not move memory that is mapped for a device that cannot follow. */
 TEST(mapped_memory_does_not_move)
 {
 	struct raw e = raw_open();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A PCI device in user space, by either way: registers, interrupts, memory it reaches. */
+/* A PCI device in user space through either backend: registers, interrupts, memory it reaches. */
 #include "edu.h"
 #include "nvme.h"
 #include "raw.h"
@@ -69,7 +69,7 @@ TEST_VARIANTS(what_it_is, struct backend, backends)
 	pci_close(dev);
 }
 
-/* From one end of a mapping to the other, by the engine, which takes at most one run at a time. */
+/* From one end of a mapping to the other by the engine, which takes at most one run at a time. */
 static void move_through(struct pci_device *dev, const struct pci_mapping *m, volatile unsigned char *p, uint64_t len)
 {
 	static const uint64_t from[] = { 0, 5000, KIB(32) - 512 };
@@ -102,7 +102,7 @@ TEST_VARIANTS(host_memory, struct backend, backends)
 	memcpy(want, p, LEN);
 	ASSERT_OK(pci_map_host(dev, p, LEN, PCI_MAP_READ | PCI_MAP_WRITE, &m));
 	ASSERT_EQ(m->length, LEN);
-	/* Pages that lie anywhere are one piece behind the IOMMU. */
+	/* Scattered pages are one run behind the IOMMU. */
 	ASSERT_EQ(m->count, 1);
 	if (v->revokes) {
 		ASSERT_EQ(ko_counter("mapped_bytes"), LEN);
@@ -120,7 +120,7 @@ TEST_VARIANTS(host_memory, struct backend, backends)
 	pci_close(dev);
 }
 
-/* Addresses are as narrow as the device wants them. */
+/* DMA addresses are as narrow as the device requires. */
 TEST_VARIANTS(few_address_lines, struct backend, backends)
 {
 	struct pci_device *dev = edu_open(v->name);
@@ -135,7 +135,7 @@ TEST_VARIANTS(few_address_lines, struct backend, backends)
 	}
 	fill(p, LEN, SEED);
 	move_through(dev, m, p, LEN);
-	/* Closing unmaps what is left. */
+	/* Closing unmaps remaining mappings. */
 	pci_close(dev);
 	if (v->revokes) {
 		ko_expect_counter("maps", 0);
@@ -148,7 +148,7 @@ static const struct variant {
 	uint64_t off, len;
 } parts[] = { { "all", 0, LEN }, { "a_part", KIB(4) * 3, KIB(128) }, { "not_whole_pages", 700, KIB(128) + 100 } };
 
-/* Of the lab's GPU, by a dma-buf; what is not whole pages by P2PDMA pages, where there are any. */
+/* Memory of the lab's GPU, by a dma-buf; parts that are not whole pages by P2PDMA pages, where they exist. */
 TEST_VARIANTS(device_memory, struct variant, parts)
 {
 	struct strait_device *gpu = device("vgpu:0");
@@ -165,7 +165,7 @@ TEST_VARIANTS(device_memory, struct variant, parts)
 	rc = pci_map_region(dev, r, v->off, v->len, PCI_MAP_READ | PCI_MAP_WRITE, &m);
 	ASSERT_OK(rc);
 	ASSERT_EQ(m->length, v->len);
-	/* Neighbours in the device's addresses are one run, and may be so by chance. */
+	/* Adjacent DMA addresses are one run, which may happen by chance. */
 	part.p = (unsigned char *)p + v->off;
 	ASSERT_GE(m->count, 1);
 	ASSERT_LE(m->count, gpu_runs(&part));
@@ -179,7 +179,7 @@ TEST_VARIANTS(device_memory, struct variant, parts)
 	ko_expect_counter("device_bytes", 0);
 }
 
-/* VFIO: only for who wants it so, as the CPU has the BAR mapped. */
+/* VFIO: only if the caller accepts it, because the CPU has the BAR mapped. */
 TEST_VARIANTS(device_memory_through_vfio, struct variant, parts)
 {
 	struct strait_device *gpu = device("vgpu:0");
@@ -248,7 +248,7 @@ TEST_VARIANTS(interrupts, struct backend, backends)
 	pci_close(dev);
 }
 
-/* The drive: one that can be reset, and has its interrupt table in a BAR. */
+/* The drive: it can be reset, and its interrupt table is in a BAR. */
 TEST(a_drive)
 {
 	struct strait_ioc_attach attach = { .size = sizeof(attach) };
@@ -270,14 +270,14 @@ TEST(a_drive)
 	ASSERT_OK(dev->ops->config_read(dev, 4, 2, &value));
 	ASSERT_TRUE(value & 4);
 	pci_close(dev);
-	/* What it left is not there for the next. */
+	/* Its state is not there for the next program. */
 	ko = (int)ASSERT_OK(raw_node(name));
 	ASSERT_OK(ko_call(ko, STRAIT_IOC_ATTACH, &attach));
 	ASSERT_GE(attach.irq_bar, 0);
 	table = mmap(NULL, attach.irq_length, PROT_READ | PROT_WRITE, MAP_SHARED, ko,
 		     (off_t)(STRAIT_MMAP_BAR(attach.irq_bar) + attach.irq_offset));
 	ASSERT_TRUE(table != MAP_FAILED);
-	/* The table itself would show masked vectors. */
+	/* The real table would show masked vectors. */
 	for (unsigned int i = 0; i < 64; i++)
 		ASSERT_EQ(table[i], 0);
 	table[0] = 0xfee00000;
@@ -312,7 +312,10 @@ static void *look(void *arg)
 	return NULL;
 }
 
-/* Who looks at a register meanwhile gets no signal and no other value, and goes on when the reset is over. */
+/*
+ * A thread that reads a register during a reset gets no signal and no other value, and continues when the reset is
+ * done.
+ */
 TEST(registers_read_during_a_reset)
 {
 	struct looker l = { 0 };

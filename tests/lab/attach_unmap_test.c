@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* /dev/strait: memory that is unmapped while a device is about to write there. */
+/* /dev/strait: memory that is unmapped while a device is about to write to it. */
 #include "raw.h"
 
 #define LEN KIB(256)
 #define SEED 21
 
-/* Devices that write where they may not any more. */
+/* Devices that write to revoked addresses. */
 __attribute__((constructor)) static void allow_faults(void)
 {
 	printf("# allow-log DMAR: (DRHD: handling fault|\\[DMA)\n");
 	fflush(stdout);
 }
 
-/* How long a lazy IOMMU may keep using a translation that was removed: IOVA_DEFAULT_FQ_TIMEOUT of the kernel. */
+/* How long a lazy IOMMU may use a translation that was removed: the kernel's IOVA_DEFAULT_FQ_TIMEOUT. */
 #define LAZY_MS 10
 #define LAZY_TRIES 80
 
 /*
- * The engine writes through the mapping, so that the IOMMU has its translation, and is about to write again when it is
- * unmapped. How long after that it writes, in milliseconds; -1: it has written before.
+ * The engine writes through the mapping, so that the IOMMU caches its translation, and is about to write again when it
+ * is unmapped. Returns how many milliseconds after that it writes; -1: it has written before.
  */
 static int write_after_unmap(struct raw *e, unsigned char *p, uint32_t region, unsigned int delay_ms)
 {
@@ -46,7 +46,7 @@ static int write_after_unmap(struct raw *e, unsigned char *p, uint32_t region, u
 	return (int)at;
 }
 
-/* When UNMAP returns the device does not reach the memory, also where the IOMMU flushes its translations later. */
+/* When UNMAP returns the device does not reach the memory, also if the IOMMU flushes its translations lazily. */
 TEST_TIMEOUT(unmapped_at_the_last_moment, 120)
 {
 	struct raw e = raw_open();
@@ -59,7 +59,7 @@ TEST_TIMEOUT(unmapped_at_the_last_moment, 120)
 
 		ASSERT_LT(++tries, LAZY_TRIES);
 		within += after >= 0 && after < LAZY_MS;
-		/* Nearer to the moment at which it writes. */
+		/* Closer to the moment at which it writes. */
 		if (after < 0)
 			delay = delay > 4 ? delay - 4 : 0;
 		else

@@ -19,7 +19,7 @@ static void node_path(const char *name, char path[64])
 	snprintf(path, 64, "/dev/strait-pci/%s", name);
 }
 
-/* For the rest of this process. Memory it pins counts for a limit, as an administrator raises it for such users. */
+/* For the rest of this process. Pinned memory counts against a limit, which an administrator raises for such users. */
 static void become_nobody(void)
 {
 	struct rlimit limit = { MIB(64), MIB(64) };
@@ -65,7 +65,7 @@ static int use_drive(void *arg)
 	return 0;
 }
 
-/* What the library says is what helps. */
+/* The library's message says what to do. */
 static int try_open(void *arg)
 {
 	struct pci_device *dev;
@@ -81,7 +81,7 @@ static int try_open(void *arg)
 	return 0;
 }
 
-/* Neither the whole machine's file nor another device comes with one node. */
+/* One node gives access neither to /dev/strait nor to another device. */
 static int only_that_one(void *arg)
 {
 	char edu[PCI_NAME];
@@ -117,7 +117,7 @@ TEST_TIMEOUT(an_ordinary_user_drives_it, 240)
 	ASSERT_EQ(wait_for(start(use_drive, name)), 0);
 	ko_expect_counter("attached", 0);
 	drive_expect(0, LEN, SEED);
-	/* A device that is bound anew is root's. */
+	/* A device that is bound again belongs to root. */
 	pci_bind(name, NULL);
 	ASSERT_NE(stat(path, &st), 0);
 	drive_bind("strait", name);
@@ -126,7 +126,7 @@ TEST_TIMEOUT(an_ordinary_user_drives_it, 240)
 	drive_give_back();
 }
 
-/* An open file outlives the node, and keeps nothing of the device. */
+/* An open file outlives the node, and holds no reference on the device. */
 TEST(unbound_while_the_node_is_open)
 {
 	struct strait_ioc_attach attach;

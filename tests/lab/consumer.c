@@ -8,7 +8,7 @@ __attribute__((constructor)) static void remember(void)
 	program = getpid();
 }
 
-/* When the last test has ended: what depends on the driver goes before it. */
+/* After the last test: unload what depends on the driver before the driver. */
 __attribute__((destructor)) static void unload(void)
 {
 	if (getpid() == program && !access("/sys/module/strait_vgpu_test", F_OK) && system("rmmod strait_vgpu_test"))

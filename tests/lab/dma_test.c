@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lab's DMA engine, by both ways to a PCI device: to and from memory of the GPU and the host, and through. */
+/* The lab's DMA engine through both backends: to and from memory of the GPU and the host, and round trips. */
 #include <strait/bounce.h>
 #include <strait/dma.h>
 
@@ -78,7 +78,7 @@ static void card_close(struct card *c)
 	strait_context_close(c->ctx);
 }
 
-/* An odd number of bytes, at odd places, several times the card's memory. */
+/* An odd number of bytes, at odd offsets, several times the card's memory. */
 TEST_VARIANTS_TIMEOUT(through_the_card, struct way, ways, 120)
 {
 	struct strait_dma_info info = { .size = sizeof(info) };
@@ -124,7 +124,7 @@ TEST_VARIANTS_TIMEOUT(endpoint, struct way, ways, 120)
 	ASSERT_EQ(res.route_bytes[route], 1500);
 	ASSERT_MEMEQ(c.pb + 77, c.pa + 4000, 1500);
 	ASSERT_TRUE(all_zero(c.pb, 77));
-	/* No time at all. */
+	/* A timeout of zero. */
 	ASSERT_EQ(strait_transfer_run(&t, 0, &res), -ETIMEDOUT);
 	strait_endpoint_close(t.endpoint);
 	card_close(&c);

@@ -75,7 +75,7 @@ __attribute__((constructor)) static void remember(void)
 	program = getpid();
 }
 
-/* When the last test has ended, whichever way: devices go back to the drivers that other programs expect. */
+/* After the last test, however it ended: devices go back to the drivers that other programs expect. */
 __attribute__((destructor)) static void give_back(void)
 {
 	static const char *const drivers[] = { "strait", "vfio-pci" };

@@ -68,7 +68,7 @@ int fuzz_call(struct fuzz *f, unsigned long *cmd, union fuzz_arg *arg, unsigned 
 		arg->halves[below(f, used / 4)] = (uint32_t)odd(f);
 	if (!below(f, 64))
 		*cmd = _IOC(_IOC_READ | _IOC_WRITE, STRAIT_IOC, below(f, 64), below(f, sizeof(*arg)));
-	/* Mostly not more than there is. */
+	/* Mostly within the limits. */
 	if (arg->size > sizeof(*arg) && below(f, 16))
 		arg->size = (uint32_t)below(f, sizeof(*arg) + 1);
 	rc = ko_call(f->fd, *cmd, below(f, 256) ? (void *)arg : (void *)(uintptr_t)odd(f));

@@ -3,8 +3,8 @@
 #define LAB_FUZZ_H
 
 /*
- * Calls nobody would make, by two threads on one file that is replaced now and then: what fuzzers of the modules have
- * in common. Each call is right but for one thing, or noise altogether.
+ * Random calls by two threads on one file that is replaced now and then: the common part of the fuzzers of the modules.
+ * Each call is valid except for one argument, or random.
  */
 
 #include <stdatomic.h>
@@ -20,13 +20,13 @@ struct fuzz {
 };
 
 uint64_t below(struct fuzz *f, uint64_t n);
-/* A number somebody might trip over. */
+/* A number that is often handled wrongly. */
 uint64_t odd(struct fuzz *f);
-/* One of FUZZ_KEPT handles that some call gave, which may be gone by now; or an odd number. */
+/* One of FUZZ_KEPT handles that a call returned, which may be released by now; or a random number. */
 uint32_t some(struct fuzz *f, _Atomic uint32_t *handles);
 void keep(struct fuzz *f, _Atomic uint32_t *handles, uint32_t handle);
 
-/* What every argument of a call is in a union with: as large as any of them, its size first. */
+/* In a union with the arguments of every call: as large as any of them, its size first. */
 union fuzz_arg {
 	uint32_t size;
 	uint32_t halves[64];
@@ -34,12 +34,12 @@ union fuzz_arg {
 };
 
 /*
- * A call of /dev/strait. @arg is right for *@cmd and has @used bytes of interest: it is changed in some way, or the
- * number is, and the call made. *@cmd is what was called. 0 or a negative errno.
+ * Calls /dev/strait. @arg is valid for *@cmd and has @used significant bytes: it or the number is changed in some way,
+ * and the call made. *@cmd is what was called. Returns 0 or a negative errno.
  */
 int fuzz_call(struct fuzz *f, unsigned long *cmd, union fuzz_arg *arg, unsigned int used);
 
-/* Two threads of @run, both on @fd, for @calls together; seeds are *@seed and the next. How many were successful. */
+/* Two threads of @run, both on @fd, for @calls together; seeds are *@seed and the next. Returns how many succeeded. */
 uint64_t fuzz_pair(int fd, void *(*run)(void *fuzz), uint64_t calls, uint64_t *seed, void *own[2]);
 
 uint64_t fuzz_env(const char *name, uint64_t value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* GDRCopy's kernel module, as it is, over the lab's GPU: docs/vgpu.md says how it gets here. */
+/* GDRCopy's kernel module, unmodified, on the lab's GPU: docs/vgpu.md says how to load it. */
 #include <linux/ioctl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ struct about {
 #define GDR_CALLED _IOWR(0xda, 3, void *)
 #define GDR_ABOUT _IOWR(0xda, 4, void *)
 
-/* The module knows two ways to pin, and which one it takes is decided when it is loaded. */
+/* The module has two ways to pin, selected when it is loaded. */
 static int gdr_open(bool persistent)
 {
 	char line[128], name[64];
@@ -75,7 +75,7 @@ static unsigned char *gdr_map(int g, uint64_t handle, uint64_t len)
 	return p;
 }
 
-/* Can it be read? Asked of the kernel, which says no instead of ending us. */
+/* Can it be read? Asked of the kernel, which returns an error instead of raising a signal. */
 static bool readable(const void *p)
 {
 	int ends[2];
@@ -113,7 +113,7 @@ static void same_bytes(bool persistent)
 	fill(m.p, m.len, 2);
 	ASSERT_TRUE(filled(seen, m.len, 2));
 	ASSERT_TRUE(readable(seen));
-	/* Its view goes with the pin; ours and the memory stay. */
+	/* Its mapping is removed with the pin; ours and the memory stay. */
 	ASSERT_OK(gpu_call(g, GDR_UNPIN, &about.handle));
 	ASSERT_FALSE(readable(seen));
 	ASSERT_TRUE(filled(m.p, m.len, 2));
@@ -134,7 +134,7 @@ TEST(both_see_the_same_bytes_with_a_callback)
 	same_bytes(false);
 }
 
-/* It maps write-combined. Pinnable pages are the kernel's cached ones, and x86 allows one kind at a time. */
+/* It maps write-combined. Pinnable pages are cached by the kernel, and x86 allows one memory type at a time. */
 TEST(pinnable_memory_is_pinned_but_not_mapped)
 {
 	int fd = gpu_open(), g = gdr_open(true);
@@ -191,7 +191,7 @@ TEST(freeing_takes_its_mapping_away)
 	ASSERT_OK(gpu_call(g, GDR_ABOUT, &about));
 	ASSERT_EQ(about.mapped, 0);
 	ASSERT_FALSE(readable(seen));
-	/* Nothing is pinned any more, though it has not unpinned. */
+	/* Nothing is pinned any more, although it has not unpinned. */
 	gpu_expect_free(fd, free);
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	ASSERT_OK(gpu_call(g, GDR_UNPIN, &flag.handle));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kernel module of GPUDirect Storage, as it is, over the lab's GPU: docs/vgpu.md says how it gets here. Its pins and
- * its callback only: what it reads into a GPU needs drivers of drives that were changed for it.
+ * The kernel module of GPUDirect Storage, unmodified, on the lab's GPU: docs/vgpu.md says how to load it. Only its pins
+ * and its callback: its reads into a GPU need patched drivers of drives.
  */
 #include <linux/ioctl.h>
 #include <signal.h>
 
 #include "vgpu.h"
 
-/* The largest of its requests has the room of all; this one pins. */
+/* All requests have the size of the largest; this one pins. */
 struct map {
 	int64_t len;
 	uint64_t pci, shadow, gpu, fence;
@@ -33,7 +33,7 @@ static int nvfs_open(void)
 	return fs;
 }
 
-/* 0, or what the module says went wrong. */
+/* Returns 0, or the module's error. */
 static int nvfs_pin(struct pinned *p, const void *gpu, uint64_t len)
 {
 	struct map map = { .len = (int64_t)len, .gpu = (uintptr_t)gpu };
@@ -59,7 +59,7 @@ TEST(its_pins_come_and_go)
 	free[PLAIN] += m.len;
 	ASSERT_OK(nvfs_pin(&p, m.p, m.len));
 	ASSERT_EQ(gpu_counters(fd).p2p_pinned_bytes - before, m.len);
-	/* The pin goes with the mapping of its shadow buffer. */
+	/* The pin is dropped with the mapping of its shadow buffer. */
 	ASSERT_EQ(munmap(p.shadow, m.len), 0);
 	ASSERT_OK(gpu_free(&m));
 	close(p.fs);

@@ -8,7 +8,7 @@ static void show(void *arg, enum strait_log_level level, const char *text)
 	printf("# %s\n", text);
 }
 
-/* The kernel's driver knows serial numbers: it has the drive now. */
+/* The serial number is read through the kernel's driver, which has the drive now. */
 void drive_find(const char *serial, char name[PCI_NAME])
 {
 	char text[64];
@@ -27,7 +27,7 @@ void drive_find(const char *serial, char name[PCI_NAME])
 		SKIP("there is no drive %s", serial);
 }
 
-/* Its namespace 1, also where the kernel keeps several paths to one: "nvme3c3n1" is a path of nvme3n1. */
+/* Its namespace 1, also with multipath: "nvme3c3n1" is a path of nvme3n1. */
 static bool find_block(const char *name, char *path, size_t len)
 {
 	char pattern[128];
@@ -145,7 +145,7 @@ unsigned char *drive_cpu(struct strait_region *r)
 	return cpu;
 }
 
-/* As zlib has it: the host reckons it faster than any other. */
+/* As in zlib: the host computes it faster than any other checksum. */
 static uint32_t crc32_of(uint32_t crc, const unsigned char *p, size_t len)
 {
 	static uint32_t table[256];

@@ -2,7 +2,7 @@
 #ifndef LAB_NVME_H
 #define LAB_NVME_H
 
-/* The lab's drive, driven from user space. Everything here ends the test when it fails. */
+/* The lab's drive, driven from user space. All functions end the test on failure. */
 
 #include <strait/nvme.h>
 #include <strait/strait.h>
@@ -11,11 +11,11 @@
 
 #define DRIVE_ID 0x00101b36u
 
-/* What a test is run over; the name comes first, for variants. */
+/* A configuration that a test is run over; the name comes first, for variants. */
 struct nvme_way {
 	const char *name;
 	const char *backend;
-	const char *device; /* where the data is */
+	const char *device; /* the device that holds the data */
 	bool interrupts;
 	bool inside; /* queues in device memory */
 };
@@ -41,23 +41,23 @@ struct drive {
 	struct strait_device *dev;
 };
 
-/* The drive, bound and open. @timeout_ns: of a command, 0 for the default. */
+/* Binds and opens the drive. @timeout_ns: of a command, 0 for the default. */
 void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns);
-/* With STRAIT_NVME_* beside those of the way. */
+/* With STRAIT_NVME_* in addition to those of the configuration. */
 void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
 /* Another drive than the first. */
 void drive_open_named(struct drive *d, const char *name, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
 void drive_close(struct drive *d);
-/* The drive with that serial number, which is the kernel's now. Skips the test where there is none. */
+/* The drive with that serial number, bound to the kernel's driver. Skips the test where there is none. */
 void drive_find(const char *serial, char name[PCI_NAME]);
-/* A drive to the kernel's driver; waits for the block device of its namespace 1. */
+/* Binds a drive to the kernel's driver and waits for the block device of its namespace 1. */
 void drive_to_kernel(const char *name, char *path, size_t len);
-/* The first drive likewise: /dev/nvme0n1. */
+/* The same for the first drive: /dev/nvme0n1. */
 void drive_give_back(void);
 void drive_bind(const char *backend, char name[PCI_NAME]);
 struct strait_region *drive_region(struct drive *d, size_t len);
 unsigned char *drive_cpu(struct strait_region *r);
-/* [off, off + len) of the drive is file_pattern() of @seed, as the machine's host sees it. */
+/* [off, off + len) of the drive is file_pattern() of @seed, as the machine's host reads it. */
 void drive_expect(uint64_t off, uint64_t len, uint64_t seed);
 
 #endif

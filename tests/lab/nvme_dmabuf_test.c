@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory exported as a dma-buf by one driver, imported as a region and moved by a drive driven from user space: there
- * and back, compared with the drive as it is outside. The GPU's driver lets only devices have it; udmabuf lets the CPU
- * map it too.
+ * Memory exported as a dma-buf by one driver, imported as a region and transferred in both directions by a drive in
+ * user space, compared with the drive as the host reads it. Only devices can map a dma-buf of the GPU's driver; the CPU
+ * can map one of udmabuf too.
  */
 #include "nvme.h"
 
 #define LEN MIB(4)
-#define SKIPPED KIB(64) /* the region begins there in the dma-buf */
+#define SKIPPED KIB(64) /* offset of the region in the dma-buf */
 
 static const struct nvme_way way = { "strait", "strait", "vgpu:0", false, false };
 
@@ -24,7 +24,7 @@ static const struct source {
 	{ "udmabuf-no-cpu", "emu:0", false, false, STRAIT_DMABUF_NO_CPU_MAP, 13 },
 };
 
-/* udmabuf maps contiguous pages as one segment, but does not tell the DMA layer that those may be so long. */
+/* udmabuf maps contiguous pages as one segment, but does not set the maximum segment size for the DMA layer. */
 __attribute__((constructor)) static void allow_long_segments(void)
 {
 	printf("# allow-log DMA-API: misc udmabuf: mapping sg segment longer than device claims to support\n");
@@ -34,10 +34,10 @@ __attribute__((constructor)) static void allow_long_segments(void)
 
 struct rig {
 	struct drive d;
-	struct strait_context *exporter; /* another context, as it could be another process */
-	struct strait_region *memory;	 /* what is exported */
+	struct strait_context *exporter; /* another context, as in another process */
+	struct strait_region *memory;	 /* the exported region */
 	unsigned char *cpu;
-	struct strait_region *r; /* what was imported */
+	struct strait_region *r; /* the imported region */
 };
 
 static void begin(struct rig *g, const struct source *v)
@@ -94,14 +94,14 @@ TEST_VARIANTS_TIMEOUT(there_and_back, struct source, sources, 300)
 
 	ASSERT_TRUE(want);
 	begin(&g, v);
-	/* What the exporter has gets to the drive. */
+	/* The exporter's bytes reach the drive. */
 	file_pattern(want, 0, LEN, v->seed);
 	memcpy(g.cpu + SKIPPED, want, LEN);
 	res = move(&g, STRAIT_WRITE, 0, 0, LEN, STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
 	ASSERT_EQ(res.status, 0);
 	ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_P2P], LEN);
 	ASSERT_OK(strait_endpoint_sync(g.d.ep));
-	/* And back, in pieces, some of them elsewhere, and nothing beside them. */
+	/* And back, in pieces at other offsets, with nothing else changed. */
 	memset(g.cpu, 0xee, SKIPPED + LEN);
 	for (uint64_t at = 0; at < LEN; at += KIB(512)) {
 		res = move(&g, STRAIT_READ, at, LEN - KIB(512) - at, KIB(512), STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P));
@@ -112,7 +112,7 @@ TEST_VARIANTS_TIMEOUT(there_and_back, struct source, sources, 300)
 		ASSERT_MEMEQ(g.cpu + SKIPPED + LEN - KIB(512) - at, want + at, KIB(512));
 	for (uint64_t i = 0; i < SKIPPED; i++)
 		ASSERT_EQ(g.cpu[i], 0xee);
-	/* Unasked, p2p is taken where there is no other route: that bytes arrive cannot be tried. */
+	/* Unless required, p2p is used only where there is no other route: it cannot be verified that bytes arrive. */
 	res = move(&g, STRAIT_READ, 0, 0, LEN, 0);
 	ASSERT_EQ(res.status, 0);
 	ASSERT_EQ(res.route_bytes[STRAIT_ROUTE_P2P], v->cpu ? 0 : LEN);
@@ -157,7 +157,7 @@ TEST_VARIANTS(files, struct source, sources)
 	end(&g);
 }
 
-/* The exporter frees its memory: it takes it away from the drive first, or the dma-buf keeps it. */
+/* The exporter frees its memory: either it is revoked from the drive first, or the dma-buf keeps it. */
 TEST_VARIANTS_TIMEOUT(freed_by_the_exporter, struct source, sources, 300)
 {
 	struct strait_result res;
@@ -175,7 +175,7 @@ TEST_VARIANTS_TIMEOUT(freed_by_the_exporter, struct source, sources, 300)
 	end(&g);
 }
 
-/* What the kernel's own driver finds afterwards. */
+/* What the kernel's driver reads afterwards. */
 TEST(given_back)
 {
 	drive_give_back();

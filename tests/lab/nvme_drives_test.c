@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Drives of other kinds: limits, blocks, namespaces; errors, one that takes too long, one that is removed. */
+/* Drives with other properties: limits, block sizes, namespaces; errors, timeouts, removal. */
 #include "nvme.h"
 
 #include <pthread.h>
@@ -49,7 +49,7 @@ static void odd_close(struct odd *o)
 	}
 }
 
-/* Pieces of any place and length, both ways. */
+/* Pieces at random offsets and of random lengths, in both directions. */
 static void exercise(struct odd *o, struct strait_endpoint *ep, uint64_t seed)
 {
 	unsigned char *want = malloc(MIB(4));
@@ -123,7 +123,10 @@ TEST_VARIANTS_TIMEOUT(kind, struct kind, kinds, 120)
 	odd_close(&o);
 }
 
-/* Block 2048 cannot be read, block 4096 not be written: the drive's status comes with the errno, and life goes on. */
+/*
+ * Block 2048 cannot be read, block 4096 cannot be written: the drive's status comes with the errno, and the drive can
+ * still be used.
+ */
 TEST_TIMEOUT(errors, 120)
 {
 	struct strait_transfer t = { .op = STRAIT_READ, .length = MIB(2) };
@@ -145,7 +148,7 @@ TEST_TIMEOUT(errors, 120)
 	ASSERT_NE(res.device_status, 0);
 	printf("# write: %s (%#x)\n", strait_nvme_status_name((uint32_t)res.device_status),
 	       (uint32_t)res.device_status);
-	/* Elsewhere all is well. */
+	/* Other blocks work. */
 	t.endpoint_offset = MIB(8);
 	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));
 	t.op = STRAIT_READ;
@@ -154,7 +157,7 @@ TEST_TIMEOUT(errors, 120)
 	odd_close(&o);
 }
 
-/* Four commands in a second, and less time than that for each: aborted, reset, failed; then usable with more time. */
+/* Four commands per second, with a shorter timeout: aborted, reset, failed; then usable with a longer one. */
 TEST_TIMEOUT(takes_too_long, 240)
 {
 	struct strait_nvme_opts opts = { .timeout_ns = 500000000u, .queues = 1 };
@@ -209,7 +212,7 @@ static void *remove_it(void *arg)
 	return write_text(path, "1") ? arg : NULL;
 }
 
-/* Removed in the middle: -ENODEV or an error, never a hang, and the process goes on. */
+/* Removed during I/O: -ENODEV or an error, never a hang, and the process continues. */
 TEST_TIMEOUT(removed, 120)
 {
 	struct strait_endpoint *ep;
@@ -267,7 +270,7 @@ TEST_TIMEOUT(two_drives, 240)
 	drive_other(&x[1]);
 	pthread_join(t, NULL);
 	ASSERT_TRUE(x[0].ok && x[1].ok);
-	sleep_ms(2000); /* the kernel's driver takes them up again */
+	sleep_ms(2000); /* the kernel's driver binds to them again */
 	fflush(stdout);
 	pid = fork();
 	ASSERT_GE(pid, 0);

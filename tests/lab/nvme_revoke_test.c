@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that goes away under a drive with commands in flight: nothing is written there any more, and the drive
- * serves others. strait.ko takes the memory away; the IOMMU's faults are the proof that the drive still tried.
+ * Memory that goes away under a drive with commands in flight: nothing is written there any more, and the drive can be
+ * used for other memory. strait.ko revokes the memory; the IOMMU's faults prove that the drive still tried.
  */
 #include "nvme.h"
 
@@ -19,7 +19,7 @@ __attribute__((constructor)) static void allow_faults(void)
 static const struct nvme_way ways[] = { { "polled", "strait", "vgpu:0", false, false },
 					{ "interrupts", "strait", "vgpu:0", true, false } };
 
-/* Reads of all of the memory, without end, until one fails. */
+/* Reads into all of the memory repeatedly, until one fails. */
 static void submit_all(struct strait_nvme_queue *q, struct strait_nvme_map *map)
 {
 	struct strait_nvme_command cmd[N];
@@ -34,7 +34,7 @@ static void submit_all(struct strait_nvme_queue *q, struct strait_nvme_map *map)
 	ASSERT_EQ(strait_nvme_queue_submit(q, cmd, N), N);
 }
 
-/* The drive still works, for memory that is there. */
+/* The drive still works with other memory. */
 static void expect_works(struct drive *d)
 {
 	struct strait_region *r = drive_region(d, MIB(1));
@@ -44,7 +44,7 @@ static void expect_works(struct drive *d)
 	strait_region_close(r);
 }
 
-/* The region is closed: the library waits for the commands, then takes it away. */
+/* The region is closed: the library waits for the commands, then unmaps it. */
 TEST_VARIANTS_TIMEOUT(closed, struct nvme_way, ways, 120)
 {
 	struct strait_nvme_result res[N];
@@ -60,7 +60,7 @@ TEST_VARIANTS_TIMEOUT(closed, struct nvme_way, ways, 120)
 	for (int round = 0; round < 5; round++) {
 		submit_all(q, map);
 		strait_region_close(r);
-		/* The same memory, most likely, and another's now. */
+		/* Most likely the same memory, with a new owner. */
 		other = drive_region(&d, LEN);
 		fill(drive_cpu(other), LEN, 5);
 		ASSERT_EQ(strait_nvme_queue_wait(q, N, N, STRAIT_FOREVER, res), N);
@@ -78,7 +78,9 @@ TEST_VARIANTS_TIMEOUT(closed, struct nvme_way, ways, 120)
 	drive_close(&d);
 }
 
-/* The owner frees it under the library, by the GPU's driver: the kernel takes it away with the commands in flight. */
+/*
+ * The owner frees it through the GPU's driver, without the library: the kernel revokes it with the commands in flight.
+ */
 TEST_VARIANTS_TIMEOUT(freed, struct nvme_way, ways, 240)
 {
 	struct strait_nvme_result res[N];
@@ -119,7 +121,7 @@ TEST_VARIANTS_TIMEOUT(freed, struct nvme_way, ways, 240)
 	close(gpu);
 }
 
-/* The process dies with commands in flight: its queues, its memory, everything goes. */
+/* The process dies with commands in flight: its queues and its memory are released. */
 TEST_VARIANTS_TIMEOUT(killed, struct nvme_way, ways, 240)
 {
 	struct gpu_mem other;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * 4 KiB reads anywhere on the drive, by the kernel's driver with io_uring, in a loop of our own and by fio, and by our
- * driver, polled, in one guest: how many in a second, and how much of the guest's CPU each takes.
+ * Random 4 KiB reads of the drive, in one guest: by the kernel's driver with io_uring, in a loop of our own and by fio,
+ * and by our driver, polled. Measures commands per second, and the guest's CPU time for each.
  */
 #include "nvme.h"
 
@@ -13,11 +13,11 @@
 #define SPAN MIB(48)
 #define MOST 128
 #define ROUNDS 3      /* at least */
-#define MOST_ROUNDS 6 /* while it does not look as it should */
+#define MOST_ROUNDS 6 /* while the result is not as expected */
 #define SLICES 4
 #define SERIAL "fast"
 
-static int out = -1; /* the program's own output: what a test prints is shown only when it fails */
+static int out = -1; /* the program's own output: output of a test is shown only when it fails */
 static char name[PCI_NAME], block[32];
 
 __attribute__((constructor)) static void keep_output(void)
@@ -40,7 +40,7 @@ static double now(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/* Of all of the machine: what the kernel does for us in interrupts counts too. */
+/* Of the whole machine: interrupts count too. */
 static double cpu_busy(void)
 {
 	unsigned long long user, nice, sys, idle, wait, irq, soft;
@@ -53,7 +53,7 @@ static double cpu_busy(void)
 	return (double)(user + nice + sys + irq + soft) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* The emulator shares its processors with others: of all slices of time the best counts, for everyone. */
+/* The emulator shares its processors with other processes: the best of all time slices counts, for every contender. */
 struct speed {
 	double per_second, cpu_us;
 };
@@ -70,7 +70,7 @@ static struct clock clock_start(struct speed *best, uint64_t ops)
 	return (struct clock){ best, now(), cpu_busy(), ops, SLICES };
 }
 
-/* False: that was the last slice. @ops: done since some start. */
+/* False: that was the last slice. @ops: completed since the start. */
 static bool clock_goes_on(struct clock *c, uint64_t ops)
 {
 	double t = now(), cpu, n = (double)(ops - c->ops);
@@ -87,8 +87,8 @@ static bool clock_goes_on(struct clock *c, uint64_t ops)
 }
 
 /*
- * How much of the time this processor stands still because the host has something else to do. Where that is much, a
- * guest that polls is measured by how the host shares its processors: it takes from the drive, which is a thread beside it.
+ * The share of time in which this processor is stopped because the host runs something else. If it is large, a guest
+ * that polls takes time from the drive, which is another thread of the emulator.
  */
 static double stolen(void)
 {
@@ -191,7 +191,7 @@ static pid_t fio_start(unsigned int depth)
 	return pid;
 }
 
-/* Counted from outside, when it has got going: its own start takes long on an emulated processor. */
+/* Counted from outside after its start, which takes long on an emulated processor. */
 static void by_fio(struct speed *best, unsigned int depth)
 {
 	uint64_t before = reads_done();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The drive driven from user space, by both ways to a PCI device: NVME_MIB of random offsets and sizes both
- * directions, to memory of the GPU and of the host, compared with the drive as it is outside.
+ * The drive driven from user space through both backends: NVME_MIB at random offsets and of random sizes in both
+ * directions, to memory of the GPU and of the host, compared with the drive as the host reads it.
  */
 #include "nvme.h"
 
@@ -24,7 +24,7 @@ static struct strait_result move(struct drive *d, uint32_t op, struct strait_reg
 	return res;
 }
 
-/* All of [0, total), in pieces of random length: mostly aligned, as every third is not. */
+/* All of [0, total) in pieces of random length; every third is unaligned. */
 static uint64_t sweep(struct drive *d, uint32_t op, struct strait_region *r, uint64_t total, uint64_t seed, int route)
 {
 	unsigned char *cpu = drive_cpu(r), *want = malloc(REGION);
@@ -69,7 +69,7 @@ TEST_VARIANTS_TIMEOUT(both_ways, struct nvme_way, ways, 900)
 	moved = sweep(&d, STRAIT_WRITE, r, total, seed, route);
 	ASSERT_OK(strait_endpoint_sync(d.ep));
 	moved += sweep(&d, STRAIT_READ, r, total, seed, route);
-	/* All but the ends of pieces went by the drive itself. */
+	/* Everything but the ends of pieces was moved by the drive itself. */
 	ASSERT_GE(moved, 2 * total / 10 * 9);
 	ASSERT_OK(strait_nvme_info(d.nvme, &info));
 	ASSERT_OK(strait_nvme_endpoint_info(d.ep, &end));
@@ -85,7 +85,7 @@ TEST_VARIANTS_TIMEOUT(both_ways, struct nvme_way, ways, 900)
 	drive_expect(0, total, seed);
 }
 
-/* What the kernel's own driver finds afterwards. */
+/* What the kernel's driver reads afterwards. */
 TEST(given_back)
 {
 	drive_give_back();

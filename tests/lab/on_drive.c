@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For tests that put files where they are told: a fresh file system on the lab's drive, and that
- * place in their environment. Where there is no such drive, or it is mounted, things stay as they are.
+ * For tests that create files in a folder named by the environment: a fresh file system on the lab's drive, set in
+ * their environment. Without such a drive, or if it is mounted, nothing changes.
  */
 #include <stdlib.h>
 #include <sys/mount.h>

@@ -9,7 +9,7 @@
 #include "vgpu.h"
 
 #define HOST "/lab/bin/host "
-#define POLY 0xedb88320u /* of CRC-32 as zlib has it, which the host computes fast */
+#define POLY 0xedb88320u /* of CRC-32 as in zlib, which the host computes fast */
 #define EXTENTS 64
 
 static uint32_t slices[8][256];

@@ -2,7 +2,7 @@
 #ifndef LAB_P2P_H
 #define LAB_P2P_H
 
-/* /dev/strait for tests that talk to the module, and places on the drive. Everything here ends the test when it fails. */
+/* /dev/strait for tests that call the module, and places on the drive. All functions end the test on failure. */
 
 #include <pthread.h>
 
@@ -11,7 +11,7 @@
 
 #include <liburing.h>
 
-/* Where a test keeps a file: the name comes first, for variants. */
+/* Where a test puts its file; the name comes first, for variants. */
 struct place {
 	const char *name;
 	const char *mkfs; /* NULL: the namespace itself */
@@ -41,10 +41,10 @@ int ko_open_p2p(void);
 int ko_call(int fd, unsigned long cmd, void *arg);
 struct strait_ioc_info ko_info(int fd);
 int ko_try_import(int fd, uint32_t kind, const void *p, uint64_t len, struct strait_ioc_import *out);
-/* The handle. */
+/* Returns the handle. */
 uint32_t ko_import(int fd, uint32_t kind, const void *p, uint64_t len);
 int ko_release(int fd, uint32_t handle);
-/* Bytes or -errno; the reason if that is wanted. */
+/* Returns bytes or -errno, and the reason if @reason is not NULL. */
 int64_t ko_io(int fd, uint32_t op, uint32_t handle, int file, uint64_t off, uint64_t at, uint64_t len,
 	      uint32_t *reason);
 /* Takes a submission queue entry of the ring for a command of @ko: cmd_op is STRAIT_URING_READ or _WRITE. */
@@ -62,11 +62,11 @@ struct strait_ioc_check ko_check(int fd, uint32_t op, uint32_t handle, int file)
 uint64_t ko_counter(const char *name);
 /* Waits until a counter has that value. */
 void ko_expect_counter(const char *name, uint64_t value);
-/* As fail_nth() and fail_left(), of this module. */
+/* fail_nth() and fail_left() for this module. */
 void ko_fail_nth(unsigned int n);
 bool ko_fail_left(void);
 
-/* When a device was said to be gone, in now_ms() time: who takes it away is told later. */
+/* When a device was reported gone, in now_ms() time: the thread that removes it returns later. */
 struct ko_gone {
 	const volatile struct strait_status *status;
 	uint64_t at_ms;
@@ -76,11 +76,11 @@ struct ko_gone {
 void ko_gone_watch(struct ko_gone *g, const volatile struct strait_status *status);
 uint64_t ko_gone_at(struct ko_gone *g);
 
-/* Mount a place, and open a file of @len bytes there that is on the drive and not in the page cache. */
+/* Mounts a place, and opens a file of @len bytes there that is on the drive and not in the page cache. */
 int place_file(const struct place *place, uint64_t len, uint64_t seed, int flags);
 void place_mount(const struct place *place);
 void place_unmount(void);
-/* Of the drive's file at @off: what fill() with the file's seed put there. */
+/* The drive's file at @off has the bytes that fill() with the file's seed wrote. */
 void file_pattern(void *p, uint64_t off, size_t len, uint64_t seed);
 
 #endif

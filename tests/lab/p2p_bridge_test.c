@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* strait_nvp2p: memory that strait.ko gets from a driver that speaks nvidia_p2p, here the lab's GPU's. */
+/* strait_nvp2p: memory that strait.ko gets from a driver that implements nvidia_p2p, here that of the lab's GPU. */
 #include "p2p.h"
 
 #include <pthread.h>
@@ -38,7 +38,7 @@ TEST_VARIANTS(reads_and_writes, struct place, places)
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_WRITE, handle, file, 0, 0, LEN, NULL), LEN);
 	ASSERT_EQ(pread(file, have, LEN, 0), LEN);
 	ASSERT_MEMEQ(have, want, LEN);
-	/* The address is only a name: the mapping may go. */
+	/* The address only names the memory: the mapping may be removed. */
 	gpu_unmap(&m);
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, LEN, NULL), LEN);
 	ASSERT_OK(ko_release(ko, handle));
@@ -63,7 +63,7 @@ TEST(refuses)
 	ASSERT_EQ(gpu_counters(gpu).callbacks, calls);
 }
 
-/* The driver's callback waits for what is in flight; when it has returned the memory is another's. */
+/* The driver's callback waits for I/O in flight; when it has returned the memory has a new owner. */
 TEST(freed_in_the_middle_of_io)
 {
 	struct ko_reader s = { .ko = open_bridge(), .len = LEN };
@@ -87,7 +87,7 @@ TEST(freed_in_the_middle_of_io)
 		while (!ko_counter("in_flight"))
 			sched_yield();
 		ASSERT_OK(gpu_free(&m));
-		/* Nothing is in flight when it returns; something was when it came. */
+		/* Nothing is in flight when it returns; something was when it was called. */
 		ASSERT_EQ(ko_counter("in_flight"), 0);
 		met += window_met("strait:kill");
 		window_close("strait:kill");
@@ -113,8 +113,8 @@ static void *free_memory(void *arg)
 }
 
 /*
- * The region is released while the driver's callback, which has marked its memory as gone, is not over: what it works
- * on stays until it is.
+ * The region is released while the driver's callback, which has marked its memory as gone, is still running: the
+ * objects it uses stay until it returns.
  */
 TEST(released_while_the_callback_ends)
 {
@@ -131,7 +131,7 @@ TEST(released_while_the_callback_ends)
 		while (!window_entered("strait_nvp2p:callback"))
 			sleep_ms(1);
 		ASSERT_OK(ko_release(ko, handle));
-		/* While it is inside nothing of the import is given up. */
+		/* While the callback is inside, nothing of the import is released. */
 		while (window_inside("strait_nvp2p:callback") && ko_counter("device_bytes"))
 			sleep_ms(1);
 		if (!ko_counter("device_bytes"))
@@ -145,7 +145,7 @@ TEST(released_while_the_callback_ends)
 	ASSERT_TRUE(over);
 }
 
-/* The GPU's driver goes while the region is still there: nothing of ours keeps its pages. */
+/* The GPU's driver is unbound while a region of it exists: the module holds no reference on its pages. */
 TEST(unbound_with_a_region_left)
 {
 	int ko = open_bridge(), gpu = gpu_open(), file = place_file(&places[0], LEN, SEED, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of a bridge, used by io_uring commands when it is freed. The driver's free callback waits for what is in
- * flight with the driver's lock held: so that must end without help of the thread that submitted it.
+ * Memory of a bridge that is freed while io_uring commands use it. The driver's free callback waits for commands in
+ * flight with the driver's lock held, so they must complete without the thread that submitted them.
  */
 #include "p2p.h"
 
@@ -49,7 +49,7 @@ static void submit(struct fixture *s, unsigned int n)
 	ASSERT_EQ(io_uring_submit(&s->ring), n);
 }
 
-/* All of them ended well, or found the memory gone. */
+/* All of them succeeded, or found the memory revoked. */
 static void reap(struct fixture *s, unsigned int n, bool gone)
 {
 	struct io_uring_cqe *cqe;
@@ -71,7 +71,7 @@ static void open_scene(struct fixture *s)
 	ASSERT_OK(io_uring_queue_init(2 * COMMANDS, &s->ring, s->setup->flags));
 }
 
-/* A child that waits for itself cannot be killed, and must not take the test with it. */
+/* A child that deadlocks cannot be killed, and must not block the test. */
 static void run_child(int (*fn)(void *arg), struct fixture *s, const char *what)
 {
 	pid_t pid = start(fn, s);
@@ -95,7 +95,7 @@ static int free_before_reaping(void *arg)
 	submit(s, COMMANDS);
 	ASSERT_OK(gpu_free(&s->m));
 	ASSERT_EQ(gpu_counters(s->gpu).callbacks, calls + 1);
-	/* What the free waited for has ended, whether its result has been fetched or not. */
+	/* The free has waited for the command to end, whether its result was fetched or not. */
 	ASSERT_EQ(ko_counter("in_flight"), 0);
 	reap(s, COMMANDS, false);
 	submit(s, 1);
@@ -113,7 +113,7 @@ TEST_VARIANTS(freed_by_the_submitter, struct setup, setups)
 	run_child(free_before_reaping, &s, "before its results are reaped");
 }
 
-/* With all I/O over long ago: the results wait to be reaped, the memory must not. */
+/* With all I/O done long ago: results wait to be reaped, the memory must not. */
 static int free_when_over(void *arg)
 {
 	struct fixture *s = arg;
@@ -148,8 +148,8 @@ static void *free_memory(void *arg)
 }
 
 /*
- * Another thread frees, and has the driver's lock when the submitter comes to wait for it, for memory of its own:
- * what the submitter has in flight ends nevertheless.
+ * Another thread frees, and holds the driver's lock when the submitter comes to wait for it to import other memory:
+ * commands of the submitter complete nevertheless.
  */
 static int import_meanwhile(void *arg)
 {
@@ -191,7 +191,7 @@ static void *submit_and_reap(void *arg)
 	return NULL;
 }
 
-/* The free does wait: a command that has ended but still uses the memory holds it up. */
+/* The free does wait: a completed command that still uses the memory delays it. */
 TEST(freeing_waits_for_a_completion)
 {
 	struct fixture s = { .setup = &setups[0], .ko = open_bridge(), .gpu = gpu_open() };

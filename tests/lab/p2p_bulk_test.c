@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Route p2p by the library, much of it: P2P_BULK_MIB in each direction, in windows of random sizes that lie in any order
- * in the file and in any other in the memory. The machine's host compares drive and memory from outside with what the
- * CPU has made up. No other route has a byte of it, and the staging memory, poisoned before, is as it was.
+ * Route p2p of the library, with much data: P2P_BULK_MIB in each direction, in windows of random sizes in random order
+ * in the file and in another order in memory. The machine's host compares drive and memory with the expected bytes. No
+ * other route carries a byte, and the staging memory, filled with poison before, is unchanged.
  */
 #include "outside.h"
 #include "p2p.h"
@@ -22,7 +22,7 @@
 
 static const struct place places[] = PLACES;
 
-/* A window, and where it lies. */
+/* A window and its place. */
 struct window {
 	uint64_t len, file, mem;
 };
@@ -50,7 +50,7 @@ static void shuffle(struct bulk *b)
 	}
 }
 
-/* All of the region and as much of the file from @off on: most windows short, some up to 8 MiB. */
+/* All of the region and as much of the file from @off: most windows short, some up to 8 MiB. */
 static void cut(struct bulk *b, uint64_t off)
 {
 	uint64_t at = 0;
@@ -126,7 +126,7 @@ static struct staging_pool *staging(struct bulk *b)
 	return &device_engine(b->dev)->pool;
 }
 
-/* Make the staging memory be there, and no byte of it one that could be mistaken. */
+/* Allocates the staging memory and fills it with a value that does not occur in the data. */
 static void poison(struct bulk *b)
 {
 	struct strait_transfer t = { .op = STRAIT_READ,
@@ -151,7 +151,7 @@ static void expect_poison(struct bulk *b)
 			FAIL("the staging memory was used, at %llu", (unsigned long long)i * 8);
 }
 
-/* Memory to file and back, at other places; looked at from outside after each. */
+/* Memory to file and back, at other places, compared from outside after each step. */
 static void go_round(struct bulk *b, unsigned int round, unsigned char *made, unsigned char *want)
 {
 	uint64_t off = round % (FILE_BYTES / REGION_BYTES) * REGION_BYTES;

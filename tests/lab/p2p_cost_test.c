@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bytes by p2p are moved by the drive, all of them, and none of the staged ones are: counted by the module. What either
- * costs the machine's CPUs is printed, and not judged: an emulated machine's clock says little.
+ * Bytes of route p2p are moved by the drive, all of them, and none of the staged ones: counted by the module. What both
+ * cost the machine's CPUs is printed, without judgement: the clock of an emulated machine says little.
  */
 #include "p2p.h"
 
@@ -12,13 +12,13 @@
 
 static int out;
 
-/* What tests print is kept back; this is to be seen. */
+/* Output of tests is captured; this is to be shown. */
 __attribute__((constructor)) static void keep_output(void)
 {
 	out = dup(STDOUT_FILENO);
 }
 
-/* Milliseconds that all CPUs have worked since the machine started. */
+/* Milliseconds of work of all CPUs since the machine started. */
 static uint64_t busy_ms(void)
 {
 	unsigned long long user, nice, system, idle, iowait, irq, softirq;
@@ -72,7 +72,7 @@ TEST_TIMEOUT(moved_by_the_drive, 300)
 	ASSERT_OK(strait_device_find(ctx, "vgpu:0", &dev));
 	ASSERT_OK(strait_file_import(ctx, fd, STRAIT_FILE_DIRECT, &ep));
 	ASSERT_OK(strait_region_alloc(dev, BYTES, &r));
-	/* The first use of a route reads a block to try it. */
+	/* The first use of a route reads a block to verify it. */
 	t.endpoint = ep;
 	t.region = r;
 	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Route p2p for the CUDA provider: by the bridge, which asks the GPU's driver for its memory. The CUDA driver is the one
- * of the tests, on memory of the lab's GPU, whose driver speaks nvidia_p2p.
+ * Route p2p for the CUDA provider: through the bridge, which asks the GPU's driver for its memory. The CUDA driver is
+ * the fake one, on memory of the lab's GPU, whose driver implements nvidia_p2p.
  */
 #include "p2p.h"
 
@@ -87,7 +87,7 @@ TEST_VARIANTS_TIMEOUT(by_the_bridge, struct place, places, 120)
 	ASSERT_OK(strait_region_copy_out(g.r, 0, g.have, LEN));
 	ASSERT_MEMEQ(g.have, g.want, LEN);
 	ASSERT_EQ(ko_counter("read_bytes") - read, LEN);
-	/* Elsewhere, and back. */
+	/* To another place, and back. */
 	fill(g.want, MIB(1), 5);
 	ASSERT_OK(strait_region_copy_in(g.r, MIB(3), g.want, MIB(1)));
 	ASSERT_EQ(move(&g, STRAIT_WRITE, MIB(5), MIB(3), MIB(1)).route_bytes[P2P], MIB(1));
@@ -97,7 +97,7 @@ TEST_VARIANTS_TIMEOUT(by_the_bridge, struct place, places, 120)
 	rig_close(&g);
 }
 
-/* A region that begins in the middle of what the GPU's driver gives away. */
+/* A region that begins in the middle of a page of the GPU's driver. */
 TEST(memory_in_the_middle_of_a_page)
 {
 	struct rig g = rig_open(&ext4);
@@ -116,7 +116,7 @@ TEST(memory_in_the_middle_of_a_page)
 	rig_close(&g);
 }
 
-/* Without the bridge it says what is missing, and goes another way. */
+/* Without the bridge the report says what is missing, and another route is used. */
 TEST(without_the_bridge)
 {
 	struct strait_route_verdict v;
@@ -138,8 +138,8 @@ TEST(without_the_bridge)
 }
 
 /*
- * A file with nothing on the drive cannot show whether the drive reaches the GPU, so each transfer may try again: also
- * one that a stream waits for, which must not free device memory.
+ * A file without blocks on the drive cannot be used to verify the pair, so each transfer may try again: also one that a
+ * stream waits for, which must not free device memory.
  */
 TEST(a_stream_writes_an_empty_file)
 {

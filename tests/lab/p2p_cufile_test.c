@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cuFile's calls over route p2p: a program that knows nothing of it, with memory of the lab's GPU. */
+/* cuFile's calls over route p2p: an unmodified program, with memory of the lab's GPU. */
 #include "p2p.h"
 
 #include <cufile.h>
@@ -36,7 +36,7 @@ static struct rig rig_open(const struct place *place)
 	d.handle.fd = g.fd;
 	ASSERT_CU(cuFileHandleRegister(&g.fh, &d));
 	ASSERT_CU(cuFileBufRegister(g.m.p, g.m.len, 0));
-	/* The pair is tried at the first use, with a block. */
+	/* The pair is verified with a block at the first use. */
 	ASSERT_EQ(cuFileRead(g.fh, g.m.p, KIB(4), 0, 0), KIB(4));
 	g.read = ko_counter("read_bytes");
 	g.written = ko_counter("written_bytes");
@@ -67,7 +67,7 @@ TEST_VARIANTS_TIMEOUT(read_and_write, struct place, places, 120)
 
 	ASSERT_EQ(cuFileRead(g.fh, g.m.p, LEN, 0, 0), LEN);
 	ASSERT_MEMEQ(g.m.p, g.want, LEN);
-	/* From one place in memory to another one in the file. */
+	/* From one place in memory to another in the file. */
 	ASSERT_EQ(cuFileWrite(g.fh, g.m.p, MIB(1), 0, MIB(3)), MIB(1));
 	ASSERT_EQ(cuFileRead(g.fh, g.m.p, MIB(1), 0, MIB(2)), MIB(1));
 	ASSERT_MEMEQ(g.m.p + MIB(2), g.want + MIB(3), MIB(1));
@@ -107,7 +107,7 @@ TEST_VARIANTS_TIMEOUT(in_batches, struct place, places, 120)
 	rig_close(&g, LEN, 0);
 }
 
-/* Ends that are not aligned go another way, and all of it is right. */
+/* Unaligned ends use another route, and all bytes are right. */
 TEST(not_aligned)
 {
 	struct rig g = rig_open(&places[1]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /dev/strait where the kernel itself is out of memory: each allocation that a call makes, in whatever part of the
- * kernel, and each copy to or from the program fails once. On kernels that can do that: the lab's for debugging.
+ * /dev/strait when the kernel itself is out of memory: each allocation that a call makes, in any part of the kernel,
+ * and each copy to or from user space fails once. On kernels with fault injection: the lab's debug kernel.
  */
 #include "p2p.h"
 
@@ -30,7 +30,7 @@ static void no_fault_injection(char *text, size_t len)
 }
 TEST_PROGRAM_NEEDS(no_fault_injection)
 
-/* Memory that may be waited for fails too, and nobody is told each time. */
+/* Allocations that may sleep fail too, without a message for each. */
 static void set_up(void)
 {
 	static const char *const on[] = { "failslab/ignore-gfp-wait",
@@ -73,7 +73,7 @@ static int import(struct fixture *s, uint32_t kind)
 	else
 		imp.address = (uintptr_t)(kind == STRAIT_IMPORT_USER ? s->host : s->m.p);
 	rc = ko_call(s->ko, STRAIT_IOC_IMPORT, &imp);
-	/* What cannot be told its handle has no region; giving one back must not need memory. */
+	/* If the handle cannot be copied to the program there is no region; releasing one must not need memory. */
 	return rc ? rc : ko_release(s->ko, imp.handle);
 }
 
@@ -178,7 +178,7 @@ static const struct call {
 	{ "read command ext4", read_command, &ext4 },
 };
 
-/* Did the fault happen? And there are to be no more. One that happens here has not happened before. */
+/* Has the fault happened? Ends injection. A fault that happens here did not happen before. */
 static bool happened(int fd)
 {
 	char text[16] = "";
@@ -209,7 +209,7 @@ TEST_VARIANTS_TIMEOUT(each_allocation_of_the_kernel_fails, struct call, calls, 3
 			break;
 		}
 		failed += rc != 0;
-		/* It is as good as new. */
+		/* It still works. */
 		ASSERT_OK(v->fn(&s));
 	}
 	close(fd);

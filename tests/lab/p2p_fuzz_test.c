@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /dev/strait: calls and io_uring commands nobody would make. Two threads on one file, which is replaced now and
- * then; each call is right but for one thing, or noise altogether. P2P_FUZZ_CALLS says how many, P2P_FUZZ_SEED
- * which. Nothing is asked of the answers but that the module gives one, that ordinary files stay as they are, and
- * that all memory is back in the end; the kernel's log is looked at behind it.
+ * /dev/strait: random calls and io_uring commands. Two threads use one file, which is replaced now and then; each call
+ * is valid except for one argument, or random. P2P_FUZZ_CALLS is the number of calls, P2P_FUZZ_SEED the seed. The test
+ * checks only that every call returns, that ordinary files stay unchanged, and that all memory is free at the end; the
+ * kernel's log is scanned afterwards.
  */
 #include "fuzz.h"
 #include "p2p.h"
@@ -38,7 +38,7 @@ static void good_import(struct fuzz *f, struct strait_ioc_import *a)
 	*a = (struct strait_ioc_import){ .size = sizeof(*a), .kind = (uint32_t)below(f, 4) + 1, .fd = -1 };
 	a->address = below(f, 16) * 4096;
 	a->length = (below(f, 16) + 1) * 4096;
-	/* What a bridge takes is of larger pages; mostly it gets those. */
+	/* A bridge has larger pages; mostly use those. */
 	if (a->kind == STRAIT_IMPORT_NVP2P && below(f, 8)) {
 		a->address = below(f, 8) * PAGE;
 		a->length = (below(f, 8) + 1) * PAGE;
@@ -60,7 +60,7 @@ static void good_io(struct fuzz *f, struct strait_ioc_io *a)
 				     .length = (below(f, 16) + 1) * 512 };
 }
 
-/* A call as it should be. */
+/* A valid call. */
 static unsigned long good(struct fuzz *f, union arg *a)
 {
 	switch (below(f, 8)) {
@@ -122,7 +122,7 @@ static void one_command(struct fuzz *f, struct io_uring *ring)
 		break;
 	}
 	ASSERT_EQ(io_uring_submit(ring), 1);
-	/* Up to a few stay in flight. */
+	/* A few may stay in flight. */
 	while (io_uring_cq_ready(ring) || below(f, 4) == 0) {
 		if (io_uring_peek_cqe(ring, &cqe))
 			break;
@@ -161,7 +161,7 @@ TEST_TIMEOUT(random_calls, 3000)
 	other = open("/mnt/untouched", O_RDWR | O_CREAT, 0600);
 	file_pattern(want, 0, LEN, SEED + 1);
 	ASSERT_EQ(write(other, want, LEN), LEN);
-	/* Any number may be the one of a file that is open for writing. */
+	/* A random number may be that of a file that is open for writing. */
 	close(other);
 	ASSERT_EQ(pipe(pipes), 0);
 	gpu_all_free(gpu, before);

@@ -21,14 +21,16 @@ TEST(says_what_it_is)
 	close(fd);
 }
 
-/* Memory of the GPU is not imported as memory of the process: with struct pages, and on kernels without P2PDMA without. */
+/*
+ * Memory of the GPU is not imported as memory of the process: neither with struct pages, nor on kernels without P2PDMA.
+ */
 TEST(device_memory_is_not_host_memory)
 {
 	int ko = ko_open(), gpu = gpu_open();
 	struct gpu_mem m = gpu_alloc(gpu, PLAIN, KIB(64));
 	struct strait_ioc_import imp;
 
-	/* By page faults of the import, and mapped before. */
+	/* Faulted in by the import, and mapped before. */
 	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, m.p, m.len, &imp), -EOPNOTSUPP);
 	fill(m.p, m.len, 1);
 	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, m.p, m.len, &imp), -EOPNOTSUPP);
@@ -44,7 +46,7 @@ static uint64_t any(uint64_t n)
 	return prng_below(&state, n);
 }
 
-/* Random windows, each compared; what lies around them stays as it is. */
+/* Random windows, each compared; the memory around them stays unchanged. */
 TEST_VARIANTS_TIMEOUT(reads_what_is_on_the_drive, struct place, places, 120)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, LEN, SEED, 0);
@@ -99,7 +101,7 @@ TEST_VARIANTS_TIMEOUT(writes_what_is_in_the_memory, struct place, places, 120)
 
 static const struct place systems[] = { PLACE_EXT4, PLACE_XFS };
 
-/* Ends of files, holes, blocks never written, growing, and a page cache that knows better than the drive. */
+/* Ends of files, holes, unwritten blocks, growing files, and dirty pages in the page cache. */
 TEST_VARIANTS_TIMEOUT(files_are_read_as_they_are, struct place, systems, 120)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, KIB(64) + 1000, SEED, 0);
@@ -112,14 +114,14 @@ TEST_VARIANTS_TIMEOUT(files_are_read_as_they_are, struct place, systems, 120)
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, MIB(1), NULL), KIB(64) + 1000);
 	ASSERT_MEMEQ(m.p, want, KIB(64) + 1000);
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, KIB(128), 0, 4096, NULL), 0);
-	/* Past the end of the file memory may be written, but none past what was asked for. */
+	/* Past the end of the file memory may be written, but not past the requested length. */
 	fill(m.p, MIB(1), 3);
 	fill(want, MIB(1), 3);
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, KIB(64), 0, KIB(512), NULL), 1000);
 	file_pattern(want, KIB(64), 1000, SEED);
 	ASSERT_MEMEQ(m.p, want, 1000);
 	ASSERT_MEMEQ(m.p + KIB(512), want + KIB(512), KIB(512));
-	/* A hole, and space that is only reserved. */
+	/* A hole, and preallocated space. */
 	ASSERT_EQ(ftruncate(file, MIB(1)), 0);
 	ASSERT_EQ(fallocate(file, 0, KIB(256), KIB(64)), 0);
 	fill(m.p, MIB(1), 3);
@@ -131,7 +133,7 @@ TEST_VARIANTS_TIMEOUT(files_are_read_as_they_are, struct place, systems, 120)
 	ASSERT_EQ(ko_io(ko, STRAIT_OP_READ, handle, file, KIB(256), 0, KIB(64), NULL), KIB(64));
 	ASSERT_TRUE(all_zero(m.p, KIB(4)));
 	ASSERT_MEMEQ(m.p + KIB(4), buf, sizeof(buf));
-	/* And the other way round: what the cache has is old after a write past it. */
+	/* The reverse: pages in the cache are stale after a direct write. */
 	ASSERT_EQ(pread(file, buf, sizeof(buf), KIB(512)), sizeof(buf));
 	fill(m.p, KIB(64), 5);
 	fill(want, KIB(64), 5);

@@ -28,7 +28,7 @@ struct rig {
 	int fd;
 };
 
-/* One thread to do it all: what is under way at the same time is on its ring. */
+/* One thread: all transfers in flight are on its ring. */
 static struct rig rig_open(const struct place *place, uint64_t len)
 {
 	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 1, .queue_depth = 33 };
@@ -92,7 +92,7 @@ static void expect_memory(struct rig *g)
 	ASSERT_MEMEQ(g->have, g->want, g->len);
 }
 
-/* All of the file in one go, and written back changed. */
+/* The whole file in one batch, and written back changed. */
 TEST_VARIANTS_TIMEOUT(many_in_one_batch, struct place, places, 120)
 {
 	struct rig g = rig_open(v, LEN);
@@ -115,7 +115,7 @@ TEST_VARIANTS_TIMEOUT(many_in_one_batch, struct place, places, 120)
 		}
 		expect_memory(&g);
 	}
-	/* The drive had more than one to work on, of one thread. */
+	/* The drive had more than one command of one thread in flight. */
 	ASSERT_GT(most, 1);
 	fill(g.want, LEN, 2);
 	ASSERT_OK(strait_region_copy_in(g.r, 0, g.want, LEN));
@@ -132,7 +132,7 @@ TEST_VARIANTS_TIMEOUT(many_in_one_batch, struct place, places, 120)
 	rig_close(&g);
 }
 
-/* One by one, all sizes, some not aligned and some past the end; each as soon as there is room. */
+/* One by one, of all sizes, some unaligned and some past the end; each as soon as there is room. */
 TEST_VARIANTS_TIMEOUT(one_after_the_other, struct place, places, 120)
 {
 	struct rig g = rig_open(v, LEN);
@@ -171,7 +171,7 @@ TEST_VARIANTS_TIMEOUT(one_after_the_other, struct place, places, 120)
 	rig_close(&g);
 }
 
-/* What comes while something long is under way does not wait for its end. */
+/* A transfer submitted while a long one is in flight does not wait for its end. */
 TEST_TIMEOUT(a_short_one_beside_a_long_one, 120)
 {
 	struct rig g = rig_open(&ext4, LEN);
@@ -179,7 +179,7 @@ TEST_TIMEOUT(a_short_one_beside_a_long_one, 120)
 
 	for (int i = 0; i < 10 && !passed; i++) {
 		submit(&g, STRAIT_READ, 0, LEN, 1);
-		/* Of two commands: the first is under way. */
+		/* Of two commands: the first is in flight. */
 		for (int n = 0; n < 1000 && !ko_counter("in_flight"); n++)
 			;
 		submit(&g, STRAIT_READ, 0, KIB(4), 2);
@@ -210,7 +210,7 @@ static const struct fault {
 	       { "result", OS_RING_RESULT },
 	       { "event", OS_EVENTFD } };
 
-/* A ring that fails, at any point: every transfer comes to its end, and is right. */
+/* A ring that fails at any point: every transfer completes, and is right. */
 TEST_VARIANTS_TIMEOUT(a_ring_that_fails, struct fault, faults, 120)
 {
 	for (int nth = 1; nth < 8; nth += very_slow() ? 3 : 1) {
@@ -233,7 +233,7 @@ TEST_VARIANTS_TIMEOUT(a_ring_that_fails, struct fault, faults, 120)
 	}
 }
 
-/* Canceled while under way or before, and the queue closed with all of it in flight. */
+/* Canceled in flight or before, and the queue closed with all of them in flight. */
 TEST_TIMEOUT(canceled, 120)
 {
 	struct rig g = rig_open(&ext4, LEN);
@@ -255,7 +255,7 @@ TEST_TIMEOUT(canceled, 120)
 	rig_close(&g);
 }
 
-/* The memory goes away under what is queued. */
+/* The memory goes away under queued transfers. */
 TEST_TIMEOUT(the_memory_goes, 120)
 {
 	struct rig g = rig_open(&ext4, LEN);
@@ -284,7 +284,7 @@ struct params {
 	uint64_t off, at, len;
 	int64_t result;
 	struct strait_result r;
-	unsigned char *seen; /* what lay in the memory when the stream had passed it */
+	unsigned char *seen; /* contents of the memory when the stream had passed it */
 	struct rig *g;
 };
 
@@ -300,7 +300,7 @@ static void look(void *arg)
 	memcpy(p->seen, p->g->have, p->len);
 }
 
-/* Each sees what the ones before it have left, and the stream's own work sees each. */
+/* Each sees what earlier ones have written, and host functions of the stream see each. */
 TEST_TIMEOUT(in_the_order_of_a_stream, 120)
 {
 	struct rig g = rig_open(&ext4, LEN);
@@ -314,7 +314,7 @@ TEST_TIMEOUT(in_the_order_of_a_stream, 120)
 	free(g.have);
 	g.have = cpu;
 	ASSERT_OK(strait_stream_open(g.dev, &s));
-	/* One place in memory, read from four places and each written to another one. */
+	/* One place in memory, read from four places and each written to another. */
 	for (unsigned int i = 0; i < 8; i++) {
 		p[i] = (struct params){ .off = i % 2 ? MIB(16) + i / 2 * MIB(1) : i / 2 * MIB(1),
 					.len = MIB(1),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /dev/strait: memory that goes away, limits, calls that are wrong, allocations that fail. */
+/* /dev/strait: memory that goes away, limits, wrong calls, failing allocations. */
 #include "p2p.h"
 
 #include <linux/io_uring.h>
@@ -22,7 +22,7 @@ static int64_t read_some(int ko, uint32_t handle, int file)
 	return ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, KIB(64), NULL);
 }
 
-/* Freed by its owner: the region is revoked and the memory is free again, though the handle is still there. */
+/* Freed by its owner: the region is revoked and the memory is free again, although the handle still exists. */
 TEST(device_memory_is_freed)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(&raw, LEN, SEED, 0);
@@ -52,7 +52,7 @@ static const struct hole {
 	      { "last", LEN - KIB(4), KIB(4) },
 	      { "all", 0, LEN } };
 
-/* Any part of the mapping goes: wherever it is. */
+/* Unmapping any part of the memory revokes the region. */
 TEST_VARIANTS(a_part_is_unmapped, struct hole, holes)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(&raw, LEN, SEED, 0);
@@ -63,7 +63,7 @@ TEST_VARIANTS(a_part_is_unmapped, struct hole, holes)
 
 	ASSERT_EQ(read_some(ko, device, file), KIB(64));
 	ASSERT_EQ(read_some(ko, host, file), KIB(64));
-	/* Protection is no matter. */
+	/* Protection does not matter. */
 	ASSERT_EQ(mprotect(m.p, LEN, PROT_READ), 0);
 	ASSERT_EQ(mprotect(p, LEN, PROT_READ), 0);
 	ASSERT_EQ(read_some(ko, device, file), KIB(64));
@@ -77,7 +77,7 @@ TEST_VARIANTS(a_part_is_unmapped, struct hole, holes)
 	ko_expect_counter("device_bytes", 0);
 }
 
-/* Pages that are replaced are noticed before they are used; neighbours are nobody's business. */
+/* Replaced pages are noticed before they are used; neighbouring pages do not matter. */
 TEST(host_pages_are_replaced)
 {
 	int ko = ko_open(), file = place_file(&raw, LEN, SEED, 0);
@@ -109,7 +109,7 @@ static int owner(void *arg)
 	return 0;
 }
 
-/* Two processes on one region; its owner is killed in the middle of it. */
+/* Two processes use one region; its owner is killed meanwhile. */
 TEST(the_owner_is_killed)
 {
 	struct shared s = { .ko = ko_open_p2p() };
@@ -135,7 +135,7 @@ TEST(the_owner_is_killed)
 	ko_expect_counter("in_flight", 0);
 }
 
-/* Freed, or the device unbound, with I/O in flight all the time; the module stays as long as it is in use. */
+/* Freed, or the device unbound, with I/O in flight all the time; the module cannot be unloaded while it is in use. */
 static void take_away(bool unbind)
 {
 	struct ko_reader s = { .ko = ko_open_p2p(), .len = LEN };
@@ -153,7 +153,7 @@ static void take_away(bool unbind)
 	ASSERT_EQ(syscall(SYS_delete_module, "strait", O_NONBLOCK), -1);
 	ASSERT_EQ(errno, EAGAIN);
 	gpu_sysfs(path, sizeof(path));
-	/* It has read, and it is reading. */
+	/* The thread has read, and is reading. */
 	while (ko_counter("reads") < reads + 2 || !ko_counter("in_flight"))
 		sched_yield();
 	if (unbind)
@@ -165,7 +165,7 @@ static void take_away(bool unbind)
 	ASSERT_EQ(ko_counter("in_flight"), 0);
 	ASSERT_OK(ko_release(s.ko, s.handle));
 	ko_expect_counter("device_bytes", 0);
-	/* Nothing of it is left that would keep its number. */
+	/* No reference is left that would keep its number in use. */
 	gpu_unmap(&m);
 	close(gpu);
 	if (unbind)
@@ -194,7 +194,7 @@ static void *cut_file(void *arg)
 	return NULL;
 }
 
-/* Each block is one that was in the file, one that was written meanwhile, or a hole. */
+/* Each block was in the file, was written meanwhile, or is a hole. */
 static void expect_blocks(const unsigned char *p, uint64_t n, const unsigned char *old, const unsigned char *new)
 {
 	for (uint64_t at = 0; at < n; at += 4096) {
@@ -205,7 +205,7 @@ static void expect_blocks(const unsigned char *p, uint64_t n, const unsigned cha
 	}
 }
 
-/* Made shorter and longer, and with holes punched, while the drive moves what is in it. */
+/* Truncated, extended, and with holes punched, while the drive transfers its contents. */
 TEST_VARIANTS_TIMEOUT(the_file_is_cut, struct place, systems, 120)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(v, LEN, SEED, 0);
@@ -265,7 +265,7 @@ TEST(limits)
 	ASSERT_EQ(errno, EACCES);
 }
 
-/* Pages of a mapping that are there. */
+/* Pages of a mapping that are present. */
 static unsigned int pages_of(void *p, size_t len)
 {
 	static unsigned char vec[GIB(1) / 4096];
@@ -286,7 +286,7 @@ static int unprivileged(void *arg)
 
 	ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 	ASSERT_EQ(syscall(SYS_setresuid, 1, 1, 1), 0);
-	/* What is past the limit is not even made, let alone pinned: the machine has less than that. */
+	/* Memory past the limit is not even faulted in, let alone pinned: the machine has less than that. */
 	large = mmap(NULL, GIB(64), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	ASSERT_TRUE(large != MAP_FAILED);
 	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_USER, large, MIB(64), &imp), -ENOMEM);
@@ -307,7 +307,7 @@ TEST(locked_memory_is_limited)
 	ASSERT_EQ(wait_for(start(unprivileged, &ko)), 0);
 }
 
-/* The same of device memory: what is past the module's limit is not asked of the GPU's driver. */
+/* The same for device memory: the GPU's driver is not asked for memory past the module's limit. */
 TEST(device_memory_is_limited)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open();
@@ -337,7 +337,7 @@ TEST(device_memory_is_limited)
 	ASSERT_EQ(system("rmmod strait_nvp2p; rmmod strait && modprobe strait && modprobe strait_nvp2p"), 0);
 }
 
-/* What is not in order is refused before anything is done. */
+/* Invalid calls are refused before anything is done. */
 TEST(wrong_calls)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(&ext4, LEN, SEED, 0), fd, other[2];
@@ -377,7 +377,7 @@ TEST(wrong_calls)
 	ASSERT_EQ(ko_io(ko, 0, handle + 1, file, 0, 0, KIB(4), NULL), -ENOENT);
 	ASSERT_EQ(ko_io(ko, 0, 0, file, 0, 0, KIB(4), NULL), -ENOENT);
 	ASSERT_EQ(ko_io(ko, 0, handle, -1, 0, 0, KIB(4), NULL), -EBADF);
-	/* Alignment, in each of the three. */
+	/* Alignment of each of the three. */
 	ASSERT_EQ(ko_io(ko, 0, handle, file, 1, 0, KIB(4), &reason), -EINVAL);
 	ASSERT_EQ(reason, STRAIT_REASON_ALIGNMENT);
 	ASSERT_EQ(ko_io(ko, 0, handle, file, 0, 1, KIB(4), &reason), -EINVAL);
@@ -405,7 +405,7 @@ TEST(wrong_calls)
 	place_unmount();
 }
 
-/* Of drives that are not the PCI device itself, and of files that are not on the drive as they are. */
+/* Drives that are not a PCI device, and files that are not stored on the drive as they are read. */
 TEST(files_it_refuses)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), fd;
@@ -463,12 +463,12 @@ TEST(a_dma_buf_has_no_pages)
 static const struct kind {
 	const char *name;
 	uint32_t kind;
-	unsigned int least; /* allocations there are */
+	unsigned int least; /* number of allocations */
 } kinds[] = { { "p2p", STRAIT_IMPORT_P2P, 6 },
 	      { "user", STRAIT_IMPORT_USER, 6 },
 	      { "dma-buf", STRAIT_IMPORT_DMABUF, 3 } };
 
-/* Every allocation of an import fails once, and nothing stays of it. */
+/* Every allocation of an import fails once, without a leak. */
 TEST_VARIANTS(each_allocation_fails, struct kind, kinds)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), buf;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Route p2p of the library: which transfers take it, what they leave in file and memory, and why others do not. */
+/* Route p2p of the library: which transfers use it, what they leave in file and memory, and why others do not. */
 #include "p2p.h"
 
 #include <pthread.h>
@@ -55,7 +55,7 @@ static struct strait_result run(uint32_t op, struct strait_endpoint *ep, uint64_
 	return res;
 }
 
-/* Is it the pair's fault? In a switch below a translating IOMMU bytes are lost, in this emulation. */
+/* Does the machine lose bytes between devices? Below a switch with a translating IOMMU this emulation does. */
 static bool fabric_loses(void)
 {
 	const char *topology = getenv("LAB_TOPOLOGY"), *iommu = getenv("LAB_IOMMU");
@@ -68,7 +68,7 @@ static void need_fabric(void)
 	close(ko_open_p2p());
 }
 
-/* What the IOMMU says of it. Before the plan: what tests print is kept back. */
+/* The IOMMU's messages about it. Printed before the plan, because output of tests is captured. */
 __attribute__((constructor)) static void allow_faults(void)
 {
 	if (fabric_loses())
@@ -93,7 +93,7 @@ static uint64_t any(uint64_t n)
 	return prng_below(&state, n);
 }
 
-/* Aligned transfers go by p2p alone: no other route has a byte of them, and no staging memory is even there. */
+/* Aligned transfers use p2p alone: no other route carries a byte, and no staging memory is allocated. */
 TEST_VARIANTS_TIMEOUT(all_of_what_is_aligned, struct place, places, 300)
 {
 	const uint64_t size = MIB(32);
@@ -149,7 +149,7 @@ TEST_VARIANTS_TIMEOUT(all_of_what_is_aligned, struct place, places, 300)
 	place_unmount();
 }
 
-/* Any offset and length: the aligned middle by p2p, the ends another way, nothing else touched. */
+/* Any offset and length: the aligned middle by p2p, the ends by another route, nothing else changed. */
 TEST_VARIANTS_TIMEOUT(unaligned_ends_use_another_route, struct place, places, 300)
 {
 	const uint64_t size = MIB(4);
@@ -169,7 +169,7 @@ TEST_VARIANTS_TIMEOUT(unaligned_ends_use_another_route, struct place, places, 30
 		uint64_t len = any(size / 4) + 1, off = any(size - len + 1), at = any(size - len + 1);
 		struct strait_result res;
 
-		/* Offsets that a drive can serve: equal in what is left of a block. */
+		/* Offsets that a drive can serve: equal modulo the block size. */
 		if (i % 2)
 			at = min_u64(at / 4096 * 4096 + off % 4096, size - len);
 		memset(want, i, size);
@@ -234,7 +234,7 @@ TEST(ends_of_files)
 	ASSERT_OK(strait_region_copy_out(r, 0, have, KIB(128)));
 	ASSERT_MEMEQ(have, want, KIB(128));
 	ASSERT_EQ(run(STRAIT_READ, ep, KIB(64), r, 0, KIB(4), 0).bytes, 0);
-	/* p2p and nothing else: only what it can carry whole. */
+	/* p2p alone: only transfers that it can carry whole. */
 	ASSERT_EQ(run(STRAIT_READ, ep, 0, r, 0, KIB(128), STRAIT_ROUTE_MASK(P2P)).status, -EOPNOTSUPP);
 	ASSERT_EQ(run(STRAIT_READ, ep, 0, r, 0, KIB(40), STRAIT_ROUTE_MASK(P2P)).bytes, KIB(40));
 	ASSERT_EQ(run(STRAIT_READ, ep, 1, r, 0, KIB(4), STRAIT_ROUTE_MASK(P2P)).status, -EOPNOTSUPP);
@@ -252,7 +252,7 @@ TEST(ends_of_files)
 	place_unmount();
 }
 
-/* What cannot go by p2p goes another way, and the reason is told. */
+/* Where p2p is not possible another route is used, and the reason is reported. */
 TEST(says_why_not)
 {
 	struct strait_route_report rep;
@@ -274,7 +274,7 @@ TEST(says_why_not)
 	ASSERT_EQ(run(STRAIT_READ, ep, 0, r, 0, KIB(64), 0).bytes, KIB(64));
 	strait_endpoint_close(ep);
 	close(fd);
-	/* A drive made of a file: direct I/O it has, but no PCI device of its own. */
+	/* A loop device: it has direct I/O, but no PCI device of its own. */
 	place_mount(&ext4[0]);
 	if (access("/dev/loop0", F_OK) && system("modprobe loop 2>/dev/null"))
 		SKIP("this kernel has no loop devices");
@@ -290,7 +290,7 @@ TEST(says_why_not)
 	strait_endpoint_close(ep);
 	close(fd);
 	ASSERT_EQ(system("losetup -d /dev/loop0"), 0);
-	/* A file of which nothing is on the drive: the pair cannot be tried with it. */
+	/* A file without blocks on the drive: it cannot be used to verify the pair. */
 	fd = open("/mnt/empty", O_RDWR | O_CREAT, 0600);
 	ep = endpoint(fd, 0);
 	rep = report(ep, STRAIT_WRITE);
@@ -298,7 +298,7 @@ TEST(says_why_not)
 	ASSERT_EQ(rep.verdict[P2P].reason, STRAIT_WHY_UNVERIFIED);
 	ASSERT_EQ(run(STRAIT_WRITE, ep, 0, r, 0, KIB(64), 0).bytes, KIB(64));
 	ASSERT_EQ(fsync(fd), 0);
-	/* Now there is, and it is asked again. */
+	/* Now it has blocks, and the pair is verified. */
 	for (int i = 0; i < 4; i++)
 		rep = report(ep, STRAIT_WRITE);
 	ASSERT_TRUE(rep.verdict[P2P].usable);
@@ -309,7 +309,7 @@ TEST(says_why_not)
 	place_unmount();
 }
 
-/* Where bytes between devices are lost the pair is found out, and transfers are right by another route. */
+/* Where bytes between devices are lost, verification finds out, and transfers are right by another route. */
 TEST(a_fabric_that_loses_bytes)
 {
 	struct strait_endpoint *ep;
@@ -344,7 +344,7 @@ TEST(a_fabric_that_loses_bytes)
 
 #define QUEUED 32
 
-/* In a queue; p2p_queue_test has more of it. */
+/* In a queue; p2p_queue_test has more. */
 TEST(queued)
 {
 	struct strait_transfer t[QUEUED];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* /dev/strait and route p2p when the drive, or the GPU, is taken out of its slot in the middle of I/O. */
+/* /dev/strait and route p2p when the drive, or the GPU, is unplugged during I/O. */
 #include "outside.h"
 #include "p2p.h"
 
@@ -19,7 +19,7 @@ static const struct place places[] = PLACES;
 
 /*
  * pciehp takes its reset_lock and the lock of all PCI removals in both orders, which lockdep reports for any device
- * that is taken out, and then reports nothing more. Before the plan: what tests print is kept back.
+ * that is unplugged, and then reports nothing more. Printed before the plan, because output of tests is captured.
  */
 __attribute__((constructor)) static void allow_report(void)
 {
@@ -34,15 +34,15 @@ struct user {
 	struct strait_device *dev;
 	atomic_int *begun, *stop;
 	void *p;
-	int64_t end; /* what it ended with: an error, or fewer bytes than there should be */
+	int64_t end; /* how it ended: an error, or fewer bytes than expected */
 };
 
 /*
- * A drive that is gone has no bytes, to who has it open: reading it is reading past its end. A file system says that
- * something is wrong.
+ * A removed drive has length 0 for a process that has it open: reading it is reading past its end. A file system
+ * returns an error.
  */
 
-/* By calls that wait. */
+/* By blocking calls. */
 static void *by_ioctl(void *arg)
 {
 	struct user *u = arg;
@@ -63,7 +63,7 @@ static void prepare(struct io_uring *ring, const struct user *u, uint64_t off)
 	ko_sqe(ring, u->ko, cmd_op, u->handle, u->file, off, off, KIB(128));
 }
 
-/* By commands, as many as go into a ring, until one of them fails. */
+/* By io_uring commands, as many as fit in a ring, until one fails. */
 static void *by_uring(void *arg)
 {
 	struct user *u = arg;
@@ -89,7 +89,7 @@ static void *by_uring(void *arg)
 	return NULL;
 }
 
-/* By the library, which would take another route if there were one. */
+/* By the library, which would use another route if one were allowed. */
 static void *by_library(void *arg)
 {
 	struct user *u = arg;
@@ -121,7 +121,7 @@ static void wait_node(bool there)
 	ASSERT_EQ(!access(NODE, F_OK), there);
 }
 
-/* Back in its slot. Under the name it had, as nothing of the old one is in use any more. */
+/* Plugged in again. It has its old name, because nothing of the old device is in use any more. */
 static void put_back(const struct place *place, int ko, uint32_t handle, const struct gpu_mem *m)
 {
 	unsigned char *want = malloc(LEN);
@@ -179,7 +179,7 @@ TEST_VARIANTS_TIMEOUT(taken_out_in_the_middle_of_io, struct place, places, 180)
 		ASSERT_LE(u[i].end, v->mkfs || u[i].op == STRAIT_OP_WRITE ? -1 : 0);
 	}
 	ko_expect_counter("in_flight", 0);
-	/* The memory is as good as before: nobody took that away. */
+	/* The memory can still be used. */
 	fill(m.p, LEN, 3);
 	ASSERT_TRUE(filled(m.p, LEN, 3));
 	ASSERT_LE(ko_io(ko, STRAIT_OP_READ, handle, file, 0, 0, KIB(64), NULL), 0);
@@ -202,7 +202,7 @@ static void pull_gpu(int gpu)
 	ASSERT_EQ(system(cmd), 0);
 }
 
-/* Into a mapping of the memory, as any program: what is mapped there afterwards is memory of its own. */
+/* Into a mapping of the memory, as any program: afterwards anonymous memory is mapped there. */
 static void *by_mapping(void *arg)
 {
 	struct user *u = arg;
@@ -235,7 +235,7 @@ static void gpu_back(int ko, int file)
 	gpu_unmap(&m);
 }
 
-/* No notice: the drive's DMA is on its way to memory that is not there any more. */
+/* Without notice: the drive's DMA goes to memory that is gone. */
 TEST_TIMEOUT(the_gpu_is_pulled_in_the_middle_of_io, 180)
 {
 	static void *(*const uses[])(void *) = { by_ioctl, by_uring, by_ioctl,	 by_uring,
@@ -292,15 +292,15 @@ TEST_TIMEOUT(the_gpu_is_pulled_in_the_middle_of_io, 180)
 	for (int i = 0; i < 6000 && !access("/dev/strait_vgpu0", F_OK); i++)
 		sleep_ms(10);
 	ASSERT_EQ(access("/dev/strait_vgpu0", F_OK), -1);
-	/* The drive is as good as before. */
+	/* The drive can still be used. */
 	gpu_back(ko, file);
 	close(file);
 	close(ko);
 }
 
 /*
- * A drive that knows no peer-to-peer, removed while it is open: its disk has lost its parent, which must not be looked
- * at any more. (On a kernel with KASAN it is seen when it is.)
+ * A drive without peer-to-peer support, removed while it is open: its disk has lost its parent, which must not be
+ * accessed any more. (KASAN reports it if it is.)
  */
 TEST_TIMEOUT(a_virtio_drive_is_taken_out, 120)
 {

@@ -45,7 +45,7 @@ static uint64_t any(uint64_t n)
 	return prng_below(&state, n);
 }
 
-/* Many at once, each to a slot of its own. */
+/* Many at once, each to its own slot. */
 TEST_VARIANTS_TIMEOUT(many_at_once, struct place, places, 120)
 {
 	const uint64_t slot = LEN / DEPTH;
@@ -85,7 +85,7 @@ TEST_VARIANTS_TIMEOUT(many_at_once, struct place, places, 120)
 		ASSERT_EQ(reap(&ring, &tag), slot);
 	ASSERT_EQ(pread(file, have, LEN, 0), LEN);
 	ASSERT_MEMEQ(have, want, LEN);
-	/* Growing a file, which cannot be done without waiting. */
+	/* Extending a file, which cannot be done without blocking. */
 	if (v->mkfs) {
 		ASSERT_EQ(ftruncate(file, 0), 0);
 		for (unsigned int i = 0; i < DEPTH; i++)
@@ -95,7 +95,7 @@ TEST_VARIANTS_TIMEOUT(many_at_once, struct place, places, 120)
 			ASSERT_EQ(reap(&ring, &tag), slot);
 		ASSERT_EQ(pread(file, have, LEN, 0), LEN);
 		ASSERT_MEMEQ(have, want, LEN);
-		/* No write is left that the file system would have to wait for. */
+		/* No write remains that the file system would have to wait for. */
 		ASSERT_EQ(ioctl(file, FIFREEZE, 0), 0);
 		ASSERT_EQ(ioctl(file, FITHAW, 0), 0);
 	}
@@ -155,10 +155,10 @@ static const struct place ext4 = PLACE_EXT4;
 
 struct user {
 	int ko, file, gpu;
-	uint64_t past; /* what the write that goes over the limit gives: files have one, block devices have not */
+	uint64_t past; /* result of the write past the limit: files have a limit, block devices do not */
 };
 
-/* As a user that may write files of 512 KiB: what cannot be done at once is done by a worker, which is root's. */
+/* As a user that may write files of 512 KiB: what would block is done by a worker, which runs as root. */
 static int write_as_user(void *arg)
 {
 	struct user *u = arg;
@@ -180,7 +180,7 @@ static int write_as_user(void *arg)
 	return 0;
 }
 
-/* The submitter's limit counts, and its rights: root's writes would leave a file set-user-ID. */
+/* The submitter's limit and credentials apply: writes as root would leave a file set-user-ID. */
 TEST(limits_and_rights_are_the_submitters)
 {
 	struct user u = { .ko = ko_open_p2p(), .gpu = gpu_open() };
@@ -216,7 +216,7 @@ static unsigned int drive_requests(void)
 	return n;
 }
 
-/* How many requests the drive's queue takes at a time: a command that may not wait gets -EAGAIN when there is none. */
+/* The number of requests of the drive's queue: a nonblocking command gets -EAGAIN when none is free. */
 static void drive_set_requests(unsigned int n)
 {
 	FILE *f = fopen(REQUESTS, "we");
@@ -228,7 +228,7 @@ static void drive_set_requests(unsigned int n)
 
 #define SMALL KIB(4)
 
-/* Of all that are submitted at once only the first find room in the drive's queue; the last goes over the limit. */
+/* Of all commands submitted at once only the first find room in the drive's queue; the last exceeds the limit. */
 static int write_past_the_limit(void *arg)
 {
 	struct user *u = arg;
@@ -258,7 +258,7 @@ static int write_past_the_limit(void *arg)
 }
 
 /*
- * A command to a block device that the drive's queue has no room for is submitted again by a worker. File systems let the
+ * A command to a block device that finds no room in the drive's queue is resubmitted by a worker. File systems let the
  * submitter wait for room.
  */
 TEST_VARIANTS_TIMEOUT(a_full_queue_of_the_drive, struct place, places, 120)
@@ -331,7 +331,7 @@ static int flooder(void *arg)
 	return 0;
 }
 
-/* Killed with commands in flight: the memory comes back when they have ended. */
+/* Killed with commands in flight: the memory is given back when they have ended. */
 TEST(killed_with_commands_in_flight)
 {
 	struct job j = { .ko = ko_open_p2p(), .file = place_file(&raw, LEN, SEED, 0) };
@@ -374,7 +374,7 @@ static void *neighbour(void *arg)
 	return NULL;
 }
 
-/* Ordinary direct I/O of neighbouring blocks at the same time: neither disturbs the other. */
+/* Ordinary direct I/O to neighbouring blocks at the same time: neither disturbs the other. */
 TEST_TIMEOUT(neighbours, 120)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file = place_file(&raw, LEN, SEED, 0);
@@ -426,8 +426,8 @@ static void all_of(struct io_uring *ring)
 }
 
 /*
- * Blocks that follow each other, one for the device and one for ordinary memory in turns, handed over together: what
- * the block layer would like to make one request of, and must not.
+ * Adjacent blocks, alternately for device memory and host memory, submitted together: the block layer must not merge
+ * them into one request.
  */
 TEST_VARIANTS_TIMEOUT(neighbours_in_one_batch, struct place, places, 120)
 {
@@ -458,7 +458,7 @@ TEST_VARIANTS_TIMEOUT(neighbours_in_one_batch, struct place, places, 120)
 		all_of(&ring);
 		if (write)
 			continue;
-		/* What the round before wrote, or what was there at first. */
+		/* What the previous round wrote, or the initial contents. */
 		if (!round)
 			file_pattern(want, 0, MIB(1), SEED);
 		for (unsigned int i = 0; i < DEPTH; i++)

@@ -6,14 +6,14 @@
 
 #include "edu.h"
 
-/* A transfer of the engine takes 100 ms, and touches memory at the end of that. */
+/* A transfer of the engine takes 100 ms, and accesses memory at its end. */
 #define ENGINE_MS 150
 
 struct raw {
 	int ko; /* the node */
 	volatile unsigned char *bar;
 	char name[PCI_NAME];
-	unsigned char *host; /* what the engine is loaded from */
+	unsigned char *host; /* the memory that the engine is loaded from */
 	uint64_t host_bus;
 };
 
@@ -25,9 +25,9 @@ int raw_attach(int ko, struct strait_ioc_attach *req);
 int raw_map(int ko, uint32_t region, uint64_t off, uint64_t len, struct strait_ioc_map *map);
 /* STRAIT_IOC_UNMAP or STRAIT_IOC_MAPPED. */
 int raw_mapping(int ko, unsigned long cmd, uint32_t handle);
-/* Of STRAIT_IMPORT_*, or the test is skipped: the module has no such kind on this kernel. */
+/* @kind: STRAIT_IMPORT_*. Skips the test if the module does not support it on this kernel. */
 void raw_need_kind(int ko, uint32_t kind);
-/* Imports memory of the GPU as that kind, which is needed. Returns the handle. */
+/* Imports memory of the GPU as @kind, or skips the test. Returns the handle. */
 uint32_t raw_import(int ko, uint32_t kind, const struct gpu_mem *m);
 
 /* The engine, attached, with bus mastering on. */
@@ -36,12 +36,12 @@ void raw_close(struct raw *e);
 bool raw_busy(struct raw *e);
 void raw_wait(struct raw *e);
 void raw_start(struct raw *e, uint64_t bus, uint32_t len, bool from_edu);
-/* What the engine writes from now on: fill(..., EDU_MOST, seed). */
+/* Sets what the engine writes from now on: fill(..., EDU_MOST, seed). */
 void raw_load(struct raw *e, uint64_t seed);
 
 /* Does the device have its bus mastering bit set? */
 bool raw_master(const char *name);
-/* How often the IOMMU has reported faults: its interrupts. What it logs is rate limited. */
+/* The number of faults that the IOMMU has reported: its interrupts. Its log lines are rate limited. */
 uint64_t raw_faults(void);
 
 #endif

@@ -129,7 +129,7 @@ void gpu_all_free(int fd, uint64_t free[STRAIT_VGPU_MEM_KINDS])
 
 void gpu_expect_free(int fd, const uint64_t want[STRAIT_VGPU_MEM_KINDS])
 {
-	/* A process that was waited for may still be letting go of its files. */
+	/* A process that was waited for may still be closing its files. */
 	for (int i = 0; i < 300; i++) {
 		if (gpu_free_bytes(fd, PLAIN) == want[PLAIN] && gpu_free_bytes(fd, PINNABLE) == want[PINNABLE])
 			return;
@@ -169,7 +169,7 @@ bool all_zero(const void *p, size_t len)
 	return true;
 }
 
-/* What lies in one piece. */
+/* Checks one contiguous run. */
 static void expect_run(const void *p, uint64_t bar, size_t len)
 {
 	char cmd[128], line[64] = "", want[16];

@@ -91,7 +91,7 @@ TEST(wrong_ranges_are_refused)
 	close(fd);
 }
 
-/* The free waits for whoever takes his time. */
+/* The free waits for a slow importer. */
 TEST(a_free_waits_for_importers)
 {
 	int fd = gpu_open(), c = consumer_open(), buf[3];
@@ -104,7 +104,7 @@ TEST(a_free_waits_for_importers)
 		id[i] = importer_attach(c, buf[i], i == 1 ? VT_BUF_LATE : 0);
 		ASSERT_EQ(importer_map(c, id[i]), 0);
 	}
-	close(buf[2]); /* the attachment keeps it */
+	close(buf[2]); /* the attachment holds a reference on it */
 	begin = now_ms();
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_GE(now_ms() - begin, 290);
@@ -118,7 +118,7 @@ TEST(a_free_waits_for_importers)
 	close(fd);
 }
 
-/* Exported, the file closed: the memory goes with the file, and the dma-buf is an empty shell. */
+/* Exported, and the file closed: the memory is freed with the file, and the dma-buf is revoked. */
 TEST(a_dma_buf_does_not_keep_the_file)
 {
 	int watch = gpu_open(), fd = gpu_open(), c = consumer_open(), buf;

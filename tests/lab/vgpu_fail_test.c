@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lab's GPU: every allocation of the driver fails once, in every call that makes any. What was done
- * before it is undone: the memory is all there afterwards, and the same call goes through.
+ * The lab's GPU: every allocation of the driver fails once, in every call that makes any. The call is undone without a
+ * leak, and succeeds when repeated.
  *
- * On a kernel for debugging the same with every allocation that the rest of the kernel makes for such a call, and
- * every copy to or from the program.
+ * On the debug kernel the same with every allocation that the rest of the kernel makes for such a call, and every copy
+ * to or from user space.
  */
 #include "consumer.h"
 
-#define MOST 64		 /* allocations of the driver in one call, by far */
-#define KERNEL_MOST 2000 /* and of all the kernel */
+#define MOST 64		 /* more allocations than the driver makes in one call */
+#define KERNEL_MOST 2000 /* and than all the kernel makes */
 
 struct fixture {
 	int fd, c;
@@ -25,8 +25,8 @@ static void stop_failures(void)
 }
 
 /*
- * The call is made with its first, second, ... allocation failing until it does not get as far as that
- * one. It must say -ENOMEM each time, and succeed in the end.
+ * Repeats the call with its first, second, ... allocation failing, until it makes fewer. It must return -ENOMEM each
+ * time, and succeed in the end.
  */
 static void each_fails(const char *what, struct fixture *s, int (*call)(struct fixture *s),
 		       void (*undo)(struct fixture *s), int least)
@@ -194,7 +194,7 @@ TEST(mapping_for_a_peer)
 	each_fails("dma_map_pages", &s, call_map, undo_map, 6);
 }
 
-/* The one place where there is nobody to tell: the kernel tries again, or ends the program. */
+/* The only allocation without a caller to report to: the kernel tries again, or kills the program. */
 TEST(a_zero_page)
 {
 	struct fixture s = { .fd = gpu_open() };
@@ -203,7 +203,7 @@ TEST(a_zero_page)
 	s.m = gpu_alloc(s.fd, PLAIN, PAGE);
 	ASSERT_OK(gpu_free(&s.m));
 	fail_nth(1);
-	/* Asked for by a call, so that it is told in place of a signal. */
+	/* Requested by a call, so that the failure is an error instead of a signal. */
 	ASSERT_EQ(madvise(s.m.p, 4096, 22 /* MADV_POPULATE_READ */), -1);
 	ASSERT_EQ(errno, ENOMEM);
 	ASSERT_FALSE(fail_left());
@@ -220,7 +220,7 @@ struct kernel_call {
 	void (*undo)(struct fixture *s);
 };
 
-/* A call of the consumer: what it says, or what was said about it. */
+/* A call of the consumer: its error, or the result it has reported. */
 static int told(int rc, int32_t result)
 {
 	return rc ? rc : result;
@@ -245,7 +245,7 @@ static int kernel_attach_map(struct fixture *s)
 	struct vt_buf buf = { .id = s->import };
 	int rc = gpu_call(s->c, VT_BUF_MAP, &buf);
 
-	/* Mapped, though it could not be said. */
+	/* Mapped, although the result could not be copied. */
 	if (rc && importer_status(s->c, s->import).mapped)
 		importer_unmap(s->c, s->import);
 	return told(rc, buf.result);
@@ -280,7 +280,7 @@ static void undo_free(struct fixture *s)
 	close(s->other_buf);
 }
 
-/* Giving back must not need memory: all that can go wrong is the reading of the request. */
+/* Freeing must not need memory: only reading the request can fail. */
 static int kernel_free(struct fixture *s)
 {
 	int rc = gpu_free(&s->other);
@@ -334,7 +334,7 @@ static int kernel_map(struct fixture *s)
 	struct vt_op op = { .id = s->id };
 	int rc = gpu_call(s->c, VT_MAP, &op);
 
-	/* Mapped, though it could not be said. */
+	/* Mapped, although the result could not be copied. */
 	if (rc && gpu_counters(s->fd).peer_mapped_now)
 		undo_map(s);
 	return told(rc, op.result);
@@ -364,7 +364,7 @@ static const struct kernel_call kernel_calls[] = {
 	{ "dma_map_pages", prepare_map, kernel_map, undo_map },
 };
 
-/* The thread's own count of what may still go well. The file stays open: opening it allocates too. */
+/* The thread's fail-nth counter. The file stays open, because opening it allocates too. */
 static int nth_open(void)
 {
 	static const char *const off[] = { "failslab/ignore-gfp-wait", "fail_page_alloc/ignore-gfp-wait",
@@ -391,14 +391,14 @@ static void nth_set(int fd, unsigned int n)
 	char text[16];
 	int len = snprintf(text, sizeof(text), "%u", n);
 
-	/* What is left of the last one may hit this very write. */
+	/* The previous setting may hit this very write. */
 	for (int i = 0; i < 3; i++)
 		if (pwrite(fd, text, (size_t)len, 0) == len)
 			return;
 	FAIL("fail-nth cannot be set");
 }
 
-/* Was the failure left for later? */
+/* Was the failure not reached? */
 static bool nth_left(int fd)
 {
 	char text[16] = "";
@@ -432,7 +432,7 @@ TEST_VARIANTS(each_allocation_of_the_kernel, struct kernel_call, kernel_calls)
 		rc = v->call(&s);
 		left = nth_left(nth);
 		nth_set(nth, 0);
-		/* Some of it the kernel can do without. */
+		/* The kernel tolerates some of the failures. */
 		if (!rc)
 			v->undo(&s);
 		else

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lab's GPU: calls nobody would make. Two threads on one file, which is replaced now and then; each
- * call is right but for one thing, or noise altogether. VGPU_FUZZ_CALLS says how many, VGPU_FUZZ_SEED
- * which. Nothing is asked of the answers but that the driver gives one, and that all memory is
- * back in the end; the kernel's log is looked at behind it.
+ * The lab's GPU: random calls. Two threads use one file, which is replaced now and then; each call is valid except for
+ * one argument, or random. VGPU_FUZZ_CALLS is the number of calls, VGPU_FUZZ_SEED the seed. The test checks only that
+ * every call returns and that all memory is free at the end; the kernel's log is scanned afterwards.
  */
 #include "fuzz.h"
 #include "vgpu.h"
@@ -29,13 +28,13 @@ union arg {
 	struct strait_vgpu_move move;
 };
 
-/* Where it maps things. */
+/* The address range in which it maps. */
 static char *room_of(const struct fuzz *f)
 {
 	return f->own;
 }
 
-/* A call as it should be. */
+/* A valid call. */
 static unsigned long good(struct fuzz *f, union arg *a)
 {
 	memset(a, 0, sizeof(*a));
@@ -80,7 +79,7 @@ static unsigned long good(struct fuzz *f, union arg *a)
 	}
 }
 
-/* Map what a handle names where the queries look, and touch it; it may be gone any time. */
+/* Maps the memory of a handle where the queries look, and accesses it; it may be freed at any time. */
 static void map_some(struct fuzz *f)
 {
 	uint64_t offset = (uint64_t)some(f, handles) << 40;
@@ -116,7 +115,7 @@ static void one(struct fuzz *f)
 		else
 			cmd ^= 1ul << below(f, 32);
 		break;
-	case 2: /* noise, or an address that is none */
+	case 2: /* random, or an invalid address */
 		if (below(f, 4))
 			for (size_t i = 0; i < ARRAY_SIZE(a.words); i++)
 				a.words[i] = odd(f);
@@ -163,8 +162,8 @@ TEST_TIMEOUT(two_threads_on_one_file, 7200)
 		void *room[2];
 
 		/*
-		 * A mapping that fails leaves a hole in a thread's room, where nothing may come to lie: both rooms and
-		 * both stacks are there before either begins.
+		 * A mapping that fails leaves a hole in a thread's range, where nothing else may be mapped: both ranges
+		 * and both stacks exist before either thread starts.
 		 */
 		ASSERT_EQ(pthread_barrier_init(&both, NULL, 2), 0);
 		for (int i = 0; i < 2; i++) {
@@ -179,7 +178,7 @@ TEST_TIMEOUT(two_threads_on_one_file, 7200)
 		close(fd);
 	}
 	printf("# %llu calls, %llu of them went through\n", (unsigned long long)done, (unsigned long long)good_calls);
-	/* Neither all refused nor all taken: it did try something. */
+	/* Some calls were refused and some were not. */
 	ASSERT_GT(good_calls, done / 20);
 	ASSERT_LT(good_calls, done);
 	gpu_expect_free(watch, before);

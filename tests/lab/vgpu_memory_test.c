@@ -50,7 +50,7 @@ TEST_VARIANTS(holds_what_is_written, struct kind, kinds)
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_EQ(gpu_free(&m), -ENOENT);
 	gpu_expect_free(fd, before);
-	/* What comes next at the same place knows nothing of it. */
+	/* The next allocation at the same place shows nothing of it. */
 	m = gpu_alloc(fd, v->kind, MIB(2));
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	close(fd);
@@ -66,7 +66,7 @@ TEST_VARIANTS(reads_as_zeros_when_freed, struct kind, kinds)
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	ASSERT_EQ(gpu_counters(fd).cpu_zero_bytes - zeros, m.len);
-	/* Writing there neither ends the program nor reaches whoever has the memory now. */
+	/* Writing there neither kills the program nor reaches the new owner of the memory. */
 	fill(m.p, m.len, 2);
 	again = gpu_alloc(fd, v->kind, 4 * PAGE);
 	ASSERT_EQ(again.bar, m.bar);
@@ -77,7 +77,7 @@ TEST_VARIANTS(reads_as_zeros_when_freed, struct kind, kinds)
 	close(fd);
 }
 
-/* Mapped only after it was freed, and pages of it that were never touched before. */
+/* Mapped only after it was freed, and pages that were never accessed before. */
 TEST(never_touched_reads_as_zeros_too)
 {
 	int fd = gpu_open();
@@ -129,7 +129,7 @@ TEST(goes_with_the_file)
 	pinnable = gpu_alloc(fd, PINNABLE, MIB(1));
 	fill(m.p, m.len, 5);
 	close(fd);
-	/* A mapping is a hold on the file. */
+	/* A mapping holds a reference on the file. */
 	ASSERT_TRUE(filled(m.p, m.len, 5));
 	gpu_unmap(&m);
 	ASSERT_EQ(gpu_info(watch).mem_free[PLAIN], before[PLAIN] - m.len);
@@ -177,7 +177,7 @@ static int child_of_fork(void *arg)
 	struct strait_vgpu_query q;
 	unsigned char seen;
 
-	/* The mapping stays behind; the descriptor is shared. */
+	/* The mapping is not inherited; the descriptor is shared. */
 	if (gpu_query(m->fd, m->p, &q) != -ENOENT || mincore(m->p, PAGE, &seen) != -1 || errno != ENOMEM)
 		return 1;
 	gpu_map(m);
@@ -225,7 +225,7 @@ static int receive_fd(int sock, void *data, size_t len)
 	return fd;
 }
 
-/* Allocates, fills, passes the file on, and ends. */
+/* Allocates, fills, passes the file on, and exits. */
 static int giver(void *arg)
 {
 	int sock = *(int *)arg, fd = open("/dev/strait_vgpu0", O_RDWR);
@@ -292,7 +292,7 @@ TEST(refuses_what_makes_no_sense)
 	REFUSED(-ENOMEM, a.length = UINT64_MAX & ~(PAGE - 1));
 	REFUSED(-ENOMEM, a.kind = PINNABLE; a.length = info.mem_total[PINNABLE] + PAGE);
 #undef REFUSED
-	/* A longer struct of a later version, its tail zero or not. */
+	/* A longer struct of a later version, with a tail that is zero or not. */
 	memset(&longer, 0, sizeof(longer));
 	longer.a = good;
 	longer.a.size = sizeof(longer);
@@ -353,7 +353,7 @@ TEST(all_of_it_can_be_had)
 	const uint64_t total[2] = { info.mem_total[PLAIN], info.mem_total[PINNABLE] };
 	struct gpu_mem m;
 
-	/* No test runs beside this one: memory in use is memory that an earlier one has lost. */
+	/* No test runs at the same time: memory in use was leaked by an earlier one. */
 	gpu_expect_free(fd, total);
 	for (uint32_t kind = 0; kind < 2; kind++) {
 		m = gpu_alloc(fd, kind, info.mem_total[kind]);
@@ -383,7 +383,7 @@ static int open_drive(const void *content, size_t len, uint64_t off)
 	return fd;
 }
 
-/* The drive writes straight into a mapping, and reads out of it, where the pages allow that. */
+/* The drive writes to and reads from a mapping directly, where the pages allow that. */
 TEST_VARIANTS(direct_io, struct kind, kinds)
 {
 	int fd = gpu_open(), drive;
@@ -413,7 +413,7 @@ TEST_VARIANTS(direct_io, struct kind, kinds)
 	close(fd);
 }
 
-/* Pins that stay: refused for plain memory, possible for the other kind, and waited for. */
+/* Long-term pins: refused for plain memory, allowed for the other kind, and waited for. */
 TEST_VARIANTS(long_term_pins, struct kind, kinds)
 {
 	int fd = gpu_open();
@@ -438,7 +438,7 @@ TEST_VARIANTS(long_term_pins, struct kind, kinds)
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	ASSERT_EQ(gpu_counters(fd).draining_bytes, m.len);
-	/* Nobody else gets it meanwhile. */
+	/* It is not allocated again meanwhile. */
 	next = gpu_alloc(fd, PINNABLE, m.len);
 	ASSERT_NE(next.bar, m.bar);
 	ASSERT_OK(gpu_free(&next));

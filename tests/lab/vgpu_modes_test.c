@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The lab's GPU in the ways in which real ones are less kind: docs/vgpu.md. Each test says what it wants of the driver. */
+/* The lab's GPU with properties of real ones: docs/vgpu.md. Each test sets the parameters of the driver. */
 #include "consumer.h"
 
 #include <linux/udmabuf.h>
 
 #define NOTSUPP (-524) /* the kernel's own, which user space has no name for */
 
-/* What the last tests provoke. Before the plan: what tests print is kept back. */
+/* What the last tests provoke. Printed before the plan, because output of tests is captured. */
 __attribute__((constructor)) static void allow_reports(void)
 {
 	printf("# allow-log strait_vgpu: BUG: a foreign module dropped the last reference\n");
@@ -27,7 +27,7 @@ static int gpu_move(const struct gpu_mem *m)
 	return gpu_call(m->fd, STRAIT_VGPU_MOVE, &move);
 }
 
-/* The engine writes and reads at @off; the memory is mapped for it. */
+/* The engine writes and reads at @off of memory that is mapped for it. */
 static void engine_reaches(int c, uint32_t id, uint32_t flags, const struct gpu_mem *m, uint64_t off, uint64_t seed)
 {
 	unsigned char data[512], back[512];
@@ -59,7 +59,7 @@ TEST_VARIANTS(scattered_memory_is_one_to_programs, struct kind, kinds)
 	fill(m.p, m.len, 5);
 	ASSERT_TRUE(filled(m.p, m.len, 5));
 	expect_outside(&m, 0, m.len);
-	/* Of the smaller part: all that is left can be had, to the last page. */
+	/* Of the smaller part: all that is left can be allocated, to the last page. */
 	if (v->kind == PINNABLE) {
 		rest = gpu_alloc(fd, v->kind, before[v->kind] - m.len);
 		ASSERT_EQ(gpu_info(fd).mem_free[v->kind], 0);
@@ -115,7 +115,7 @@ static const struct importer {
 	uint32_t flags;
 } importers[] = { { "static", VT_BUF_STATIC }, { "dynamic", 0 } };
 
-/* A dma-buf of the static exporter is never revoked: it keeps the memory. */
+/* A dma-buf of the static exporter is never revoked: it keeps the memory allocated. */
 TEST_VARIANTS(a_static_dma_buf_keeps_the_memory, struct importer, importers)
 {
 	int fd = gpu_open(), c = consumer_open(), buf;
@@ -136,7 +136,7 @@ TEST_VARIANTS(a_static_dma_buf_keeps_the_memory, struct importer, importers)
 	m.p -= PAGE;
 	ASSERT_EQ(gpu_move(&m), -EBUSY);
 	ASSERT_OK(gpu_free(&m));
-	/* The program has lost it; the importer was not told, and has not. */
+	/* The program has lost access; the importer was not notified and has not. */
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	ASSERT_EQ(importer_status(c, id).notified, 0);
 	ASSERT_EQ(consumer_dma(c, id, VT_DMA_BUF, 0, back, sizeof(back)), 0);
@@ -194,7 +194,10 @@ TEST_VARIANTS(moves_and_comes_back, struct kind, kinds)
 		gpu_set("scatter", i & 1);
 		ASSERT_OK(gpu_move(&m));
 		ASSERT_EQ(gpu_counters(fd).moves - moves, i);
-		/* Its contents came along; importers were told, and found it elsewhere when they mapped it again. */
+		/*
+		 * Its contents were moved; importers were notified, and found it at the new place when they mapped it
+		 * again.
+		 */
 		ASSERT_TRUE(filled(m.p, m.len, 3));
 		expect_outside(&m, 0, m.len);
 		gpu_run(&m, 0, m.len, &now);
@@ -208,7 +211,7 @@ TEST_VARIANTS(moves_and_comes_back, struct kind, kinds)
 		engine_reaches(c, id[0], VT_DMA_BUF, &m, 3 * PAGE, i);
 		fill(m.p, m.len, 3);
 	}
-	/* The late one has unmapped by itself meanwhile, or does it yet. */
+	/* The late importer has unmapped meanwhile, or will do so. */
 	for (int i = 0; i < 1000 && (late = importer_status(c, id[1])).mapped; i++)
 		sleep_ms(10);
 	ASSERT_EQ(late.notified, 4);
@@ -219,7 +222,7 @@ TEST_VARIANTS(moves_and_comes_back, struct kind, kinds)
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_EQ(importer_status(c, id[1]).notified, 5);
 	ASSERT_EQ(importer_map(c, id[0]), -ENODEV);
-	/* The pages of all the places where it has been are back. */
+	/* The pages of all its previous places are free. */
 	gpu_expect_free(fd, before);
 	close(buf[0]);
 	close(buf[1]);
@@ -227,7 +230,7 @@ TEST_VARIANTS(moves_and_comes_back, struct kind, kinds)
 	close(fd);
 }
 
-/* Pinned memory stays where it is, and is as good as before when a move was refused. */
+/* Pinned memory is not moved, and can still be used after a move was refused. */
 TEST(what_is_pinned_does_not_move)
 {
 	int fd = gpu_open(), c = consumer_open(), buf;
@@ -262,7 +265,7 @@ TEST(what_is_pinned_does_not_move)
 		ASSERT_OK(gpu_move(&m));
 	}
 	ASSERT_TRUE(filled(m.p, m.len, 8));
-	/* No room, no such memory. All that is free need not lie in one piece. */
+	/* No room, no such memory. The free memory need not be contiguous. */
 	gpu_set("scatter", 64);
 	other = gpu_alloc(fd, PLAIN, gpu_free_bytes(fd, PLAIN));
 	ASSERT_EQ(gpu_move(&m), -ENOMEM);
@@ -277,7 +280,7 @@ TEST(what_is_pinned_does_not_move)
 	close(fd);
 }
 
-/* Where the contract allows it: aligned addresses over memory that lies in pairs of pages. */
+/* Where the contract allows it: aligned addresses of memory in contiguous pairs of pages. */
 TEST(page_tables_of_128_kib)
 {
 	int fd = gpu_open(), c = consumer_open();
@@ -301,7 +304,7 @@ TEST(page_tables_of_128_kib)
 	ASSERT_EQ(consumer_map(c, get.id), 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, m.len);
 	engine_reaches(c, get.id, 0, &m, 5 * PAGE + 4096, 3);
-	/* Half a pair of them is not. */
+	/* Half a pair is not. */
 	part = (struct vt_get){ .va = (uintptr_t)at, .len = 3 * PAGE };
 	ASSERT_OK(consumer_try_get(c, &part));
 	ASSERT_EQ(part.page_size, 1);
@@ -376,7 +379,7 @@ TEST_VARIANTS(another_static_exporter, struct importer, importers)
 	close(c);
 }
 
-/* A module drops a reference on a page that it never took: NVIDIA's driver would not survive it. */
+/* A module drops a page reference that it never took: NVIDIA's driver would crash. */
 TEST(a_foreign_last_put_is_found_out)
 {
 	int fd = gpu_open(), c = consumer_open();
@@ -394,7 +397,7 @@ TEST(a_foreign_last_put_is_found_out)
 	ASSERT_OK(gpu_call(c, VT_FOREIGN_PUT, &op));
 	ASSERT_EQ(op.result, 0);
 	ASSERT_EQ(gpu_counters(fd).foreign_puts, puts + 1);
-	/* It was made good: the memory can be used and given back. */
+	/* It was repaired: the memory can be used and freed. */
 	fill(m.p, m.len, 2);
 	ASSERT_TRUE(filled(m.p, m.len, 2));
 	ASSERT_OK(gpu_free(&m));

@@ -63,11 +63,11 @@ TEST(wrong_arguments_are_refused)
 	REFUSED(-EINVAL, get.flags = VT_GET_PERSISTENT | VT_GET_FLAG_2);
 	REFUSED(-EINVAL, get.flags = VT_GET_PERSISTENT | VT_GET_NO_TABLE);
 	REFUSED(NOTSUPP, get.flags = VT_GET_PERSISTENT | VT_GET_FLAG_1);
-	/* The tokens of another file, or a half of the right ones. */
+	/* The tokens of another file, or one of the two right ones. */
 	REFUSED(-EINVAL, get.token = info.token);
 	REFUSED(-EINVAL, get.token = info.token ^ 2; get.va_space = info.va_space);
 	REFUSED(0, get.token = info.token; get.va_space = info.va_space);
-	/* Memory of the host, memory that was freed, a hole. */
+	/* Host memory, freed memory, a hole. */
 	p = gpu_mmap(-1, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
 	REFUSED(-EINVAL, get.va = (uintptr_t)p; get.len = PAGE);
 	ASSERT_OK(gpu_free(&gone));
@@ -84,7 +84,7 @@ TEST(wrong_arguments_are_refused)
 	close(fd);
 }
 
-/* mprotect() cuts a mapping in pieces the kernel keeps apart. */
+/* mprotect() splits a mapping into pieces that the kernel keeps separate. */
 TEST(pieces_of_one_allocation_are_one_range)
 {
 	int fd = gpu_open(), c = consumer_open();
@@ -94,10 +94,10 @@ TEST(pieces_of_one_allocation_are_one_range)
 	ASSERT_EQ(mprotect(m.p + PAGE, PAGE, PROT_READ), 0);
 	ASSERT_OK(consumer_try_get(c, &get));
 	ASSERT_EQ(get.entries, 4);
-	/* Another allocation in the middle is not. */
+	/* Another allocation in the middle is refused. */
 	ASSERT_TRUE(mmap(m.p + PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)other.offset) == m.p + PAGE);
 	ASSERT_EQ(consumer_try_get(c, &get), -EINVAL);
-	/* Nor are its own pages in another order. */
+	/* So are its own pages in another order. */
 	ASSERT_TRUE(mmap(m.p + PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)m.offset) == m.p + PAGE);
 	ASSERT_EQ(consumer_try_get(c, &get), -EINVAL);
 	close(c);
@@ -116,11 +116,11 @@ TEST(put_ends_it)
 	ASSERT_EQ(consumer_put(c, id, VT_PUT_PERSISTENT | VT_PUT_FLAG), -EINVAL);
 	ASSERT_EQ(consumer_map(c, id), 0);
 	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP), 0);
-	/* Gone with it: the DMA mapping. Freed afterwards: no callback. */
+	/* The DMA mapping was removed with it. Freed afterwards: no callback. */
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_EQ(consumer_status(c, id).called, 0);
-	/* Again, with a pointer that is none any more. */
+	/* Again, with a stale pointer. */
 	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP), 0);
 	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP | VT_PUT_PERSISTENT), 0);
 	ASSERT_EQ(consumer_map(c, id), -EINVAL);
@@ -137,14 +137,14 @@ TEST(the_callback_comes_once_in_the_process_that_frees)
 
 	ASSERT_EQ(consumer_map(c, id), 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, m.len);
-	/* Unmapping the CPU's view is no business of theirs. */
+	/* Unmapping the CPU mapping has no effect on them. */
 	gpu_unmap(&m);
 	ASSERT_EQ(consumer_status(c, id).called, 0);
 	ASSERT_OK(gpu_free(&m));
 	s = consumer_status(c, id);
 	ASSERT_EQ(s.called, 1);
 	ASSERT_EQ(s.tgid, getpid());
-	/* What it did not undo was undone behind it. */
+	/* What it did not undo was undone afterwards. */
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
 	ASSERT_EQ(consumer_put(c, id, 0), 0);
 	close(c);
@@ -189,14 +189,14 @@ TEST(consumers_of_one_range_each_get_their_own)
 	ASSERT_EQ(consumer_map(b, two), 0);
 	ASSERT_EQ(consumer_map(b, reg_window), 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 2 * m.len + PAGE);
-	/* One lets go: the others keep theirs. */
+	/* One unpins: the others keep their pins. */
 	ASSERT_EQ(consumer_put(a, one, 0), 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, m.len + PAGE);
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_EQ(consumer_status(a, one).called, 0);
 	ASSERT_EQ(consumer_status(b, two).called, 1);
 	ASSERT_EQ(consumer_status(b, three).called, 1);
-	/* In the order in which they came. */
+	/* In the order in which they were registered. */
 	ASSERT_LT(consumer_status(b, two).order, consumer_status(b, three).order);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, PAGE);
 	ASSERT_EQ(consumer_put(b, reg_window, VT_PUT_PERSISTENT), 0);
@@ -222,7 +222,7 @@ TEST(a_persistent_pin_outlives_the_owner)
 	ASSERT_TRUE(all_zero(m.p, m.len));
 	gpu_unmap(&m);
 	close(fd);
-	/* Nobody else is given the memory, and the engine reads what was in it. */
+	/* The memory is not allocated again, and the engine reads its contents. */
 	ASSERT_EQ(gpu_info(watch).mem_free[PLAIN], before[PLAIN] - m.len);
 	next = gpu_alloc(watch, PLAIN, 2 * PAGE);
 	ASSERT_NE(next.bar, m.bar);
@@ -261,7 +261,7 @@ TEST(the_engine_reaches_the_memory)
 	ASSERT_TRUE(all_zero(m.p, PAGE));
 	ASSERT_EQ(consumer_unmap(c, id, VT_PUT_KEEP), 0);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
-	/* Twice is as good as once. */
+	/* Twice is allowed. */
 	ASSERT_EQ(consumer_unmap(c, id, 0), 0);
 	ASSERT_EQ(consumer_unmap(c, id, 0), -EINVAL);
 	close(c);
@@ -285,7 +285,7 @@ TEST(what_is_of_no_use_says_so)
 	close(fd);
 }
 
-/* Pins of one process in another: by address only where the address is. */
+/* Pins of one process in another: by address only where the address is mapped. */
 static int pin_in_child(void *arg)
 {
 	struct gpu_mem *m = arg;
@@ -298,7 +298,7 @@ static int pin_in_child(void *arg)
 	get.va = (uintptr_t)m->p;
 	if (gpu_call(c, VT_GET, &get) || get.result)
 		return 2;
-	/* Ends with the pin, and neither owns the file alone. */
+	/* Exits with the pin; another process has the file open as well. */
 	return 0;
 }
 
@@ -310,7 +310,7 @@ TEST(fork_with_a_pin)
 	uint64_t before = gpu_counters(fd).callbacks;
 
 	ASSERT_EQ(wait_for(start(pin_in_child, &m)), 0);
-	/* The child's end took its pin along, and nothing of ours. */
+	/* The child's exit dropped its pin, and nothing else. */
 	ASSERT_EQ(gpu_counters(fd).callbacks, before);
 	ASSERT_EQ(consumer_status(c, id).called, 0);
 	ASSERT_OK(gpu_free(&m));
@@ -382,7 +382,7 @@ static int free_it(void *arg)
 	return gpu_free(arg) ? 1 : 0;
 }
 
-/* The file is what owns it, and whoever has the file may free it. */
+/* The file owns the memory, and any process that has the file may free it. */
 TEST(freed_by_another_process)
 {
 	int fd = gpu_open(), c = consumer_open();

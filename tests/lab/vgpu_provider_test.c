@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lab's GPU as the library has it: device vgpu:0. */
+/* The lab's GPU as a device of the library: vgpu:0. */
 #include "consumer.h"
 
 #include <liburing.h>
@@ -54,7 +54,7 @@ TEST(is_listed_with_what_it_can)
 	ASSERT_TRUE(info.caps & STRAIT_DEVICE_CPU_MAP);
 	ASSERT_TRUE(info.caps & STRAIT_DEVICE_STREAMS);
 	ASSERT_FALSE(info.caps & STRAIT_DEVICE_EMULATED);
-	/* Better than an emulated one. */
+	/* It comes before an emulated device. */
 	ASSERT_OK(strait_device_at(ctx, 0, &first));
 	ASSERT_EQ(first, dev);
 	strait_context_close(ctx);
@@ -76,7 +76,7 @@ TEST(the_command_lists_it)
 	ASSERT_TRUE(found);
 }
 
-/* Memory for who pins for long, here registered buffers: it stays out of use until they let go. */
+/* Memory for long-term pins, here registered buffers: it is not reused until they are unregistered. */
 TEST(pinnable_regions)
 {
 	const uint32_t caps = STRAIT_REGION_PINNABLE | STRAIT_REGION_DMABUF | STRAIT_REGION_CPU_MAP;
@@ -105,7 +105,7 @@ TEST(pinnable_regions)
 	if (rc == -EOPNOTSUPP)
 		SKIP("this kernel registers no pages of a file");
 	ASSERT_OK(rc);
-	/* Otherwise it is memory like any other. */
+	/* Otherwise it is ordinary device memory. */
 	fill(p, 2 * PAGE, 9);
 	ASSERT_OK(strait_region_copy_out(r, PAGE, seen, sizeof(seen)));
 	ASSERT_MEMEQ(seen, p + PAGE, sizeof(seen));
@@ -163,7 +163,7 @@ TEST(regions_hold_what_is_copied)
 	close(fd);
 }
 
-/* Memory the application allocated with the driver's own calls, found by its address. */
+/* Memory that the application allocated with the driver's own calls, found by its address. */
 TEST(imports_what_the_application_has)
 {
 	struct strait_device *dev = open_device(), *found;
@@ -183,7 +183,7 @@ TEST(imports_what_the_application_has)
 	ASSERT_OK(strait_region_import(ctx, NULL, m.p, m.len, &r));
 	ASSERT_EQ(region_info(r).device, dev);
 	ASSERT_EQ(region_info(r).identity, m.id);
-	/* A change of protection cuts the mapping: both views of it go on. */
+	/* A change of protection splits the mapping: both pieces can still be used. */
 	ASSERT_EQ(mprotect(m.p + PAGE, PAGE, PROT_READ), 0);
 	ASSERT_OK(strait_region_import(ctx, NULL, m.p + PAGE, PAGE, &part));
 	ASSERT_EQ(mprotect(m.p + PAGE, PAGE, PROT_READ | PROT_WRITE), 0);
@@ -212,7 +212,7 @@ TEST(imports_what_the_application_has)
 	close(fd);
 }
 
-/* Other memory at the same address is other memory. */
+/* New memory at the same address is not taken for the old. */
 TEST(notices_memory_in_another_ones_place)
 {
 	int fd;
@@ -257,7 +257,7 @@ TEST(its_dma_bufs_reach_a_peer)
 	ASSERT_EQ(consumer_dma(c, id, VT_DMA_BUF | VT_DMA_WRITE, PAGE, data, sizeof(data)), 0);
 	ASSERT_OK(strait_region_copy_out(r, 2 * PAGE, back, sizeof(back)));
 	ASSERT_MEMEQ(back, data, sizeof(data));
-	/* Closing the region frees the memory, and tells. */
+	/* Closing the region frees the memory, and calls the notice. */
 	strait_region_close(r);
 	ASSERT_EQ(importer_status(c, id).notified, 1);
 	ASSERT_EQ(importer_map(c, id), -ENODEV);
@@ -274,7 +274,7 @@ static void kernel_fn(void *arg)
 		p[i] ^= 0xff;
 }
 
-/* A host function is what a kernel is here: it works on the memory, in its turn. */
+/* A host function acts as a kernel: it works on the memory, in stream order. */
 TEST(functions_run_in_stream_order)
 {
 	struct strait_device *dev = open_device();
@@ -303,7 +303,7 @@ static void notice(void *arg, struct strait_region *r)
 	atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-/* The device is pulled out under the library. */
+/* The device is removed under the library. */
 TEST(a_device_that_is_gone)
 {
 	struct strait_device *dev = open_device();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lab's GPU is pulled out of its slot, with no notice, while its memory is in use. */
+/* Surprise removal of the lab's GPU while its memory is in use. */
 #include "consumer.h"
 #include "outside.h"
 
@@ -7,7 +7,7 @@
 
 #define NODE "/dev/strait_vgpu0"
 
-/* As for p2p_unplug_test: pciehp's own report on kernels with lockdep. Before the plan: what tests print is kept back. */
+/* As in p2p_unplug_test: pciehp's own lockdep report. Printed before the plan, because output of tests is captured. */
 __attribute__((constructor)) static void allow_report(void)
 {
 	if (getenv("LAB_KERNEL") && !strcmp(getenv("LAB_KERNEL"), "debug"))
@@ -34,7 +34,7 @@ static void wait_path(const char *path, bool there)
 	ASSERT_EQ(!access(path, F_OK), there);
 }
 
-/* Everything of the program's is closed: a device that is put in has the old number, and works. */
+/* All files of the program are closed: a device that is plugged in has the old number, and works. */
 static void put_back(void)
 {
 	char answer[64];
@@ -78,7 +78,7 @@ TEST_TIMEOUT(everything_is_revoked, 120)
 	buf = (int)ASSERT_OK(gpu_dmabuf(&m, 0, PAGE));
 	import = importer_attach(c, buf, 0);
 	ASSERT_EQ(importer_map(c, import), 0);
-	/* The engine is at work, and finds nothing where the memory was. */
+	/* The engine is running, and finds no memory at its address. */
 	ASSERT_EQ(consumer_dma(c, id, VT_DMA_WRITE | VT_DMA_START, PAGE, data, sizeof(data)), 0);
 	pull();
 	wait_revoked(fd);
@@ -103,7 +103,7 @@ TEST_TIMEOUT(everything_is_revoked, 120)
 	put_back();
 }
 
-/* Consumers that cannot be told keep the driver, but not the machine: it goes when they let go. */
+/* Consumers that cannot be notified keep the driver bound until they release the memory, but nothing else waits. */
 TEST_TIMEOUT(persistent_pins_and_static_dma_bufs_are_waited_for, 120)
 {
 	int fd = gpu_open(), c = consumer_open(), buf;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lab's GPU: what happens at the same time. In each test one side is held up at the place where it
- * matters, by a window of the driver, and the driver counts that the other side came by meanwhile.
+ * The lab's GPU: races. In each test one side is delayed at the critical place by a window of the driver, and the
+ * driver counts that the other side passed meanwhile.
  */
 #include "consumer.h"
 
@@ -10,7 +10,10 @@
 
 #define WIDE 60 /* milliseconds, times HARNESS_SLOW */
 
-/* What the IOMMU says when it stops an engine that goes on. Before the plan: what tests print is kept back. */
+/*
+ * What the IOMMU reports when it stops an engine that continues. Printed before the plan, because output of tests is
+ * captured.
+ */
 __attribute__((constructor)) static void allow_faults(void)
 {
 	printf("# allow-log DMAR: (DRHD: handling fault|\\[DMA)\n");
@@ -37,7 +40,7 @@ static int end(pthread_t t)
 	return (int)(intptr_t)ret;
 }
 
-/* Until somebody is in the window. */
+/* Waits until a thread is in the window. */
 static void await(const char *window, unsigned int entered)
 {
 	for (int i = 0; i < 20000 && window_entered(window) < entered; i++)
@@ -101,7 +104,7 @@ TEST(put_while_the_callback_is_due)
 	window_open("callback", WIDE);
 	t = begin_free(&m);
 	await("callback", 1);
-	/* Waits for the free, finds nothing, and is fine. */
+	/* Waits for the free, finds nothing, and returns 0. */
 	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP), 0);
 	ASSERT_EQ(end(t), 0);
 	window_close("callback");
@@ -112,7 +115,7 @@ TEST(put_while_the_callback_is_due)
 	close(fd);
 }
 
-/* The other way round: put_pages has begun when the memory is freed. */
+/* The reverse: put_pages has begun when the memory is freed. */
 TEST(free_while_a_put_has_begun)
 {
 	int fd = gpu_open(), c = consumer_open();
@@ -155,7 +158,7 @@ TEST(two_puts_at_once)
 	close(fd);
 }
 
-/* Pinned, the callback not registered yet, and the memory goes: get_pages fails, nothing is called. */
+/* Pinned, with the callback not registered yet, when the memory is freed: get_pages fails, and nothing is called. */
 TEST(free_before_the_callback_is_registered)
 {
 	int fd = gpu_open(), c = consumer_open();
@@ -176,7 +179,7 @@ TEST(free_before_the_callback_is_registered)
 	close(fd);
 }
 
-/* A thread of the consumer unmaps between the callback and the driver's own clearing up. */
+/* A thread of the consumer unmaps between the callback and the driver's own teardown. */
 TEST(unmap_while_it_is_torn_down)
 {
 	int fd = gpu_open(), c = consumer_open();
@@ -193,14 +196,14 @@ TEST(unmap_while_it_is_torn_down)
 	ASSERT_EQ(end(t), 0);
 	window_close("teardown");
 	ASSERT_EQ(window_met("teardown"), 1);
-	/* With pointers that are long gone: harmless, if useless. */
+	/* With stale pointers: harmless. */
 	ASSERT_EQ(consumer_unmap(c, id, VT_PUT_KEEP), 0);
 	ASSERT_EQ(consumer_put(c, id, VT_PUT_KEEP), 0);
 	close(c);
 	close(fd);
 }
 
-/* How long the callback waited for the engine. */
+/* Returns how long the callback waited for the engine. */
 static uint64_t free_under_dma(int fd, int c, unsigned char *data, uint32_t len)
 {
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE), next;
@@ -221,21 +224,23 @@ static uint64_t free_under_dma(int fd, int c, unsigned char *data, uint32_t len)
 	return consumer_status(c, id).quiesced_ms;
 }
 
-/* The engine is writing into the memory when it is freed: the callback waits for it, the free for that. */
+/*
+ * The engine writes into the memory when it is freed: the callback waits for the engine, and the free for the callback.
+ */
 TEST(free_while_dma_runs)
 {
 	int fd = gpu_open(), c = consumer_open(), tries = 0;
 	unsigned char data[512];
 
 	fill(data, sizeof(data), 71);
-	/* The engine takes a tenth of a second, and is to be still at it: on a busy machine it may not be. */
+	/* The engine takes 0.1 s and must still be running: on a busy machine it may not be. */
 	while (free_under_dma(fd, c, data, sizeof(data)) <= 10)
 		ASSERT_LT(++tries, 20);
 	close(c);
 	close(fd);
 }
 
-/* Was the engine's write still to come when the memory had its next owner? */
+/* Was the engine's write still due when the memory had its next owner? */
 static bool engine_is_late(int fd, int c, unsigned char *data, uint32_t len)
 {
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, 2 * PAGE), next;
@@ -258,8 +263,8 @@ static bool engine_is_late(int fd, int c, unsigned char *data, uint32_t len)
 }
 
 /*
- * A consumer that does not wait. Its engine goes on after the memory is somebody else's, and must not
- * get through: the IOMMU has forgotten the address before the free returned.
+ * A consumer that does not wait. Its engine continues after the memory has a new owner, and must not reach it: the
+ * translation was flushed before the free returned.
  */
 TEST_TIMEOUT(a_bad_consumer_does_not_get_through, 60)
 {
@@ -270,7 +275,7 @@ TEST_TIMEOUT(a_bad_consumer_does_not_get_through, 60)
 	if (none && *none)
 		SKIP("%s", none);
 	fill(data, sizeof(data), 72);
-	/* The engine takes a tenth of a second. On a busy machine that may pass before the free returns. */
+	/* The engine takes 0.1 s. On a busy machine that may pass before the free returns. */
 	for (int tries = 0; tries < VT_SLOTS && late < 5; tries++)
 		late += engine_is_late(fd, c, data, sizeof(data));
 	ASSERT_EQ(late, 5);
@@ -278,7 +283,7 @@ TEST_TIMEOUT(a_bad_consumer_does_not_get_through, 60)
 	close(fd);
 }
 
-/* A fault has found the memory live, and has not entered it yet. */
+/* A fault has found the memory live, and has not inserted its page yet. */
 TEST(free_while_a_fault_runs)
 {
 	int fd = gpu_open();
@@ -292,7 +297,7 @@ TEST(free_while_a_fault_runs)
 	window_close("fault");
 	ASSERT_EQ(end(t), 0);
 	ASSERT_EQ(window_met("fault"), 1);
-	/* What the fault entered is not there any more. */
+	/* The page that the fault inserted is not mapped any more. */
 	next = gpu_alloc(fd, PLAIN, 2 * PAGE);
 	ASSERT_EQ(next.bar, m.bar);
 	fill(next.p, next.len, 5);
@@ -315,7 +320,7 @@ TEST(free_while_an_importer_maps)
 	await("dmabuf_map", 1);
 	ASSERT_OK(gpu_free(&m));
 	window_close("dmabuf_map");
-	/* It was mapped, told, and unmapped: in this order. */
+	/* It was mapped, notified, and unmapped, in this order. */
 	ASSERT_EQ(end(t), 0);
 	ASSERT_EQ(window_met("dmabuf_map"), 1);
 	ASSERT_EQ(importer_status(c, j.id).notified, 1);
@@ -326,7 +331,7 @@ TEST(free_while_an_importer_maps)
 	close(fd);
 }
 
-/* An importer comes while the memory is being freed and nobody has been told yet. */
+/* An importer maps while the memory is being freed and no importer was notified yet. */
 TEST(map_while_the_memory_goes)
 {
 	int fd = gpu_open(), c = consumer_open(), buf;
@@ -339,7 +344,7 @@ TEST(map_while_the_memory_goes)
 	window_open("invalidate", WIDE);
 	t = begin_free(&m);
 	await("invalidate", 1);
-	/* Let in, and told right afterwards; exporting it anew is refused already. */
+	/* Allowed, and notified right afterwards; a new export is refused already. */
 	ASSERT_EQ(importer_map(c, id), 0);
 	ASSERT_EQ(gpu_dmabuf(&m, 0, m.len), -ENOENT);
 	ASSERT_EQ(end(t), 0);
@@ -377,7 +382,7 @@ static int die_with_a_pin(void *arg)
 		pause();
 }
 
-/* The owner is killed; its file is on its way out when the consumer puts its pages. */
+/* The owner is killed; its file is being closed when the consumer puts its pages. */
 TEST(put_while_the_owner_dies)
 {
 	int fd = gpu_open(), pipe_[2];
@@ -398,7 +403,7 @@ TEST(put_while_the_owner_dies)
 	wait_for(pid);
 	window_close("close");
 	ASSERT_GE(window_met("close"), 1);
-	/* It came first, so nobody was called. */
+	/* The put was first, so no callback was called. */
 	ASSERT_EQ(gpu_counters(fd).callbacks, calls);
 	gpu_expect_free(fd, before);
 	close(k.consumer);
@@ -425,7 +430,7 @@ static void *free_all_thread(void *arg)
 	return NULL;
 }
 
-/* Without any window: four threads allocate, touch and free on one file, two consumers pin what passes. */
+/* Without windows: four threads allocate, access and free on one file, two consumers pin the memory. */
 TEST_TIMEOUT(many_at_once, 120)
 {
 	int fd = gpu_open(), c = consumer_open();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lab's GPU: its driver goes, or does not. */
+/* The lab's GPU: unbinding and unloading its driver. */
 #include "consumer.h"
 
 #include <pthread.h>
@@ -64,7 +64,7 @@ static void *unbind_thread(void *arg)
 	return (void *)(intptr_t)write_text(unbind_path, device);
 }
 
-/* The device is taken away from a driver with everything in use. */
+/* The device is unbound from its driver with everything in use. */
 TEST(removed_in_mid_use)
 {
 	int fd = gpu_open(), c = consumer_open(), buf;
@@ -82,7 +82,7 @@ TEST(removed_in_mid_use)
 	import = importer_attach(c, buf, 0);
 	ASSERT_EQ(importer_map(c, import), 0);
 	ASSERT_OK(write_text(unbind_path, device));
-	/* Everybody was told; the program goes on with zeros. */
+	/* All users were notified; the program continues with zeros. */
 	ASSERT_EQ(consumer_status(c, id).called, 1);
 	ASSERT_EQ(importer_status(c, import).notified, 1);
 	ASSERT_TRUE(all_zero(m.p, m.len));
@@ -95,7 +95,7 @@ TEST(removed_in_mid_use)
 	ASSERT_EQ(gpu_dmabuf(&m, 0, PAGE), -ENODEV);
 	ASSERT_EQ(importer_map(c, import), -ENODEV);
 	ASSERT_EQ(open("/dev/strait_vgpu0", O_RDWR), -1);
-	/* Back again: another device for the files there are, which stay dead. */
+	/* Bound again: a new device; old files stay dead. */
 	ASSERT_OK(write_text(bind_path, device));
 	ASSERT_EQ(gpu_call(fd, STRAIT_VGPU_INFO, &info), -ENODEV);
 	close(buf);
@@ -103,7 +103,7 @@ TEST(removed_in_mid_use)
 	close(fd);
 	gpu_unmap(&m);
 	gpu_unmap(&pinnable);
-	/* The number is given out again once nobody holds it. */
+	/* The number is reused when it has no references any more. */
 	ASSERT_OK(write_text(unbind_path, device));
 	ASSERT_OK(write_text(bind_path, device));
 	fd = gpu_open();
@@ -112,7 +112,7 @@ TEST(removed_in_mid_use)
 	close(fd);
 }
 
-/* A page that is pinned keeps the device until it is let go. */
+/* A pinned page keeps the device bound until it is unpinned. */
 TEST(removal_waits_for_pins)
 {
 	int fd = gpu_open(), c = consumer_open();
