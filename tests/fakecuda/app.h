@@ -3,8 +3,8 @@
 #define FAKECUDA_APP_H
 
 /*
- * The CUDA driver's calls as an application makes them, in declarations of our own. The fake driver has
- * all of them; the tests on a GPU look them up in the real one.
+ * The CUDA driver's calls as an application makes them, in declarations of our own. The fake driver has all of them;
+ * the tests on a GPU look them up in the real one.
  */
 
 #include <stddef.h>
@@ -35,7 +35,7 @@ struct cu_ipc_handle {
 	char data[64];
 };
 
-/* What the provider calls. */
+/* Called by the provider. */
 #define CUDA_USED(X)                                                                                                   \
 	X(cuInit, (unsigned int flags))                                                                                \
 	X(cuGetErrorName, (cu_result r, const char **name))                                                            \
@@ -91,7 +91,7 @@ struct cu_ipc_handle {
 	  (cu_function f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,         \
 	   unsigned int bz, unsigned int shared, cu_stream s, void **params, void **extra))
 
-/* What only applications call. */
+/* Called by applications only. */
 #define CUDA_APP(X)                                                                                                    \
 	X(cuCtxCreate_v2, (cu_context * ctx, unsigned int flags, cu_device dev))                                       \
 	X(cuCtxDestroy_v2, (cu_context ctx))                                                                           \

@@ -2,16 +2,16 @@
 #ifndef FAKECUDA_COMMON_H
 #define FAKECUDA_COMMON_H
 
-/* What the tests of the CUDA provider against the fake driver share. */
+/* Helpers for tests of the CUDA provider with the fake driver. */
 
 #include "base/crc32c.h"
 #include "fakecuda/fake.h"
 #include "functional/common.h"
 
-/* A call of the application's into the driver. */
+/* A call of the application into the driver. */
 #define CU(call) ASSERT_EQ(call, CU_OK)
 
-/* Nothing was misused, and the thread is as it was. */
+/* No violation was found, and the thread's state is unchanged. */
 static inline void expect_clean(void)
 {
 	ASSERT_EQ(fake_violations(), 0);

@@ -10,7 +10,7 @@ static void make_current(cu_context *ctx)
 	CU(cuCtxSetCurrent(*ctx));
 }
 
-/* Read into the memory, compare, checksum, write: all in the context it belongs to. */
+/* Reads into the memory, compares, computes a checksum, writes: all in the context that owns it. */
 static void use_memory(struct strait_context *ctx, struct strait_device *dev, cu_ptr ptr, uint64_t len,
 		       const char *device)
 {
@@ -27,7 +27,7 @@ static void use_memory(struct strait_context *ctx, struct strait_device *dev, cu
 	uint64_t where;
 
 	CU(cuCtxGetCurrent(&before));
-	/* Host memory is named as such; all other memory is found, with its end. */
+	/* Host memory must be named as such; other memory is looked up, with its extent. */
 	if (!strcmp(device, "host")) {
 		ASSERT_EQ(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, len, &r), -ENOENT);
 		ASSERT_EQ(strait_region_extent(ctx, (void *)(uintptr_t)ptr, NULL, &where), -ENOENT);
@@ -82,7 +82,7 @@ TEST(uses_allocated_memory)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
-/* The host's memory is the host's also while nobody has used a GPU. */
+/* Host memory belongs to the host device also before a GPU was used. */
 TEST(leaves_host_memory_to_the_host)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -144,7 +144,7 @@ TEST(uses_memory_of_all_kinds)
 	ASSERT_EQ(cpu, (void *)(uintptr_t)ptr);
 	strait_region_close(r);
 	CU(cuMemFree_v2(ptr));
-	/* Host memory is the host's unless the GPU is asked for. */
+	/* Host memory belongs to the host device unless the GPU is named. */
 	CU(cuMemHostAlloc(&host, MIB(5), CU_HOST_PORTABLE | CU_HOST_DEVICEMAP));
 	use_memory(ctx, NULL, (cu_ptr)(uintptr_t)host, MIB(5), "host");
 	use_memory(ctx, dev, (cu_ptr)(uintptr_t)host, MIB(5), "cuda:0");
@@ -205,26 +205,26 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 	ptr = map_some(N, handle);
 	use_memory(ctx, NULL, ptr, MIB(2), "cuda:0");
 	use_memory(ctx, NULL, ptr + 4096, N * MIB(2) - 4096, "cuda:0");
-	/* They go on to the end of the last mapping, wherever one asks. */
+	/* The extent reaches to the end of the last adjacent mapping, from any address. */
 	for (uint64_t at = 0; at < N * MIB(2); at += KIB(1020)) {
 		ASSERT_OK(strait_region_extent(ctx, (void *)(uintptr_t)(ptr + at), NULL, &extent));
 		ASSERT_EQ(extent, N * MIB(2) - at);
 	}
 	ASSERT_EQ(strait_region_extent(ctx, (void *)(uintptr_t)(ptr + N * MIB(2)), NULL, &extent), -ENOENT);
 	ASSERT_EQ(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, N * MIB(2) + 1, &r), -EFAULT);
-	/* Reserved, but there is nothing there. */
+	/* Reserved, but not mapped. */
 	ASSERT_EQ(strait_region_import(ctx, device_named(ctx, "cuda:0"), (void *)(uintptr_t)(ptr + N * MIB(2)), 10, &r),
 		  -EFAULT);
-	/* One of the mappings goes: not all of the range is there any more. */
+	/* One of the mappings is removed: the range is no longer complete. */
 	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, N * MIB(2), &r));
 	ASSERT_OK(strait_region_info(r, &info));
 	ASSERT_TRUE(info.caps & STRAIT_REGION_REMAPPABLE);
 	CU(cuMemUnmap(ptr + MIB(4), MIB(2)));
 	ASSERT_EQ(strait_region_check(r), -ESTALE);
-	/* And comes back as another. */
+	/* Another one is mapped in its place. */
 	CU(cuMemMap(ptr + MIB(4), MIB(2), 0, handle[2], 0));
 	ASSERT_EQ(strait_region_check(r), -ESTALE);
-	/* A transfer fails where it touches that one, and only there. */
+	/* A transfer fails if it uses that mapping, and only then. */
 	ep = file_new(ctx, make_file("mapped", MIB(2), 1), O_RDONLY, 0);
 	for (unsigned int i = 0; i < N; i++) {
 		ASSERT_EQ(strait_read(ep, 0, r, i * MIB(2), MIB(2)), i == 2 ? -ESTALE : (int64_t)MIB(2));
@@ -232,7 +232,7 @@ TEST_VARIANTS(uses_mapped_memory, struct driver_kind, drivers)
 			ASSERT_EQ(strait_read(ep, 0, r, i * MIB(2) + MIB(1), MIB(2)),
 				  i == 1 || i == 2 ? -ESTALE : (int64_t)MIB(2));
 	}
-	/* A batch as well, whichever of its transfers that is. */
+	/* So does a batch, for any of its transfers. */
 	q = queue_new(ctx, 2);
 	t[0] = t[1] = (struct strait_transfer){ .op = STRAIT_READ, .endpoint = ep, .region = r, .length = 4096 };
 	t[1].region_offset = MIB(4);
@@ -300,7 +300,7 @@ TEST(notices_freed_memory)
 	ASSERT_EQ(strait_region_check(r), -ESTALE);
 	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(4)), -ESTALE);
 	CU(cuMemAlloc_v2(&again, MIB(4)));
-	/* The kernel gives the same address again; without that there is nothing to see. */
+	/* Only if the kernel returns the same address again is there something to test. */
 	ASSERT_EQ(again, ptr);
 	ASSERT_EQ(strait_region_check(r), -ESTALE);
 	ASSERT_EQ(strait_read(ep, 0, r, 0, 100), -ESTALE);
@@ -337,7 +337,7 @@ TEST(survives_a_destroyed_context)
 		CU(cuCtxDestroy_v2(mine));
 		ASSERT_TRUE(is_gone(strait_region_check(r)));
 		ASSERT_TRUE(is_gone(strait_read(ep, 0, r, 0, MIB(4))));
-		/* What is not in that context goes on. */
+		/* Objects in other contexts still work. */
 		ASSERT_EQ(strait_read(ep, 0, own, 0, MIB(4)), MIB(4));
 		strait_region_close(r);
 		CU(cuCtxCreate_v2(&mine, 0, 0));
@@ -345,7 +345,7 @@ TEST(survives_a_destroyed_context)
 		use_memory(ctx, NULL, ptr, MIB(4), "cuda:0");
 		strait_region_close(own);
 		strait_endpoint_close(ep);
-		/* Once before and once after the context it worked in. */
+		/* Once before and once after the context it used. */
 		if (i == 1)
 			CU(cuCtxDestroy_v2(mine));
 		strait_context_close(ctx);
@@ -389,7 +389,7 @@ TEST(survives_a_reset)
 	strait_endpoint_close(ep);
 	strait_context_close(ctx);
 	expect_clean();
-	/* The device is as good as new for who starts anew. */
+	/* A new Strait context can use the device again. */
 	CU(cuDevicePrimaryCtxRelease_v2(0));
 	make_current(&mine);
 	ctx = context_new(NULL);
@@ -402,7 +402,7 @@ TEST(survives_a_reset)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
-/* Memory of no context in particular is worked on in the primary one, which may be reset under it. */
+/* Memory without a context is accessed in the primary one, which may be reset. */
 TEST(survives_a_reset_under_mapped_memory)
 {
 	struct strait_endpoint *ep;
@@ -509,7 +509,7 @@ static unsigned int spaces_of(struct strait_device *dev)
 	return n;
 }
 
-/* What was opened in contexts that the application has destroyed does not pile up. */
+/* Objects in contexts that the application has destroyed do not accumulate. */
 TEST(contexts_come_and_go)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -531,7 +531,7 @@ TEST(contexts_come_and_go)
 		if (i % 2)
 			strait_region_close(r);
 		CU(cuCtxDestroy_v2(app));
-		/* A stream that fails without a word of the driver's is not used again either. */
+		/* A stream that fails without an error of the driver is not used again either. */
 		if (i % 2 == 0) {
 			ASSERT_LT(strait_read(ep, 0, r, 0, 4000), 0);
 			strait_region_close(r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A file that its owner promised not to change is cut in the moment in which its registered pages are copied. The
- * driver reads what is short by the CPU, for which such a page is a signal: it must not be given any.
+ * A file that was declared immutable is truncated while its registered pages are copied. The driver reads short copies
+ * by the CPU, which gets a signal for such a page: it must not be given any.
  */
 #include "fakecuda/common.h"
 
@@ -24,7 +24,7 @@ struct user {
 	unsigned char *want;
 };
 
-/* All of the file is in windows that stay registered. */
+/* The whole file is in cached windows. */
 static void begin(struct user *u)
 {
 	path = strdup(make_file("file", LEN, 1));
@@ -49,7 +49,7 @@ static void end(struct user *u)
 	expect_clean();
 }
 
-/* Longer than what the copy engine needs, but for the end of the file. */
+/* Longer than the copy engine's minimum, except for the end of the file. */
 TEST(the_end_of_the_file)
 {
 	struct strait_result res;
@@ -100,7 +100,7 @@ TEST(the_end_of_the_file_on_a_stream)
 	end(&u);
 }
 
-/* Batches of short ones go by plain copies where the driver does not take the kernels. */
+/* Batches of short transfers use plain copies where the driver cannot load the kernels. */
 TEST(lists_without_kernels)
 {
 	enum { N = 32 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Every byte arrives, by every way the provider has. */
+/* Every byte arrives, by every kind of copy of the provider. */
 #include "fakecuda/common.h"
 
 static const struct mode modes[] = {
@@ -68,7 +68,7 @@ TEST_VARIANTS(writes_what_the_region_has, struct mode, modes)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
-/* Many small ones at once go through the kernel that scatters. */
+/* Many small transfers at once use the scatter kernel. */
 static void queue_of(uint32_t op, uint32_t file)
 {
 	enum { N = 700 };
@@ -144,7 +144,7 @@ TEST(queue_writes)
 
 static void check_region_work(struct strait_region *r, const char *model, uint64_t len)
 {
-	/* All that is read is looked at by the instrumentation for threads, byte by byte. */
+	/* ThreadSanitizer instruments every byte that is read. */
 	int times = test_slow() > 4 ? 15 : 60;
 	uint64_t state = 5;
 
@@ -189,7 +189,7 @@ static void region_work(void)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
-/* The driver sees to one registration at a time: a reader that ended one would keep the next from being made. */
+/* The driver handles one registration at a time: a reader that unregistered would delay the next registration. */
 TEST(readers_unregister_nothing)
 {
 	const struct strait_context_opts opts = { .size = sizeof(opts), .threads = 4 };
@@ -200,7 +200,7 @@ TEST(readers_unregister_nothing)
 	uint64_t registered = 0, staged = 0;
 	void *want = pattern_new(0, MIB(96), 1);
 
-	/* Until those that read have had their share, which they may be late for. */
+	/* Until the readers have had their share, which may be late. */
 	for (int i = 0; i < 8 || (staged < MIB(96) && i < 400); i++) {
 		struct strait_result res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(96));
 
@@ -226,7 +226,7 @@ TEST(works_on_regions)
 	ASSERT_GT(fake_launches(), 0);
 }
 
-/* A driver without its compiler cannot take the kernels. */
+/* A driver without its compiler cannot load the kernels. */
 TEST(works_on_regions_without_kernels)
 {
 	fake_fail("cuModuleLoadData", 1, 221);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Devices, or why there are none, and what they say they can do. */
+/* Devices, or why there are none, and their reported capabilities. */
 #include "device/provider.h"
 #include "fakecuda/common.h"
 
@@ -30,7 +30,7 @@ TEST(says_that_there_is_no_driver)
 	expect_why("libcuda.so.1 cannot be loaded");
 	expect_why("install the NVIDIA driver");
 	inject_off();
-	/* Once it is there it is found. */
+	/* Once it exists it is found. */
 	strait_context_close(context_new(NULL));
 	device_named(context_new(NULL), "cuda:0");
 }
@@ -87,7 +87,7 @@ TEST(names_the_devices)
 	ASSERT_EQ(info.mem_total, MIB(256));
 	ASSERT_EQ(strait_device_find(ctx, "cuda:3", &dev), -ENODEV);
 	strait_context_close(ctx);
-	/* Asking makes no context on any of them. */
+	/* The query creates no context on any of them. */
 	expect_usage(&(struct fake_usage){ 0 });
 	expect_clean();
 }
@@ -157,7 +157,7 @@ TEST(says_when_memory_is_out)
 	ASSERT_EQ(strait_region_alloc(dev, INT64_MAX, &r), -ENOMEM);
 	big = region_new(dev, MIB(256));
 	ASSERT_EQ(strait_region_alloc(dev, 1, &r), -ENOMEM);
-	/* What is there can be worked on. */
+	/* The memory can be used. */
 	ASSERT_OK(strait_region_fill(big, MIB(255), 9, MIB(1)));
 	region_expect_byte(big, MIB(255), 9, MIB(1));
 	strait_region_close(big);
@@ -208,7 +208,7 @@ TEST(registers_host_memory)
 	ASSERT_EQ(fake_registered(p), CU_HOST_PORTABLE | CU_HOST_DEVICEMAP);
 	ASSERT_EQ(reg.ptr, p);
 	ASSERT_EQ(reg.len, MIB(1));
-	/* The fake GPU sees it elsewhere than the CPU. */
+	/* The fake GPU has another address for it than the CPU. */
 	ASSERT_NE(reg.dev_addr, (uint64_t)(uintptr_t)p);
 	ASSERT_EQ(g.ops->host_register(g.dev, p, MIB(1), 0, &other), -EEXIST);
 	ASSERT_EQ(g.ops->host_register(g.dev, (char *)p + 4096, 4096, 0, &other), -EEXIST);
@@ -309,7 +309,7 @@ TEST(exports_dmabufs)
 	ASSERT_EQ(g.ops->mem_dmabuf(g.dev, &g.m, 100, 4096, &fd), -EINVAL);
 	ASSERT_EQ(g.ops->mem_dmabuf(g.dev, &g.m, 4096, MIB(1), &fd), -EINVAL);
 	ASSERT_EQ(g.ops->mem_dmabuf(g.dev, &g.m, 0, 0, &fd), -EINVAL);
-	/* The driver may mind for reasons of its own. */
+	/* The driver may refuse for other reasons. */
 	fake_fail("cuMemGetHandleForAddressRange", 1, CU_INVALID_VALUE);
 	ASSERT_EQ(g.ops->mem_dmabuf(g.dev, &g.m, 0, 4096, &fd), -EOPNOTSUPP);
 	fake_fail("cuMemGetHandleForAddressRange", 1, CU_NOT_SUPPORTED);
@@ -349,7 +349,7 @@ TEST(events_tell_when)
 	ASSERT_EQ(g.ops->event_wait(late, 0), -ETIMEDOUT);
 	ASSERT_OK(g.ops->event_wait(late, 10000000000));
 	ASSERT_OK(g.ops->stream_wait(s, STRAIT_FOREVER));
-	/* Long enough to be slept for. */
+	/* Long enough for the thread to sleep. */
 	ASSERT_OK(g.ops->copy_in(s, g.m.addr, p, MIB(1)));
 	ASSERT_OK(g.ops->stream_wait(s, STRAIT_FOREVER));
 	g.ops->event_close(early);

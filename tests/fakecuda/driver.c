@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Starting the driver, devices, contexts, failures on demand. */
+/* Starting the driver, devices, contexts, failures on request. */
 #include <stdarg.h>
 
 #include "fakecuda/internal.h"
@@ -26,7 +26,7 @@ static struct {
 	char call[64];
 } fault;
 
-/* For programs that do not know of the fake. */
+/* For programs that were not written for the fake. */
 __attribute__((constructor)) static void from_environment(void)
 {
 	const char *text = getenv("FAKECUDA_MEMORY");
@@ -98,7 +98,7 @@ static bool names(const char *symbol, const char *call)
 	return !strncmp(symbol, call, len) && (!call[len] || !strcmp(call + len, "_v2"));
 }
 
-/* What a driver says of a context or a pointer only when it is so, and then it stays so. */
+/* Results about a context or pointer that a driver returns only if they are true, and that then stay true. */
 static bool would_lie(const char *call)
 {
 	return names("cuCtxPushCurrent", call) ||
@@ -309,7 +309,7 @@ cu_result cuDevicePrimaryCtxRetain(cu_context *ctx, cu_device dev)
 	return CU_OK;
 }
 
-/* With the lock held. Everything that was in the context goes with it. */
+/* The lock is held. All objects of the context are destroyed. */
 static void context_gone(cu_context ctx)
 {
 	ctx->alive = false;
@@ -379,7 +379,7 @@ cu_result cuCtxDestroy_v2(cu_context ctx)
 		pthread_mutex_unlock(&fake_lock);
 		return CU_INVALID_CONTEXT;
 	}
-	/* As the real one does. */
+	/* As the real driver does. */
 	streams_wait(NULL, ctx->device);
 	context_gone(ctx);
 	usage.contexts--;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every call of the driver fails once, in every scenario: there is an error or there is none, but nothing is
- * left behind, nothing is misused, and the thread's current context is what it was.
+ * Every call of the driver fails once, in every scenario: with or without an error, nothing leaks, nothing is misused,
+ * and the thread's current context is unchanged.
  */
 #include "device/cuda/cuda.h"
 #include "engine/engine.h"
 #include "fakecuda/common.h"
 
-#define LONG KIB(300) /* more than is moved in one piece */
+#define LONG KIB(300) /* more than is moved as one piece */
 
 struct rig {
 	struct strait_context *ctx;
@@ -17,8 +17,8 @@ struct rig {
 	cu_ptr ptr; /* of the application's */
 	const char *path;
 	char *want;
-	bool failed; /* something said so */
-	bool hit;    /* the call that was to fail did */
+	bool failed; /* an error was reported */
+	bool hit;    /* the selected call failed */
 };
 
 static void note(struct rig *g, long long rc)
@@ -26,7 +26,7 @@ static void note(struct rig *g, long long rc)
 	if (rc >= 0)
 		return;
 	g->failed = true;
-	/* None that the documentation does not have. */
+	/* Only documented errors. */
 	switch (rc) {
 	case -ENOMEM:
 	case -EIO:
@@ -36,14 +36,14 @@ static void note(struct rig *g, long long rc)
 	case -EINVAL:
 	case -EOPNOTSUPP:
 	case -EAGAIN:
-	case -ENOENT: /* the driver said that the memory is not its own */
+	case -ENOENT: /* the driver reported that the memory is not its own */
 		return;
 	default:
 		FAIL("%lld is no error that was expected", rc);
 	}
 }
 
-/* What was read is right, or it was said that it is not. */
+/* The bytes are right, or an error was reported. */
 static void check(struct rig *g, struct strait_region *r, uint64_t at, uint64_t off, uint64_t len)
 {
 	char *buf = malloc(len);
@@ -178,7 +178,7 @@ static void do_stream(struct rig *g)
 	note(g, rc);
 	note(g, strait_stream_wait(s, STRAIT_FOREVER));
 	strait_stream_close(s);
-	/* Whether or not the wait behind it could be put on the stream, it is over now. */
+	/* Whether or not the wait behind it could be enqueued, it has ended now. */
 	if (!rc)
 		note(g, result);
 }
@@ -211,7 +211,7 @@ static const struct result_kind {
 	cu_result r;
 } results[] = { { CU_OUT_OF_MEMORY }, { CU_ILLEGAL_ADDRESS }, { CU_INVALID_VALUE }, { CU_CONTEXT_IS_DESTROYED } };
 
-/* All of a context's life with the @nth call failing. False when there are fewer. */
+/* The whole life of a context with the @nth call failing. False if there are fewer calls. */
 static bool one_life(struct rig *g, const struct scenario *v, unsigned int nth, cu_result r, bool from_start)
 {
 	struct strait_context_opts opts = {
@@ -249,7 +249,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 {
 	struct fake_usage before;
 	struct rig g = { .path = make_file("data", KIB(512), 1), .want = pattern_new(0, KIB(512), 1) };
-	/* The errors take turns, each at other calls, where there is little time. */
+	/* Where time is short, each call gets one of the errors in turn. */
 	unsigned int hits = 0, step = test_slow() > 1 ? 4 : getenv("STRAIT_TEST_LONG") ? 1 : 2;
 	cu_context mine, now;
 
@@ -259,7 +259,7 @@ static void fail_all(const struct scenario *v, bool from_start)
 	CU(cuMemAlloc_v2(&g.ptr, LONG));
 	before = fake_usage();
 	for (size_t k = 0; k < ARRAY_SIZE(results); k++) {
-		/* Polling makes the number of calls differ: the end is where several in a row are not reached. */
+		/* The number of calls varies with polling: stop when several in a row are not reached. */
 		unsigned int missed = 0;
 
 		for (unsigned int nth = 1 + (unsigned int)k % step; missed < 5 && nth < 400; nth += step) {
@@ -289,7 +289,7 @@ TEST_TIMEOUT(every_call_of_a_life_fails_once, 240)
 	fail_all(&scenarios[0], true);
 }
 
-/* A stream on which a list of copies failed is closed, not kept for the next. */
+/* A stream on which a copy list failed is closed, not cached. */
 TEST(failed_streams_are_closed)
 {
 	enum { N = 8 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Processes forked while a thread is inside the driver: nothing waits for it, on either side. */
+/* Processes forked while a thread is inside the driver: neither parent nor child waits for it. */
 #include "fakecuda/common.h"
 
 #include <cufile.h>
@@ -46,7 +46,7 @@ static void reach_inside(void)
 		sleep_ms(1);
 }
 
-/* In the child no other thread will ever finish what it began: CUDA is not to be had, all else is. */
+/* In the child no thread will ever finish what was begun: CUDA is not available, everything else is. */
 static void opens_a_context(void *arg)
 {
 	struct strait_context *ctx;
@@ -104,12 +104,12 @@ TEST_VARIANTS_TIMEOUT(forked_while_the_driver_starts, struct opener, openers, 30
 	for (int i = 0; i < 3; i++)
 		thread_start(&t[i], v->open, NULL);
 	reach_inside();
-	sleep_ms(20); /* the others wait for the first */
+	sleep_ms(20); /* the other threads wait for the first */
 	in_child(v->child, NULL);
 	atomic_store(&go_on, true);
 	for (int i = 0; i < 3; i++)
 		thread_join(t[i]);
-	/* The parent has lost nothing. */
+	/* The parent is not affected. */
 	ctx = context_new(NULL);
 	device_named(ctx, "cuda:0");
 	strait_context_close(ctx);
@@ -134,7 +134,7 @@ static void finds_nothing(void *arg)
 	ASSERT_EQ(cuFileUseCount(), 0);
 }
 
-/* The last close waits for the work of registered streams; a process can be forked meanwhile. */
+/* The last close waits for the work of registered streams; the process can fork meanwhile. */
 TEST_TIMEOUT(forked_while_the_driver_closes, 30)
 {
 	CUfileDescr_t d = { .type = CU_FILE_HANDLE_TYPE_OPAQUE_FD };

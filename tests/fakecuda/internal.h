@@ -11,7 +11,7 @@
 #include "base/util.h"
 #include "fakecuda/fake.h"
 
-/* One lock for everything, and a condition for every change of it. Not held while bytes move. */
+/* One lock for all state, and a condition for every change of it. Not held while bytes are copied. */
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed;
 
@@ -48,15 +48,15 @@ struct memory {
 	cu_context ctx; /* NULL for mapped and pooled memory */
 	cu_ptr addr;	/* the GPU's */
 	size_t len;
-	char *cpu;	 /* where the bytes are for the fake */
+	char *cpu;	 /* address of the bytes for the fake */
 	int fd;		 /* of device memory */
 	cu_ptr reserved; /* the address range a mapping lies in */
 	size_t reserved_len;
 	uint64_t id;
 	unsigned int flags; /* of a registration */
-	pthread_t by;	    /* who made it */
+	pthread_t by;	    /* the thread that registered it */
 	unsigned int sync_memops;
-	unsigned int busy; /* operations that use it right now */
+	unsigned int busy; /* operations that use it now */
 	struct physical *phys;
 };
 
@@ -76,12 +76,12 @@ extern struct fake_usage usage;
 void violation(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * At the start of every call. inject(): should it fail, and how? For one that gives back, the answer is only
- * what it returns in the end.
+ * Called at the start of every call. inject(): must it fail, and how? For a call that frees, the result is only
+ * returned at the end.
  */
 cu_result inject(const char *symbol);
 
-/* Held while a module is loaded, which waits for all work of its context: no call gets in meanwhile. */
+/* Held while a module is loaded, which waits for all work of its context: no other call is admitted meanwhile. */
 extern pthread_mutex_t fake_loading;
 
 #define MAY_FAIL()                                                                                                     \
@@ -91,17 +91,21 @@ extern pthread_mutex_t fake_loading;
 			return injected_;                                                                              \
 	} while (0)
 
-/* With the lock held, as all below. The current context: CU_OK, or why there is none to work in. */
+/*
+ * Functions below are called with the lock held unless their comment says otherwise.
+ *
+ * The current context: CU_OK, or why there is none.
+ */
 cu_result current(cu_context *ret);
 cu_context current_or_null(void);
 bool context_known(cu_context ctx);
 
-/* The memory all of [addr, addr + len) lies in, by the GPU's or the CPU's address. */
+/* The memory that contains all of [addr, addr + len), by the GPU's or the CPU's address. */
 struct memory *memory_at(cu_ptr addr, size_t len);
 struct memory *memory_at_cpu(const void *ptr, size_t len);
 /*
- * Without the lock: the bytes of a GPU address, for an operation in @ctx, until span_put(). False for an
- * address that the GPU cannot use so.
+ * Without the lock: the bytes of a GPU address, for an operation in @ctx, until span_put(). False for an address that
+ * the GPU cannot use so.
  */
 struct span {
 	struct memory *m;
@@ -110,7 +114,7 @@ struct span {
 bool span_get(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret);
 bool span_get_copy(cu_context ctx, cu_ptr addr, size_t len, bool write, struct span *ret);
 void span_put(struct span *s);
-/* Copies also from a file mapping whose pages are gone. */
+/* Also copies from a file mapping whose pages are gone. */
 void copy_bytes(char *dst, const char *src, size_t len);
 void memory_context_gone(cu_context ctx);
 

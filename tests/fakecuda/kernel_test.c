@@ -8,7 +8,7 @@
 
 #include "device/cuda/kernels.cu"
 
-/* The two sides' structs are the same. */
+/* The structs of both sides are the same. */
 #define SAME(a, b, member)                                                                                             \
 	_Static_assert(offsetof(struct a, member) == offsetof(struct b, member) &&                                     \
 			       sizeof(struct a) == sizeof(struct b),                                                   \
@@ -80,7 +80,7 @@ TEST(copies_lists)
 		copy_round(&state, 1 + (unsigned int)prng_below(&state, 20), 20000);
 }
 
-/* All alignments of both sides against each other, at every short length. */
+/* All pairs of alignments, at every short length. */
 TEST(copies_at_every_alignment)
 {
 	char src[256], dst[256], want[256];

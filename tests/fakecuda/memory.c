@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory the driver knows, and the moving of its bytes. */
+/* Memory that the driver knows, and copies of its bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -23,7 +23,7 @@ struct memory *memory_at(cu_ptr addr, size_t len)
 			continue;
 		if (len <= m->len - (addr - m->addr))
 			return m;
-		/* Mappings side by side are one to who uses them. */
+		/* Adjacent mappings act as one. */
 		len -= m->len - (addr - m->addr);
 		return m->kind == MAPPED && memory_at(m->addr + m->len, len) ? m : NULL;
 	}
@@ -116,7 +116,7 @@ void copy_bytes(char *dst, const char *src, size_t len)
 			return;
 		}
 		if (n <= 0) {
-			/* The real one has the pages pinned; what they hold is anybody's guess. */
+			/* The real driver has pinned the pages; their contents are undefined. */
 			memset(dst, 0, len);
 			return;
 		}
@@ -126,7 +126,7 @@ void copy_bytes(char *dst, const char *src, size_t len)
 	}
 }
 
-/* With the lock held, as are the next three. */
+/* The lock is held. */
 static struct memory *memory_new(enum kind kind, int device, cu_context ctx, cu_ptr addr, size_t len, void *cpu)
 {
 	struct memory *m = calloc(1, sizeof(*m));
@@ -150,6 +150,7 @@ static struct memory *memory_new(enum kind kind, int device, cu_context ctx, cu_
 	return m;
 }
 
+/* The lock is held. */
 static void memory_free(struct memory *m)
 {
 	while (m->busy)
@@ -174,6 +175,7 @@ static void memory_free(struct memory *m)
 	free(m);
 }
 
+/* The lock is held. */
 void memory_context_gone(cu_context ctx)
 {
 	list_for_each_safe(it, tmp, &memories) {
@@ -205,7 +207,7 @@ static int memfd_new(size_t len, bool managed, void **cpu, void **gpu)
 	if (fd < 0 || ftruncate(fd, (off_t)len))
 		return -1;
 	*cpu = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	/* What the GPU calls its address is there for the CPU as well, only not to be touched. */
+	/* The CPU can map the GPU's address as well, but must not access it. */
 	*gpu = managed ? *cpu : mmap(NULL, len, PROT_NONE, MAP_SHARED, fd, 0);
 	return fd;
 }
@@ -277,7 +279,7 @@ cu_result cuMemFree_v2(cu_ptr ptr)
 	struct memory *m;
 	cu_context ctx;
 
-	/* Where it waits for streams, it admits no other call meanwhile, as the real one. */
+	/* While it waits for streams it admits no other call, as the real driver. */
 	pthread_mutex_lock(&fake_loading);
 	pthread_mutex_lock(&fake_lock);
 	current_is = current(&ctx);
@@ -407,7 +409,7 @@ cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return r;
 }
 
-/* Would the GPU's address of [ptr, ptr + len) hit something? Registrations are not to overlap either. */
+/* Does the GPU's address of [ptr, ptr + len) overlap something? Registrations must not overlap either. */
 static bool overlaps(const char *ptr, size_t len)
 {
 	list_for_each(it, &memories) {
@@ -420,8 +422,8 @@ static bool overlaps(const char *ptr, size_t len)
 }
 
 /*
- * Pinning writable pages writes to them, or faults as that would. Of many the first and the last ones are enough, if
- * there are any all the way.
+ * Pinning writable pages writes to them, or faults as a write would. Of many pages the first and the last are checked,
+ * if all of them are mapped.
  */
 static bool can_pin(char *ptr, size_t len, bool read_only)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Drives and DMA engines in software that reach memory of the fake GPU, ordered on its streams. */
+/* Models of drives and DMA engines that reach memory of the fake GPU, ordered on its streams. */
 #include <strait/dma.h>
 #include <strait/nvme.h>
 
@@ -66,8 +66,8 @@ static void rig_close(struct rig *g, const struct peer *p)
 }
 
 /*
- * Whether a device reaches the GPU's memory is found out by the first transfer that finds memory to try it with. That
- * may be one the stream waits for already, and to free device memory waits for such streams.
+ * Whether a device reaches the GPU's memory is verified by the first transfer that finds memory for it. A stream may be
+ * waiting for that transfer already, and freeing device memory waits for such streams.
  */
 TEST_VARIANTS(a_stream_transfer_verifies_the_pair, struct peer, peers)
 {
@@ -89,7 +89,7 @@ TEST_VARIANTS(a_stream_transfer_verifies_the_pair, struct peer, peers)
 	ASSERT_TRUE(fake_failed());
 	ASSERT_OK(strait_stream_wait(s, 20000000000));
 	ASSERT_EQ(result, len);
-	/* The pair is known now. */
+	/* The pair is verified now. */
 	ASSERT_EQ(move(STRAIT_READ, ROUTE(P2P), g.ep, 0, g.r, 0, len).route_bytes[STRAIT_ROUTE_P2P], len);
 	strait_stream_close(s);
 	rig_close(&g, v);

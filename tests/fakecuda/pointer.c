@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver tells about a pointer, and memory that is mapped by hand. */
+/* What the driver reports about a pointer, and memory mapped by cuMemMap. */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@ struct list physicals = LIST_INIT(physicals);
 static struct {
 	cu_ptr addr;
 	size_t len;
-	char *cpu; /* as much room for the bytes themselves */
+	char *cpu; /* as much space for the bytes themselves */
 } reserved[64];
 
 static bool is_host(const struct memory *m)
@@ -82,7 +82,7 @@ static cu_result get(struct memory *m, int attribute, cu_ptr ptr, void *value)
 	}
 }
 
-/* What is known of an address range with nothing in it. */
+/* What is known of an address range that has no mapping. */
 static void get_reserved(int attribute, cu_ptr ptr, void *value)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++) {
@@ -124,7 +124,7 @@ static bool any_context(void)
 	return false;
 }
 
-/* What does not apply is left zero. */
+/* Attributes that do not apply stay zero. */
 cu_result cuPointerGetAttributes(unsigned int n, int *attributes, void **values, cu_ptr ptr)
 {
 	struct memory *m;
@@ -198,7 +198,7 @@ cu_result cuMemGetHandleForAddressRange(void *handle, cu_ptr ptr, size_t len, in
 
 cu_result cuMemAddressReserve(cu_ptr *ptr, size_t len, size_t align, cu_ptr hint, unsigned long long flags)
 {
-	/* Room to align in. */
+	/* Space for alignment. */
 	char *p = mmap(NULL, len + MIB(2), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	(void)align;

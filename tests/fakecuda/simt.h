@@ -3,8 +3,8 @@
 #define FAKECUDA_SIMT_H
 
 /*
- * Enough of CUDA's language to run a kernel on a CPU: a block of 256 threads, each a context of its own that
- * gives way where threads wait for each other. Blocks run one after the other.
+ * Enough of CUDA's language to run a kernel on a CPU: a block of 256 threads, each a context of its own that yields
+ * where threads wait for each other. Blocks run one after the other.
  */
 
 #include <stdint.h>
@@ -57,7 +57,7 @@ static inline void simt_meet(unsigned int group, unsigned int n)
 		simt_give_way();
 }
 
-/* What each thread of the warp gives, once all have. */
+/* The values of all threads of the warp. */
 static inline void simt_exchange(unsigned int value, unsigned int out[32])
 {
 	unsigned int warp = threadIdx.x / 32;
@@ -65,7 +65,7 @@ static inline void simt_exchange(unsigned int value, unsigned int out[32])
 	simt.value[threadIdx.x] = value;
 	simt_meet(warp, 32);
 	memcpy(out, simt.value + warp * 32, 32 * sizeof(*out));
-	/* Nobody gives the next before all have this. */
+	/* No thread stores its next value before all have read this one. */
 	simt_meet(warp, 32);
 }
 

@@ -30,7 +30,7 @@ struct cu_event_st {
 };
 
 static struct list streams = LIST_INIT(streams), events = LIST_INIT(events);
-/* Destroyed ones are kept apart, never to be given out again, so that their use is noticed. */
+/* Destroyed ones stay on lists of their own and are never reused, so that their use is noticed. */
 static struct list dead_streams = LIST_INIT(dead_streams), dead_events = LIST_INIT(dead_events);
 
 static void *stream_thread(void *arg)
@@ -50,7 +50,7 @@ static void *stream_thread(void *arg)
 		list_del(&w->node);
 		s->running = true;
 		r = CU_OK;
-		/* What was put before it into the same queue comes first, whichever stream it is on. */
+		/* Work that was put into the same queue before comes first, on any stream. */
 		while (fake_machine.queues && s->ctx->alive && !s->ctx->sticky && s->ctx->passed[s->queue] < w->place)
 			pthread_cond_wait(&fake_changed, &fake_lock);
 		if (s->ctx->alive && !s->ctx->sticky) {
@@ -71,7 +71,7 @@ static void *stream_thread(void *arg)
 	return NULL;
 }
 
-/* With the lock held, as are the next ones. */
+/* The lock is held. */
 static cu_stream stream_new(cu_context ctx)
 {
 	cu_stream s = calloc(1, sizeof(*s));
@@ -83,6 +83,7 @@ static cu_stream stream_new(cu_context ctx)
 	return s;
 }
 
+/* The lock is held. */
 static bool is_among(struct list *all, cu_stream s)
 {
 	list_for_each(it, all)
@@ -91,7 +92,7 @@ static bool is_among(struct list *all, cu_stream s)
 	return false;
 }
 
-/* A stream that may be used, and in the current context, which is where its work belongs. */
+/* A stream that may be used and is in the current context, to which its work belongs. */
 cu_result stream_of(cu_stream s, cu_context *ctx, cu_stream *ret)
 {
 	cu_result r = current(ctx);
@@ -150,7 +151,7 @@ cu_result stream_submit(cu_stream s, work_fn *fn, const void *args, size_t len, 
 	return r;
 }
 
-/* For what was submitted until now. Streams may be destroyed meanwhile: they finish their work all the same. */
+/* For work submitted until now. Streams may be destroyed meanwhile: their work is finished nevertheless. */
 void streams_wait(cu_context ctx, int device)
 {
 	struct {
@@ -174,7 +175,7 @@ void streams_wait(cu_context ctx, int device)
 	free(busy);
 }
 
-/* Lets the thread end; with the lock held, dropped meanwhile. */
+/* Ends the thread; the lock is held, and dropped meanwhile. */
 static void stream_end(cu_stream s)
 {
 	s->stop = true;

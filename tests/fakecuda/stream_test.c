@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers ordered on streams, ours and the application's. */
+/* Transfers ordered on streams, of Strait and of the application. */
 #include <strait/interpose.h>
 
 #include "fakecuda/common.h"
@@ -27,7 +27,7 @@ static const struct stream_kind {
 	const char *name;
 	int kind; /* 0: ours; 1: the application's; 2: its default stream; 3: that of the primary context */
 	uint32_t routes;
-	bool waits; /* giving registered memory back waits for all streams */
+	bool waits; /* unregistering memory waits for all streams */
 	unsigned int queues;
 } kinds[] = {
 	{ "own", 0, 0, false, 0 },
@@ -150,7 +150,7 @@ static void *close_region(void *arg)
 	return NULL;
 }
 
-/* The driver frees when all streams are done, one of which waits for a transfer that needs the driver. */
+/* The driver frees memory when all streams are idle, one of which waits for a transfer that needs the driver. */
 TEST(memory_is_freed_while_a_stream_waits)
 {
 	struct ordered o = { 100, 4096, MIB(9), 1 };
@@ -188,7 +188,7 @@ TEST(memory_is_freed_while_a_stream_waits)
 	free(want);
 }
 
-/* What does not change is copied to the device before its turn, but not to its place. */
+/* Data of a file that does not change is copied to the device ahead of stream order, but not to its destination. */
 TEST(reads_ahead)
 {
 	struct ordered o = { MIB(1), 4096, MIB(1), 1 };
@@ -224,7 +224,7 @@ TEST(reads_ahead)
 	free(want);
 }
 
-/* The stream waits for the transfer that finds the copy from there failed, and memory is freed when no stream waits. */
+/* The stream waits for the transfer that finds its readahead failed, and memory is freed when no stream waits. */
 TEST(a_failed_readahead_frees_no_memory_meanwhile)
 {
 	struct ordered o = { MIB(1), 4096, MIB(1), 1 };
@@ -250,7 +250,7 @@ TEST(a_failed_readahead_frees_no_memory_meanwhile)
 		fake_fail("cuMemcpyAsync", 1, CU_INVALID_VALUE);
 		atomic_store(&go, true);
 		ASSERT_OK(strait_stream_wait(s, 20000000000));
-		/* At some time there is no other to be had. */
+		/* At some time no other buffer is available. */
 		if (!i)
 			ASSERT_TRUE(fake_failed());
 		fake_fail(NULL, 0, 0);
@@ -281,7 +281,7 @@ TEST(refuses_streams_of_other_devices)
 	ASSERT_EQ(strait_stream_import(device_named(ctx, "cuda:0"), native, &s), -EINVAL);
 	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:1"), native, &s));
 	strait_stream_close(s);
-	/* The current context is another device's: the default stream is that of the device's own. */
+	/* The current context belongs to another device: the default stream is that of the device's primary context. */
 	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), NULL, &s));
 	ASSERT_OK(strait_stream_wait(s, STRAIT_FOREVER));
 	strait_stream_close(s);
@@ -333,7 +333,7 @@ static void stall(void *arg)
 	sleep_ms(50);
 }
 
-/* A function behind work that fails is called all the same, and a transfer there ends with the failure. */
+/* A function behind failed work is called nevertheless, and a transfer there ends with the error. */
 TEST(ends_what_a_failed_stream_did_not_start)
 {
 	struct ordered o = { 0, 0, 100, 77 };
@@ -355,7 +355,7 @@ TEST(ends_what_a_failed_stream_did_not_start)
 	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, 4096, &theirs));
 	t = transfer_of(&o, STRAIT_READ, 0, file_new(ctx, make_file("data", 100, 1), O_RDONLY, 0), theirs);
 	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), native, &s));
-	/* The application gives memory back too early: its copy fails, and the context with it. */
+	/* The application frees memory too early: its copy fails, and the context with it. */
 	CU(cuLaunchHostFunc(native, stall, NULL));
 	CU(cuMemcpyAsync(ptr + 8192, ptr, 4096, native));
 	ASSERT_OK(strait_stream_call(s, count, &calls));
@@ -366,14 +366,14 @@ TEST(ends_what_a_failed_stream_did_not_start)
 	ASSERT_EQ(calls, 2);
 	strait_stream_close(s);
 	ASSERT_LT(o.result, 0);
-	/* Other contexts are not concerned. */
+	/* Other contexts are not affected. */
 	ASSERT_OK(strait_region_fill(r, 0, 1, 100));
 	strait_region_close(r);
 	strait_region_close(theirs);
 	strait_endpoint_close(t.endpoint);
 	strait_context_close(ctx);
 	CU(cuCtxDestroy_v2(mine));
-	/* Its own mistake only. */
+	/* Only the violation that the test itself made. */
 	ASSERT_EQ(fake_violations(), 1);
 	expect_usage(&(struct fake_usage){ 0 });
 }
@@ -432,7 +432,7 @@ TEST(tells_the_code_of_the_gpu)
 		res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(4));
 		ASSERT_EQ(res.status, -EIO);
 		ASSERT_EQ(res.bytes, 0);
-		/* The second time there may not even be a stream to have one. */
+		/* The second time there may not even be a stream. */
 		if (!i)
 			ASSERT_EQ(res.device_status, CU_ILLEGAL_ADDRESS);
 	}
@@ -444,7 +444,7 @@ TEST(tells_the_code_of_the_gpu)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
-/* The application has destroyed its stream, with transfers on it, and told nobody. */
+/* The application has destroyed its stream, with transfers on it, without telling the library. */
 TEST(detached_streams)
 {
 	struct strait_context *ctx = context_new(NULL);

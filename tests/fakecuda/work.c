@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is put on streams: copies, functions, waits, kernels. */
+/* Work on streams: copies, functions, waits, kernels. */
 #include <unistd.h>
 
 #include "base/crc32c.h"
@@ -57,8 +57,8 @@ static void about_to_copy(void)
 }
 
 /*
- * The real one, too, takes little away by the CPU when it is called, wherever it is: a page that is gone is a signal.
- * @src is the CPU's address.
+ * The real driver, too, reads short copies by the CPU in the call itself, from any source: a page that is gone raises a
+ * signal. @src is the CPU's address.
  */
 static void take_short(struct copy *c, const void *src)
 {
@@ -83,7 +83,7 @@ static const void *registered_at(cu_ptr addr, size_t len)
 	return at;
 }
 
-/* Does the driver know an address at once to be none? */
+/* Does the driver recognise at once that an address is not the GPU's? */
 static bool is_gpu(cu_ptr addr, size_t len)
 {
 	bool known;
@@ -336,7 +336,7 @@ static cu_result run_crc32c(cu_context ctx, void *args)
 	for (uint64_t b = 0; b < blocks; b++) {
 		uint64_t rows = min_u64(block, c->rows - b * block);
 
-		/* The remainder alone: nothing before, and not inverted. */
+		/* The remainder alone: no initial value, and not inverted. */
 		((uint32_t *)(void *)crc.p)[b] =
 			~crc32c_update(UINT32_MAX, data.p + b * block * CUDA_ROW, rows * CUDA_ROW);
 	}
@@ -412,7 +412,7 @@ cu_result cuModuleLoadData(cu_module *ret, const void *image)
 	pthread_mutex_lock(&fake_loading);
 	pthread_mutex_lock(&fake_lock);
 	r = current(&ctx);
-	/* As the real one does. */
+	/* As the real driver does. */
 	if (!r)
 		streams_wait(ctx, -1);
 	pthread_mutex_unlock(&fake_loading);

@@ -101,7 +101,7 @@ TEST_VARIANTS_TIMEOUT(writes_what_the_region_has, struct mode, modes, 120)
 
 enum { QUEUED = 900 };
 
-/* Many small ones at once go through the kernel that gathers and scatters. */
+/* Many small transfers at once use the copy list kernel. */
 static void queue_of(uint32_t op, uint32_t file, bool aligned)
 {
 	const char *path = make_file("data", MIB(16), 3);

@@ -2,7 +2,7 @@
 #ifndef GPU_GPU_H
 #define GPU_GPU_H
 
-/* What the tests on a GPU share: the driver's calls as an application makes them. */
+/* Helpers for tests on a GPU: the driver's calls as an application makes them. */
 
 #include <dlfcn.h>
 
@@ -14,7 +14,7 @@ struct app {
 #define APP_CALL(name, args) cu_result(*name) args;
 	CUDA_ALL(APP_CALL)
 #undef APP_CALL
-	/* What the fake driver has not, NULL there. */
+	/* Calls that the fake driver lacks: NULL there. */
 	cu_result (*cuStreamBeginCapture_v2)(cu_stream s, int mode);
 	cu_result (*cuStreamEndCapture)(cu_stream s, void **graph);
 	cu_result (*cuGraphDestroy)(void *graph);
@@ -22,7 +22,7 @@ struct app {
 
 static struct app app;
 
-/* A call of the application's into the driver. */
+/* A call of the application into the driver. */
 #define CU(call) ASSERT_EQ(app.call, CU_OK)
 
 static inline void *app_symbol(void *lib, const char *name)
@@ -34,7 +34,7 @@ static inline void *app_symbol(void *lib, const char *name)
 	return p;
 }
 
-/* Without a GPU there is nothing to be tested. */
+/* Skips the program without a GPU. */
 static void no_gpu(char *why, size_t len)
 {
 	struct strait_context *ctx = context_new(NULL);
@@ -61,7 +61,7 @@ static inline void need_gpu(void)
 	CU(cuInit(0));
 }
 
-/* The application's use of the device as the CUDA runtime has it. */
+/* Makes the primary context current, as the CUDA runtime does. */
 static inline cu_context use_primary(void)
 {
 	cu_context ctx;
@@ -79,7 +79,7 @@ static inline cu_context now_current(void)
 	return ctx;
 }
 
-/* A region over the application's memory, which is read into and compared. */
+/* Imports the application's memory as a region, reads into it and compares. */
 static inline void check_import(struct strait_context *ctx, struct strait_device *dev, cu_ptr ptr, uint64_t len,
 				const char *device)
 {

@@ -91,7 +91,7 @@ TEST(imports_pinned_memory)
 	use_primary();
 	ctx = context_new(NULL);
 	CU(cuMemHostAlloc(&ptr, MIB(4), 1 | 2));
-	/* Host memory, or the GPU's, whichever is named. */
+	/* Host memory, or the GPU's, whichever device is named. */
 	check_import(ctx, device_named(ctx, "host"), (cu_ptr)(uintptr_t)ptr, MIB(4), "host");
 	check_import(ctx, device_named(ctx, "cuda:0"), (cu_ptr)(uintptr_t)ptr, MIB(4), "cuda:0");
 	CU(cuMemFreeHost(ptr));
@@ -138,7 +138,7 @@ TEST(imports_mapped_memory)
 	map_some(&m, 3);
 	check_import(ctx, NULL, m.ptr, MIB(2), "cuda:0");
 	check_import(ctx, NULL, m.ptr + 4096, MIB(6) - 4096, "cuda:0");
-	/* The last part of the range is mapped to nothing. */
+	/* The last part of the range is not mapped. */
 	ASSERT_EQ(strait_region_import(ctx, NULL, (void *)(uintptr_t)m.ptr, MIB(6) + 1, &r), -EFAULT);
 	ASSERT_EQ(strait_region_import(ctx, device_named(ctx, "cuda:0"), (void *)(uintptr_t)(m.ptr + MIB(6)), 10, &r),
 		  -EFAULT);
@@ -255,7 +255,7 @@ TEST(survives_a_destroyed_context)
 	CU(cuCtxDestroy_v2(mine));
 	ASSERT_TRUE(is_gone(strait_region_check(r)));
 	ASSERT_TRUE(is_gone(strait_read(ep, 0, r, 0, MIB(4))));
-	/* What is not in that context goes on. */
+	/* Objects in other contexts still work. */
 	ASSERT_EQ(strait_read(ep, 0, own, 0, MIB(4)), MIB(4));
 	strait_region_close(r);
 	/* Perhaps at the address of the old one. */
@@ -294,7 +294,7 @@ TEST(survives_a_reset)
 	strait_region_close(own);
 	strait_endpoint_close(ep);
 	strait_context_close(ctx);
-	/* A new context of Strait works. */
+	/* A new Strait context works. */
 	use_primary();
 	ctx = context_new(NULL);
 	CU(cuMemAlloc_v2(&ptr, MIB(4)));
@@ -352,7 +352,7 @@ TEST(says_when_memory_is_out)
 	ASSERT_OK(strait_device_info(dev, &info));
 	ASSERT_EQ(strait_region_alloc(dev, info.mem_total + 1, &r), -ENOMEM);
 	ASSERT_EQ(strait_region_alloc(dev, INT64_MAX, &r), -ENOMEM);
-	/* Fill it up, then work on with what there is. */
+	/* Fills the memory, then works with what is left. */
 	for (uint64_t len = info.mem_total; len >= MIB(64) && n < ARRAY_SIZE(held);) {
 		if (strait_region_alloc(dev, len, &held[n]))
 			len = align_down(len / 2, MIB(2));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How fast the CUDA provider's operations are on the GPU of this machine. Prints; judges nothing. */
+/* How fast the CUDA provider's operations are on this machine's GPU. Prints numbers without judgement. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -75,7 +75,7 @@ static void lists(bool out, uint64_t len, uint64_t skew, unsigned int batch)
 	uint64_t t;
 
 	for (unsigned int i = 0; i < n; i++) {
-		/* Scattered on the device, one behind the other in host memory. */
+		/* Scattered on the device, contiguous in host memory. */
 		uint64_t there = m.addr + (uint64_t)(i * 2654435761u % n) * len + skew, here = reg.dev_addr + i * len;
 
 		seg[i] = (struct copy_seg){ out ? here : there, out ? there : here, len };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* On a GPU: transfers ordered on streams, and being a good guest in the application's process. */
+/* On a GPU: transfers ordered on streams, and no effect on the application's other work. */
 #include "gpu/gpu.h"
 
 struct ordered {
@@ -82,7 +82,7 @@ TEST_VARIANTS(orders_reads, struct stream_kind, kinds)
 	free(want);
 }
 
-/* What the application wrote on the stream is what a write ordered behind it stores. */
+/* A write ordered behind work of the application stores what that work wrote. */
 TEST(orders_writes)
 {
 	struct ordered o = { 100, 4096, MIB(9), 1 };
@@ -124,7 +124,7 @@ TEST(orders_writes)
 	free(want);
 }
 
-/* Transfers of others go on while a stream of the application's waits for something. */
+/* Other transfers continue while a stream of the application waits. */
 TEST(works_beside_a_stream_that_waits)
 {
 	struct strait_endpoint *ep;
@@ -165,7 +165,10 @@ static void hold(void *arg)
 		sleep_ms(1);
 }
 
-/* The driver calls functions of all streams from one thread: one that waits for a transfer must not keep it waiting. */
+/*
+ * The driver calls functions of all streams from one thread: a function that waits for a transfer must not block that
+ * transfer.
+ */
 TEST(a_function_waits_for_a_transfer)
 {
 	struct ordered o = { 0, 0, MIB(4), 1 };
@@ -204,7 +207,7 @@ TEST(a_function_waits_for_a_transfer)
 	strait_context_close(ctx);
 }
 
-/* A capture of the application's is neither broken nor does it break transfers. */
+/* A capture of the application is not broken, and does not break transfers. */
 TEST(leaves_a_capture_alone)
 {
 	struct strait_endpoint *ep;
@@ -230,7 +233,7 @@ TEST(leaves_a_capture_alone)
 	ASSERT_EQ(move(STRAIT_READ, 0, ep, 0, r, 0, MIB(40)).bytes, MIB(40));
 	ASSERT_EQ(move(STRAIT_READ, 0, ep, 0, r, 0, 4096).bytes, 4096);
 	ASSERT_OK(strait_region_crc32c(r, 0, MIB(40), &crc));
-	/* What a graph would run again is refused. */
+	/* Transfers that a graph would run again are refused. */
 	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), s, &ours));
 	ASSERT_EQ(strait_stream_wait(ours, 0), -EOPNOTSUPP);
 	strait_stream_close(ours);
@@ -261,7 +264,7 @@ static void one_cycle(const char *path, bool pages)
 	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(1)), MIB(1));
 	ASSERT_EQ(strait_read(ep, 5, r, 0, 4096), 4096);
 	ASSERT_OK(strait_region_crc32c(r, 0, MIB(1), &crc));
-	/* Making the context of the page cache's windows takes 0.1 s: not in each. */
+	/* Creating the context for page cache windows takes 0.1 s: do it once. */
 	if (pages)
 		ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), ep, 0, r, 0, MIB(1)).bytes, MIB(1));
 	strait_region_close(r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random sequences of calls, with a model of every file and region in host memory. STRAIT_FUZZ_SEED in the
- * environment takes the place of the seeds below, STRAIT_FUZZ_STEPS of the number of steps.
+ * Random sequences of calls, compared with a model of every file and region in host memory. In the environment
+ * STRAIT_FUZZ_SEED replaces the seeds below, STRAIT_FUZZ_STEPS the number of steps.
  */
 #include "functional/common.h"
 
@@ -122,7 +122,7 @@ static void open_endpoint(struct world *w, struct endpoint_model *m)
 	close(fd);
 }
 
-/* What the library must answer, and what must be in memory and file afterwards. */
+/* Checks what the library must return, and what must be in memory and file afterwards. */
 static void settle(struct world *w, uint32_t op, struct endpoint_model *e, uint64_t off, struct region_model *r,
 		   uint64_t region_off, uint64_t len, uint32_t routes, int status, uint64_t bytes)
 {
@@ -131,7 +131,7 @@ static void settle(struct world *w, uint32_t op, struct endpoint_model *e, uint6
 
 	bool possible = !routes || (!r->host && (op == STRAIT_READ || routes != ROUTE(PAGECACHE)));
 
-	/* Of several things that are wrong any may be told. */
+	/* If several things are wrong, any of them may be reported. */
 	if (r->revoked || !access || !possible) {
 		ASSERT_TRUE((r->revoked && status == -ENODEV) || (!access && status == -EBADF) ||
 			    (!possible && status == -EOPNOTSUPP));
@@ -200,7 +200,7 @@ static void transfer(struct world *w)
 	settle(w, t.op, e, t.endpoint_offset, r, t.region_offset, t.length, t.routes, res.status, res.bytes);
 }
 
-/* Many at once, to places that do not touch. */
+/* Many at once, to ranges that do not overlap. */
 static void batch(struct world *w)
 {
 	enum { N = 20 };
@@ -230,7 +230,7 @@ static void batch(struct world *w)
 	}
 	ASSERT_EQ(rc, 0);
 	ASSERT_EQ(strait_queue_wait(w->q, N, N, STRAIT_FOREVER, res), N);
-	/* They touch nowhere, so that the order in which they were done does not show. */
+	/* They do not overlap, so their order does not matter. */
 	for (int pass = 0; pass < N; pass++)
 		for (int i = 0; i < N; i++)
 			if (res[i].user_data == (uint64_t)pass) {
@@ -275,7 +275,7 @@ static void touch_region(struct world *w)
 	}
 }
 
-/* Others change the file, where no promise was given. */
+/* Changes the file without the library, where it was not declared immutable. */
 static void touch_file(struct world *w)
 {
 	struct file_model *f = &w->f[any(w, FILES)];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What functional/model_test does, for longer and with larger files. */
+/* functional/model_test, for longer and with larger files. */
 #include "functional/model.h"
 
 static const struct variant {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What functional/queue_model_test does, for minutes. */
+/* functional/queue_model_test, for minutes. */
 #include "functional/queue_model.h"
 
 static const struct variant {

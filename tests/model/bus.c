@@ -39,7 +39,7 @@ static int compare(const void *a, const void *b)
 	return x->bus < y->bus ? -1 : x->bus > y->bus;
 }
 
-/* Pages [cpu, cpu + len) at addresses of their own. */
+/* Maps pages [cpu, cpu + len) at separate addresses. */
 static int map_pages(struct bus *b, uint8_t *cpu, uint64_t len, unsigned int flags, struct pci_mapping *m,
 		     uint64_t skip)
 {
@@ -55,7 +55,7 @@ static int map_pages(struct bus *b, uint8_t *cpu, uint64_t len, unsigned int fla
 		return -ENOMEM;
 	m->count = b->scattered ? n : 1;
 	for (uint64_t i = 0; i < n; i++) {
-		/* Downwards, so that the order is not that of the memory either. */
+		/* Downwards, so that the order differs from that of the memory. */
 		uint64_t bus = b->next + (b->scattered ? (n - 1 - i) * step : i * step);
 
 		pages[b->count++] = (struct bus_page){ bus, cpu + i * PAGE, flags, m };
@@ -87,7 +87,7 @@ int bus_map_host(struct bus *b, void *addr, uint64_t len, unsigned int flags, st
 	return rc;
 }
 
-/* What only devices reach, by its dma-buf. The mapping stays: tests are short. */
+/* Memory that only devices reach, by its dma-buf. The mapping stays: tests are short. */
 static int map_dmabuf(struct strait_region *r, void **cpu)
 {
 	uint64_t at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Registers, queues, and what can go wrong with them. */
+/* Registers, queues, and their faults. */
 #include "nvme_model.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ uint64_t model_random(struct nvme_model *m)
 	return m->seed;
 }
 
-/* One entry into a completion queue; the caller knows there is room. */
+/* Writes one entry into a completion queue; the caller has checked that there is room. */
 void model_entry(struct nvme_model *m, uint32_t cqid, uint32_t dw0, uint32_t dw2, uint32_t dw3)
 {
 	struct model_queue *cq = &m->q[cqid];
@@ -46,7 +46,7 @@ void model_complete(struct nvme_model *m, uint16_t sqid, uint16_t cid, uint16_t 
 	model_entry(m, sq->cqid, result, sq->head | (uint32_t)sqid << 16, cid | (uint32_t)status << 17);
 }
 
-/* Is it this command's turn to go wrong? */
+/* Does this command fail now? */
 static enum model_fault fault_now(struct nvme_model *m)
 {
 	if (m->fault == MODEL_GOOD)
@@ -169,7 +169,10 @@ static void run_queue(struct nvme_model *m, uint16_t id)
 	}
 }
 
-/* What the shadow doorbells say, and that the next one need not be rung while the thread looks. */
+/*
+ * Reads the shadow doorbells, and sets the event index so that the next doorbell need not be rung while the thread
+ * polls.
+ */
 static void look_at_shadow(struct nvme_model *m, uint16_t id)
 {
 	struct model_queue *q = &m->q[id];
@@ -221,7 +224,7 @@ static bool gone(const struct nvme_model *m)
 
 static uint64_t capabilities(const struct nvme_model *m)
 {
-	/* One half second to become ready, contiguous queues, the NVM command set. */
+	/* Half a second to become ready, contiguous queues, the NVM command set. */
 	return (m->c.entries - 1) | 1u << 16 | 1ull << 24 | 1ull << 37;
 }
 
@@ -280,7 +283,7 @@ static void enable(struct nvme_model *m)
 {
 	struct model_queue *q = &m->q[0];
 
-	/* Pages of 4 KiB, entries of 64 and 16 bytes; and nothing works without the right to transfer. */
+	/* Pages of 4 KiB, entries of 64 and 16 bytes, and bus mastering on. */
 	if ((m->cc >> 7 & 0xf) != 0 || (m->cc >> 16 & 0xf) != 6 || (m->cc >> 20 & 0xf) != 4 || !m->master ||
 	    m->asq % 4096 || m->acq % 4096) {
 		m->csts |= 2;

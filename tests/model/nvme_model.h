@@ -3,9 +3,8 @@
 #define MODEL_NVME_MODEL_H
 
 /*
- * An NVMe controller in software behind the seam of pci/pci.h. It reads commands as the specification
- * has them and shares no code with the driver. By itself it works inside the doorbell write; with
- * @threaded, on a thread of its own.
+ * An NVMe controller in software behind the interface of pci/pci.h. It reads commands by the specification and shares
+ * no code with the driver. It works inside the doorbell write or, with @threaded, on a thread of its own.
  */
 
 #include <pthread.h>
@@ -19,21 +18,21 @@
 #define MODEL_NAMESPACES 3
 #define MODEL_HELD 64
 
-/* What goes wrong, beginning with the I/O command number @fault_at (0 is the next), @fault_count times. */
+/* The fault, beginning with the I/O command number @fault_at (0 is the next), @fault_count times. */
 enum model_fault {
 	MODEL_GOOD,
 	MODEL_FATAL,	 /* fatal status, no answer */
-	MODEL_LOSE,	 /* the command is done and no completion written */
-	MODEL_HOLD,	 /* not done until it is aborted */
-	MODEL_STALL,	 /* nothing is done any more, until a reset */
-	MODEL_BAD_CID,	 /* the completion of a command that is not there */
-	MODEL_BAD_PHASE, /* a completion nobody can see */
+	MODEL_LOSE,	 /* the command is carried out and no completion is written */
+	MODEL_HOLD,	 /* not carried out until it is aborted */
+	MODEL_STALL,	 /* no command is carried out until a reset */
+	MODEL_BAD_CID,	 /* the completion of a command that is not outstanding */
+	MODEL_BAD_PHASE, /* a completion with the wrong phase */
 	MODEL_BAD_SQHD,	 /* the head of the queue is past its end */
 	MODEL_BAD_SQID,	 /* another queue's */
 	MODEL_TWICE,	 /* two completions of one command */
 	MODEL_STATUS,	 /* @status */
 	MODEL_GARBAGE,	 /* random bits in all of the completion but the phase */
-	MODEL_GONE,	 /* registers read as ones, nothing is done */
+	MODEL_GONE,	 /* registers read as ones, nothing is carried out */
 };
 
 struct model_config {
@@ -49,11 +48,11 @@ struct model_config {
 	uint32_t sgls;	  /* 0 none, 1 any alignment, 2 dwords */
 	uint32_t vectors;
 	bool no_cache, dbbuf, threaded, scattered, old, no_zeroes, refuse_regions;
-	bool lose_peer_writes; /* what it writes to device memory does not arrive, and it says it did */
+	bool lose_peer_writes; /* its writes to device memory are lost, and it reports success */
 };
 
 struct model_queue {
-	bool sq_there, cq_there, irq, rung; /* rung: a doorbell came, since when the shadow is looked at */
+	bool sq_there, cq_there, irq, rung; /* rung: a doorbell was written, from then on the shadow is polled */
 	uint64_t sq_bus, cq_bus;
 	uint32_t sq_size, cq_size;
 	uint32_t head, tail; /* of the submission queue */
@@ -86,7 +85,7 @@ struct nvme_model {
 	enum model_fault fault;
 	uint64_t fault_at, fault_count;
 	uint16_t status;
-	uint8_t refused; /* the opcode of admin commands that are answered with @refusal, unless that is 0 */
+	uint8_t refused; /* admin commands with this opcode get @refusal, unless that is 0 */
 	uint16_t refusal;
 	bool stalled;	 /* until it is reset */
 	bool never_idle; /* CSTS.RDY stays */
@@ -95,7 +94,7 @@ struct nvme_model {
 	uint64_t seed;
 	uint64_t io, admin, doorbells, resets, aborts, flushes, prp_lists, sgls, fua, max_seen;
 	uint64_t revoked; /* mapping_check() says so */
-	/* Called for each I/O command: true, it was dealt with, one way or another. May be NULL. */
+	/* Called for each I/O command: true if it was handled. May be NULL. */
 	bool (*hook)(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe);
 	/* Called for each page of Identify and each result of an admin command. May be NULL. */
 	void (*mutate)(struct nvme_model *m, uint8_t *page, size_t len);
@@ -105,15 +104,15 @@ struct nvme_model *model_new(const struct model_config *c);
 /* After the driver closed it. */
 void model_free(struct nvme_model *m);
 void model_break(struct nvme_model *m, enum model_fault fault, uint64_t at, uint64_t count);
-/* Report an event; false when no request for one is there. */
+/* Reports an event; false if no request for one is outstanding. */
 bool model_event(struct nvme_model *m, uint32_t result);
 void model_resize(struct nvme_model *m, uint32_t nsid, uint64_t blocks);
 
-/* Between the two files of the model: 0 or a status. */
+/* Shared by the two files of the model: 0 or a status. */
 uint16_t model_admin(struct nvme_model *m, const uint8_t *sqe, uint32_t *result, bool *later);
 uint16_t model_io(struct nvme_model *m, const uint8_t *sqe);
 uint64_t model_random(struct nvme_model *m);
-/* An entry of a completion queue as it is; only the phase is right. */
+/* Writes an entry of a completion queue as it is; only the phase is set. */
 void model_entry(struct nvme_model *m, uint32_t cqid, uint32_t dw0, uint32_t dw2, uint32_t dw3);
 void model_complete(struct nvme_model *m, uint16_t sqid, uint16_t cid, uint16_t status, uint32_t result);
 

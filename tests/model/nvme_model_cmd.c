@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the commands do, and where their data is. */
+/* The commands, and where their data is. */
 #include "nvme_model.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void put(uint8_t *p, unsigned int off, uint64_t v, unsigned int bytes)
 		p[off + i] = (uint8_t)(v >> (8 * i));
 }
 
-/* The device's side of one piece of data. */
+/* The device's access to one piece of data. */
 static bool touch(struct nvme_model *m, uint64_t bus, uint8_t *buf, uint64_t len, bool to_host)
 {
 	return to_host ? bus_write(&m->bus, bus, buf, len) : bus_read(&m->bus, bus, buf, len);
@@ -188,7 +188,7 @@ static uint16_t log_page(struct nvme_model *m, const uint8_t *sqe)
 
 	if (len > PAGE)
 		return 0x02;
-	/* The health log, told apart by a temperature; others are empty. */
+	/* The health log, recognised by a temperature; other pages are empty. */
 	if (sqe[40] == 2 && !off)
 		put(page, 1, 300, 2);
 	return sqe[40] && sqe[40] < 5 ? move(m, sqe, page, len, true) : 0x109;
@@ -254,7 +254,7 @@ static uint16_t delete_queue(struct nvme_model *m, uint32_t id, bool sq)
 	return 0;
 }
 
-/* Bit 0 of the result says that it was too late. */
+/* Bit 0 of the result: too late. */
 static void abort_command(struct nvme_model *m, const uint8_t *sqe, uint32_t *result)
 {
 	uint16_t sqid = (uint16_t)get32(sqe, 40), cid = (uint16_t)(get32(sqe, 40) >> 16);
@@ -325,7 +325,7 @@ static uint16_t read_write(struct nvme_model *m, const uint8_t *sqe, uint8_t *di
 	m->fua += get32(sqe, 48) >> 30 & 1;
 	if (sqe[0] == 0x02)
 		return move(m, sqe, disk + slba * lba, len, true);
-	/* All of it before any of it is on the disk: a command that fails has done nothing. */
+	/* Read all data before writing any to the disk: a command that fails has no effect. */
 	buf = malloc(len);
 	if (!buf)
 		return 0x06;

@@ -35,7 +35,7 @@ static void finish(struct xdma_model *m, int dir, uint32_t status)
 		eventfd_write(m->irq, 1);
 }
 
-/* One descriptor. 0, or what the channel stops with. */
+/* Runs one descriptor. Returns 0, or the status that the channel stops with. */
 static uint32_t run_one(struct xdma_model *m, int dir, const uint8_t *d)
 {
 	uint64_t len = get32(d, 4), src = get64(d, 8), dst = get64(d, 16), card = dir ? src : dst,
@@ -74,7 +74,7 @@ static void run(struct xdma_model *m, int dir)
 	uint32_t rc;
 
 	if (!m->master || faulty(m, XDMA_STUCK) || faulty(m, XDMA_STUCK_HARD)) {
-		ch->control &= ~1u; /* picked up, and nothing comes of it */
+		ch->control &= ~1u; /* accepted, without effect */
 		return;
 	}
 	ch->control |= 1u << 31;

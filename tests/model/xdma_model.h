@@ -3,9 +3,8 @@
 #define MODEL_XDMA_MODEL_H
 
 /*
- * A card with a Xilinx XDMA behind the seam of pci/pci.h, at the level of its registers: it fetches and checks
- * descriptors by itself and shares no code with the driver. It works inside the write that starts it, or on a
- * thread of its own.
+ * A card with a Xilinx XDMA behind the interface of pci/pci.h, at the level of its registers: it fetches and checks
+ * descriptors and shares no code with the driver. It works inside the write that starts it, or on a thread of its own.
  */
 
 #include <pthread.h>
@@ -17,12 +16,12 @@
 
 enum xdma_fault {
 	XDMA_GOOD,
-	XDMA_BAD_MAGIC, /* what it fetches has another magic */
+	XDMA_BAD_MAGIC, /* descriptors that it fetches have another magic */
 	XDMA_HALT,	/* it stops after the first descriptor, without an error */
 	XDMA_DESC_ERROR,
 	XDMA_READ_ERROR,
 	XDMA_STUCK,	 /* busy until it is stopped */
-	XDMA_STUCK_HARD, /* busy whatever is done */
+	XDMA_STUCK_HARD, /* busy whatever the driver does */
 	XDMA_GONE,
 };
 

@@ -5,7 +5,7 @@
 #include "base/crc32c.h"
 #include "harness/harness.h"
 
-/* As the definition has it, a bit at a time. */
+/* By the definition, bit by bit. */
 static uint32_t by_bit(uint32_t crc, const unsigned char *p, size_t len)
 {
 	crc = ~crc;
@@ -43,7 +43,7 @@ TEST(known_values)
 	ASSERT_EQ(crc32c_update(0x12345678u, NULL, 0), 0x12345678u);
 }
 
-/* Both kinds agree with the definition at every length about the block sizes and every alignment. */
+/* Both implementations agree with the definition at every length near the block sizes and every alignment. */
 TEST(lengths_and_alignments)
 {
 	static const size_t around[] = { 0, 8, 64, 255, 768, 1536, 4096, 12288, 24576, 13056 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The devices of a context: which there are, their names, and why one is not there. */
+/* The devices of a context: which exist, their names, and why one is missing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static int bare_open(struct provider *p)
 	return provider_add_device(p) ? 0 : -ENOMEM;
 }
 
-/* What a provider does not have answers -EOPNOTSUPP, and nothing is NULL. */
+/* Operations that a provider does not implement return -EOPNOTSUPP, and none is NULL. */
 TEST(operations_have_defaults)
 {
 	static const struct provider_ops bare = { .name = "bare", .open = bare_open };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* DMA engines on a card in software: any size both ways and through, and everything that can go wrong. */
+/* DMA engines on a model of a card: any size in both directions and round trips, and every kind of failure. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static struct strait_region *region_new(struct rig *r, const char *name, uint8_t
 static void begin(struct rig *r, const struct shape *v)
 {
 	struct strait_context_opts co = { .size = sizeof(co), .log = show, .log_level = STRAIT_LOG_WARN };
-	/* A model without a thread answers at once or never; one with a thread always, when the machine lets it. */
+	/* A model without a thread answers at once or never; one with a thread always, when it is scheduled. */
 	uint64_t timeout = v->c.threaded ? 10000000000u : 100000000u;
 	struct strait_dma_opts o = { .size = sizeof(o), .flags = v->flags, .timeout_ns = timeout };
 
@@ -151,7 +151,7 @@ TEST_VARIANTS(both_ways, struct shape, shapes)
 	end(&r);
 }
 
-/* More than the card has memory for, from one region into another. */
+/* More than the card's memory, from one region into another. */
 TEST_VARIANTS(through, struct shape, shapes)
 {
 	uint64_t done = 1;
@@ -163,7 +163,7 @@ TEST_VARIANTS(through, struct shape, shapes)
 	memset(r.pb, 0, REGION);
 	rc = strait_dma_bounce(r.dma, r.a, 4096, r.b, 8192, 500000, STRAIT_FOREVER, &done);
 	if (v->route == STRAIT_ROUTE_STAGED) {
-		/* That is what it is for: nothing else will do. */
+		/* There is no other route. */
 		ASSERT_LT(rc, 0);
 		ASSERT_EQ(done, 0);
 		end(&r);
@@ -187,7 +187,7 @@ static const struct bad {
 	const char *name;
 	enum xdma_fault fault;
 	int status;
-	uint32_t device; /* bits of the device's status that must be there */
+	uint32_t device; /* bits of the device's status that must be set */
 	bool dead;
 } bads[] = {
 	{ "magic", XDMA_BAD_MAGIC, -EIO, 1 << 4, false },
@@ -213,7 +213,7 @@ TEST_VARIANTS(goes_wrong, struct bad, bads)
 	ASSERT_EQ(res.status, v->status);
 	ASSERT_EQ(res.bytes, 0);
 	ASSERT_EQ((uint32_t)res.device_status & v->device, v->device);
-	/* Stopped before anybody gets the memory back. */
+	/* Stopped before the memory is given back. */
 	ASSERT_TRUE(v->fault == XDMA_GONE || !(r.model->ch[1].status & 1) || !r.model->master);
 	ASSERT_GE(info_of(&r).stops, 1);
 	if (v->dead) {
@@ -230,7 +230,7 @@ TEST_VARIANTS(goes_wrong, struct bad, bads)
 	end(&r);
 }
 
-/* Memory that went away under it. */
+/* Memory that goes away during a transfer. */
 TEST(revoked)
 {
 	struct rig r;
@@ -240,7 +240,7 @@ TEST(revoked)
 	r.model->revoked = true;
 	ASSERT_EQ(move(&r, STRAIT_READ, 0, 0, 4096).status, -ENODEV);
 	r.model->revoked = false;
-	/* A region that is closed is not mapped any more: end() looks. */
+	/* A closed region is not mapped any more: end() checks. */
 	ASSERT_GT(r.model->bus.mapped, 3);
 	end(&r);
 }
@@ -277,7 +277,7 @@ TEST(what_is_known)
 	ASSERT_EQ(strait_nvme_write_zeroes(r.ep, 0, 4096), -EINVAL);
 	ASSERT_EQ(strait_nvme_deallocate(r.ep, 0, 4096), -EINVAL);
 	strait_dma_close(NULL);
-	/* Not opened: options, another engine, a card that is none. */
+	/* Not opened: options, another engine, a device that is not a card. */
 	m = xdma_new(&(struct xdma_config){ 0 });
 	ASSERT_EQ(dma_adopt(r.ctx, &m->pci, &o, &dma), -EINVAL);
 	ASSERT_FALSE(m->is_open);
@@ -299,7 +299,7 @@ TEST(what_is_known)
 	end(&r);
 }
 
-/* A struct of no known size is refused, and nothing stays mapped. */
+/* A struct of an unknown size is refused, and nothing stays mapped. */
 TEST(registers_of_a_wrong_size)
 {
 	struct strait_dma_mmio mmio = { .size = 3 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Imported dma-bufs. Memory of a memfd stands for what a driver would export: it is mapped and handed on by its
+ * Imported dma-bufs. A memfd takes the place of what a driver would export: it is mapped and passed on by its
  * descriptor in the same way. Real ones are in tests/lab/nvme_dmabuf_test.c.
  */
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static struct buf buf_new(uint64_t len)
 	return b;
 }
 
-/* Past the check of strait_region_import_dmabuf() that it is one. */
+/* Imports without the check of strait_region_import_dmabuf() that it is a dma-buf. */
 static struct strait_region *import(struct strait_context *ctx, const struct buf *b, uint64_t off, uint64_t len,
 				    uint32_t flags)
 {
@@ -80,7 +80,7 @@ TEST(what_is_refused)
 	struct strait_region *r;
 
 	ASSERT_OK(strait_context_open(NULL, &ctx));
-	/* A file that is no dma-buf, and no file. */
+	/* A file that is not a dma-buf, and a bad descriptor. */
 	ASSERT_EQ(strait_region_import_dmabuf(ctx, b.fd, 0, LEN, 0, &r), -EINVAL);
 	ASSERT_EQ(strait_region_import_dmabuf(ctx, -1, 0, LEN, 0, &r), -EBADF);
 	ASSERT_EQ(strait_region_import_dmabuf(NULL, b.fd, 0, LEN, 0, &r), -EINVAL);
@@ -136,7 +136,7 @@ TEST(reached_by_the_cpu)
 	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(3)), (ssize_t)MIB(3));
 	ASSERT_MEMEQ(b.p + MIB(1), want, MIB(3));
 	ASSERT_TRUE(b.p[MIB(1) - 1] == 0);
-	/* Handed on as it came only. */
+	/* Can be exported only as a whole. */
 	ASSERT_EQ(strait_region_export_dmabuf(r, 0, MIB(3), &fd), -EOPNOTSUPP);
 	strait_endpoint_close(ep);
 	strait_region_close(r);
@@ -165,7 +165,7 @@ TEST(exported_again_as_a_whole)
 	strait_context_close(ctx);
 }
 
-/* Only devices reach it: what would need the CPU is refused, and says so. */
+/* Only devices reach it: what would need the CPU is refused with the reason. */
 TEST(reached_by_devices_only)
 {
 	struct strait_route_report rep = { .size = sizeof(rep) };
@@ -233,7 +233,7 @@ TEST_VARIANTS(a_drive_reaches_it, struct kind, kinds)
 	ASSERT_OK(strait_nvme_endpoint(r.nvme, 1, 0, &t.endpoint));
 	t.region = import(r.ctx, &b, MIB(1), MIB(2), v->flags);
 	memcpy(want, b.p, LEN);
-	/* That bytes arrive cannot be tried: p2p is taken where it is the only route, or the one that is asked for. */
+	/* It cannot be verified that bytes arrive: p2p is used if it is the only route, or the required one. */
 	ASSERT_OK(strait_route_query(&t, &rep));
 	ASSERT_TRUE(rep.verdict[STRAIT_ROUTE_P2P].usable);
 	ASSERT_EQ(rep.verdict[STRAIT_ROUTE_P2P].code, 0);

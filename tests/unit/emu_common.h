@@ -2,7 +2,7 @@
 #ifndef EMU_COMMON_H
 #define EMU_COMMON_H
 
-/* What the tests of the emulated device's streams share. */
+/* Helpers for tests of the emulated device's streams. */
 
 #include <errno.h>
 #include <pthread.h>
@@ -42,7 +42,7 @@ static inline uint64_t number(const void *p)
 	return (uint64_t)(uintptr_t)p;
 }
 
-/* A function on a stream that holds it up until the gate is opened. */
+/* A function on a stream that blocks until the gate is opened. */
 struct gate {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which errors of work on a stream are told to whom. */
+/* Which errors of work on a stream are reported by which call. */
 #include "emu_common.h"
 
 struct errors {
@@ -33,7 +33,7 @@ static int copy(struct errors *x)
 
 static const struct mode {
 	const char *name;
-	bool queued; /* behind a function, else run by the caller */
+	bool queued; /* queued behind a function, else run by the caller */
 } modes[] = { { "inline", false }, { "queued", true } };
 
 TEST_VARIANTS(the_first_error_stays_until_reported, struct mode, modes)
@@ -49,7 +49,7 @@ TEST_VARIANTS(the_first_error_stays_until_reported, struct mode, modes)
 	ASSERT_OK(copy(&x));
 	ASSERT_OK(copy(&x)); /* this one */
 	x.host[0] = 'n';
-	ASSERT_OK(copy(&x)); /* and the stream goes on */
+	ASSERT_OK(copy(&x)); /* and the stream continues */
 	gate_open(&gate);
 	ASSERT_EQ(ops->stream_wait(x.s, STRAIT_FOREVER), -EIO);
 	ASSERT_EQ(x.s->status, EIO);
@@ -81,12 +81,12 @@ TEST_VARIANTS(events_tell_the_errors_before_them, struct mode, modes)
 	ASSERT_OK(ops->event_wait(before, STRAIT_FOREVER));
 	ASSERT_EQ(ops->event_wait(after, STRAIT_FOREVER), -EFAULT);
 	ASSERT_EQ(ops->event_wait(after, 0), -EFAULT); /* until it is recorded again */
-	/* Told: the stream has forgotten it. */
+	/* Reported: the stream has cleared it. */
 	ASSERT_OK(ops->event_record(later, x.s));
 	ASSERT_OK(ops->event_wait(later, STRAIT_FOREVER));
 	ASSERT_OK(ops->stream_wait(x.s, STRAIT_FOREVER));
 
-	/* A new error is not forgotten because an old one was told again. */
+	/* A new error is not cleared because an old one was reported again. */
 	emu_inject_copy_error(dev, 0, -EIO);
 	ASSERT_OK(copy(&x));
 	ASSERT_EQ(ops->event_wait(after, 0), -EFAULT);
@@ -97,7 +97,7 @@ TEST_VARIANTS(events_tell_the_errors_before_them, struct mode, modes)
 	errors_teardown(&x);
 }
 
-/* Errors on both sides of a recording: telling of those before it does not swallow those after it. */
+/* Errors before and after a recording: reporting the earlier ones does not lose the later ones. */
 TEST(no_error_is_lost)
 {
 	struct dev_event *e, *f;
@@ -153,7 +153,7 @@ static bool no_threads(enum os_call call, int64_t *ret)
 	return call == OS_THREAD;
 }
 
-/* No thread to be had: what needs one says so, and what does not works. */
+/* No thread can be created: calls that need one fail, and others work. */
 TEST(without_threads)
 {
 	_Atomic uint32_t word = 0;

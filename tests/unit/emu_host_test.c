@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The emulated device and the world about it: registered host memory, the model, memory and devices that go. */
+/* The emulated device and its environment: registered host memory, the speed model, memory and devices that go away. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -80,7 +80,7 @@ static int map_file(size_t len, char **ret)
 	return fd;
 }
 
-/* Whatever the file does, there is an error and no signal. */
+/* Whatever happens to the file, there is an error and no signal. */
 TEST(a_file_that_shrinks_is_an_error)
 {
 	size_t len = MIB(1);
@@ -101,17 +101,17 @@ TEST(a_file_that_shrinks_is_an_error)
 	ASSERT_EQ(memcmp(d, file, len), 0);
 
 	ASSERT_OK(ftruncate(fd, 65536));
-	/* In a registered source the error comes with the stream ... */
+	/* From a registered source the error comes with the stream ... */
 	ASSERT_OK(ops->copy_list(stream, &seg, 1));
 	ASSERT_EQ(ops->stream_wait(stream, STRAIT_FOREVER), -EFAULT);
 	ASSERT_EQ(stream->status, EFAULT);
 	ASSERT_OK(ops->copy_in(stream, number(d), file, len));
 	ASSERT_EQ(ops->stream_wait(stream, STRAIT_FOREVER), -EFAULT);
-	/* ... what is left of the file is good still. */
+	/* ... and what is left of the file is still good. */
 	seg.len = 65536;
 	ASSERT_OK(ops->copy_list(stream, &seg, 1));
 	ASSERT_OK(ops->stream_wait(stream, STRAIT_FOREVER));
-	/* Partly registered: the copy waits for itself and says so itself. */
+	/* Partly registered: the copy is synchronous and returns the error itself. */
 	ops->host_unregister(dev, &reg);
 	ASSERT_EQ(ops->host_register(dev, file, len, HOST_REG_READ_ONLY | HOST_REG_FILE, &reg), -EFAULT);
 	ASSERT_OK(ops->host_register(dev, file, 65536, HOST_REG_READ_ONLY | HOST_REG_FILE, &reg));
@@ -290,7 +290,7 @@ static void *free_thread(void *arg)
 	return NULL;
 }
 
-/* Work on a stream holds the memory, with no region about. */
+/* Work on a stream holds a use of the memory, without a region. */
 TEST(free_waits_for_copies)
 {
 	static char host[65536];
@@ -309,11 +309,11 @@ TEST(free_waits_for_copies)
 	ASSERT_OK(ops->copy_in(stream, number(f.p), host, sizeof(host)));
 	ASSERT_OK(ops->copy_out(stream, host, number(f.p), sizeof(host)));
 	pthread_create(&t, NULL, free_thread, &f);
-	/* Other memory is not held up. */
+	/* Other memory is not delayed. */
 	ASSERT_OK(strait_emu_free(dev, q));
 	pthread_join(t, NULL);
 	ASSERT_GE(os_now_ns() - began, 100ull * MS);
-	/* Its thread has let go of the memory, and says so a moment later. */
+	/* Its thread has dropped the memory, and reports that a moment later. */
 	ASSERT_OK(ops->stream_wait(stream, 1000 * MS));
 	ASSERT_EQ(ops->copy_in(stream, number(f.p), host, 1), -EFAULT);
 	ops->host_unregister(dev, &reg);
@@ -327,7 +327,7 @@ static atomic_bool stop;
 
 static atomic_uint copied, n_copiers;
 
-/* Each has a part of the memory to itself. */
+/* Each uses its own part of the memory. */
 static void *copier(void *arg)
 {
 	size_t at = atomic_fetch_add(&n_copiers, 1) * KIB(300);
@@ -339,7 +339,7 @@ static void *copier(void *arg)
 	while (!atomic_load(&stop)) {
 		int rc = ops->copy_in(s, number(atomic_load(&target)) + at, host, KIB(300));
 
-		/* Never a fault of ours, whatever becomes of the memory. */
+		/* Never a fault of this process, whatever happens to the memory. */
 		ASSERT_TRUE(!rc || rc == -EFAULT || rc == -ENODEV);
 		if (!rc)
 			atomic_fetch_add(&copied, 1);
@@ -405,7 +405,7 @@ TEST(removal_in_the_middle_of_a_copy)
 	ASSERT_EQ(ops->event_wait(e, 0), -ETIMEDOUT);
 	ASSERT_OK(strait_emu_remove(dev));
 	ASSERT_EQ(strait_emu_remove(dev), -EALREADY);
-	/* The copies end long before their hour. */
+	/* The copies end long before the model's time. */
 	ASSERT_EQ(ops->event_wait(e, STRAIT_FOREVER), -ENODEV);
 	ASSERT_EQ(ops->stream_wait(stream, STRAIT_FOREVER), -ENODEV);
 	ASSERT_LT(os_now_ns() - began, 600000ull * MS);

@@ -43,7 +43,7 @@ TEST_VARIANTS(work_runs_in_order, struct kind, kinds)
 	ASSERT_OK(ops->stream_call(s, append_fn, &a[1]));
 	ASSERT_OK(ops->copy_in(s, m.addr + 2, host, 3));
 	ASSERT_OK(ops->stream_call(s, append_fn, &a[2]));
-	/* Into unregistered memory: done when it returns, and so is all before it. */
+	/* Into unregistered memory: complete when it returns, with all earlier work. */
 	ASSERT_OK(ops->copy_out(s, copy, m.addr, sizeof(copy)));
 	ASSERT_STREQ(copy, "abxyc");
 	ASSERT_OK(ops->fill(s, m.addr, 'z', 2));
@@ -55,7 +55,7 @@ TEST_VARIANTS(work_runs_in_order, struct kind, kinds)
 	device_set_close(&set);
 }
 
-/* Behind a function that does not return, everything waits on that stream and nothing on another. */
+/* Behind a function that does not return, all work on that stream waits, and none on another. */
 TEST_VARIANTS(streams_are_independent, struct kind, kinds)
 {
 	struct dev_stream *blocked, *free_stream;
@@ -102,7 +102,7 @@ TEST_VARIANTS(streams_are_independent, struct kind, kinds)
 	device_set_close(&set);
 }
 
-/* Functions that block do not keep those of other streams from running. */
+/* Blocking functions do not keep those of other streams from running. */
 TEST(functions_wait_for_each_other)
 {
 	enum { N = 20 };
@@ -179,7 +179,7 @@ TEST(events_count_their_last_recording)
 	gate_open(&second);
 	ASSERT_OK(ops->event_wait(e, STRAIT_FOREVER));
 	ops->stream_close(a);
-	/* Closed before it is reached, and after its stream. */
+	/* Closed before the stream reaches it, and after its stream. */
 	first.open = second.open = false;
 	ASSERT_OK(ops->stream_call(b, gate_fn, &first));
 	ASSERT_OK(ops->event_record(e, b));
@@ -211,7 +211,7 @@ TEST_VARIANTS(words_block_a_stream, struct kind, kinds)
 	ASSERT_OK(ops->mem_alloc(dev, 4096, &m));
 	p = (char *)(uintptr_t)m.addr;
 
-	/* Reached already: nothing waits. */
+	/* The value is reached already: nothing waits. */
 	ASSERT_OK(ops->stream_wait_word(s, &words[0], reg.dev_addr, 0));
 	ASSERT_OK(ops->stream_wait(s, 0));
 
@@ -228,7 +228,7 @@ TEST_VARIANTS(words_block_a_stream, struct kind, kinds)
 	ASSERT_OK(ops->stream_wait(s, STRAIT_FOREVER));
 	ASSERT_EQ(memcmp(p, "bbaa", 4), 0);
 
-	/* A store nobody announced is noticed too. */
+	/* A store without a post is noticed too. */
 	ASSERT_OK(ops->stream_wait_word(s, &words[2], reg.dev_addr + 8, 5));
 	ASSERT_EQ(ops->stream_wait(s, MS), -ETIMEDOUT);
 	atomic_store(&words[2], 5);
@@ -253,7 +253,7 @@ static void post_fn(void *arg)
 	ops->word_post(dev, p->word, p->value);
 }
 
-/* Two streams that take turns through words, posted from functions. */
+/* Two streams that alternate through words, posted from functions. */
 TEST(words_posted_by_functions)
 {
 	enum { N = 500 };
@@ -280,7 +280,7 @@ TEST(words_posted_by_functions)
 	device_set_close(&set);
 }
 
-/* Who promised to post a word does so on a removed device as well: the stream waits for it. */
+/* A word that will be posted is posted on a removed device as well: the stream waits for it. */
 TEST(a_removed_device_keeps_its_promises)
 {
 	_Atomic uint32_t word = 0, posted = 0;

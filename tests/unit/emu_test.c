@@ -166,7 +166,7 @@ TEST(calls_of_the_driver_interface_check_their_device)
 	ASSERT_OK(ops->mem_alloc(dev, 4096, &m));
 	ASSERT_EQ(strait_emu_free(dev, (void *)(uintptr_t)m.addr), -EINVAL);
 	ops->mem_free(dev, &m);
-	/* What an application leaks goes with the context; @q is left for that. */
+	/* Memory that an application leaks is freed with the context; @q is left for that. */
 	teardown();
 }
 
@@ -225,7 +225,7 @@ TEST(dmabuf_where_the_kernel_makes_them)
 
 /* ---- copies ---- */
 
-/* Every alignment of both sides, and lengths on both sides of where stores begin to stream. */
+/* Every alignment of both sides, and lengths on both sides of the threshold for streaming stores. */
 TEST(copies_are_exact)
 {
 	static const size_t lens[] = { 1, 63, 4096, 262143, 262144, 262145, 262400, 300001, MIB(5) + 77 };
@@ -305,7 +305,7 @@ TEST(addresses_that_are_not_the_devices)
 	ASSERT_EQ(ops->fill(stream, number(d) + 4096, 0, 1), -EFAULT);
 	ASSERT_EQ(ops->compare(stream, number(d), number(host), 1, &where), -EFAULT);
 	ASSERT_EQ(ops->crc32c(stream, number(host), 1, &crc), -EFAULT);
-	/* A list takes only what a copy engine could reach. */
+	/* A list accepts only what a copy engine could reach. */
 	segs[0] = (struct copy_seg){ number(d), number(d) + 64, 64 };
 	segs[1] = (struct copy_seg){ number(d), number(host), 64 };
 	ASSERT_OK(ops->copy_list(stream, segs, 1));
@@ -313,7 +313,7 @@ TEST(addresses_that_are_not_the_devices)
 	segs[1] = (struct copy_seg){ number(host), number(host) + 32, 32 };
 	ASSERT_EQ(ops->copy_list(stream, segs, 2), -EFAULT);
 	ASSERT_OK(ops->stream_wait(stream, STRAIT_FOREVER));
-	/* Nothing that was refused holds the memory. */
+	/* Refused lists hold no use of the memory. */
 	ASSERT_OK(strait_emu_free(dev, d));
 	teardown();
 }
@@ -331,7 +331,7 @@ TEST(lists_of_any_length)
 	pattern(host, len, 1);
 	ASSERT_OK(ops->host_register(dev, host, len, 0, &reg));
 	ASSERT_OK(ops->host_register(dev, back, len, 0, &reg_back));
-	/* Backwards, with empty ones among them, and at several lengths about the one that needs memory. */
+	/* Backwards, with empty segments, and at several lengths near the one that needs an allocation. */
 	for (unsigned int n = 0; n <= N; n = n < 20 ? n + 1 : n * 2 > N && n != N ? N : n * 2) {
 		memset(d, 0, len);
 		for (unsigned int i = 0; i < n; i++)

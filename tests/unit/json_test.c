@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The JSON reader: what it takes, what it refuses, and comments where they are allowed. */
+/* The JSON reader: what it accepts, what it refuses, and comments where they are allowed. */
 #include "common/json.h"
 
 #include <stdlib.h>

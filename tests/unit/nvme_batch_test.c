@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queued transfers of namespaces: many commands under way, whoever submits them. */
+/* Queued transfers of namespaces: many commands in flight, whichever thread submits them. */
 #include "nvme_common.h"
 
 #define MANY 48u
@@ -25,7 +25,7 @@ static void begin(struct user *u, const struct model_config *c, const struct str
 	prng_fill(u->disk, MIB(8), 3);
 	ASSERT_OK(strait_nvme_endpoint(u->r.nvme, 1, 0, &u->ep));
 	ASSERT_OK(strait_queue_open(u->r.ctx, NULL, &u->q));
-	/* The pair is tried, so that every command from now on is one of the test's. */
+	/* Verifies the pair first, so that every command from now on is the test's. */
 	ASSERT_EQ(strait_read(u->ep, 0, u->region, 0, BLOCK), BLOCK);
 }
 
@@ -54,7 +54,7 @@ static struct {
 	uint8_t sqe[MANY][64];
 } held;
 
-/* Keeps commands until there are many. */
+/* Holds commands back until there are many. */
 static bool keep(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe)
 {
 	unsigned int n = atomic_load(&held.n);
@@ -68,7 +68,7 @@ static bool keep(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe)
 	return true;
 }
 
-/* There are fewer threads than commands under way; they end in another order than they came. */
+/* More commands in flight than threads; they complete in another order than they were submitted. */
 TEST(many_at_once)
 {
 	struct strait_transfer t[MANY];
@@ -115,7 +115,7 @@ static const struct kind {
 #define PART 10000u /* so that neighbours share blocks */
 #define PARTS 96u
 
-/* Of any offset and length, whole blocks and parts of them at the same time: all of it, and nothing beside it. */
+/* Any offset and length, whole blocks and parts of them at the same time: all bytes arrive and no others change. */
 TEST_VARIANTS(mixed, struct kind, kinds)
 {
 	uint8_t *want = malloc(MIB(8));
@@ -175,7 +175,7 @@ static struct strait_result one(struct user *u)
 	return res;
 }
 
-/* The drive's own status comes with the errno; what may pass is tried again; memory that went away is noticed. */
+/* The drive's status comes with the errno; transient errors are retried; memory that went away is noticed. */
 TEST(errors)
 {
 	struct strait_result res;
@@ -200,7 +200,7 @@ TEST(errors)
 	end(&u);
 }
 
-/* Two drives' worth of endpoints on one queue: neither waits for the other's turn for ever. */
+/* Two endpoints of different drives on one queue: neither starves the other. */
 TEST(two_endpoints)
 {
 	struct strait_transfer t[64];
@@ -232,7 +232,7 @@ TEST(two_endpoints)
 	end(&u);
 }
 
-/* Closed while a drive holds on to what it was told to do: ends when its time is up, and everything is given back. */
+/* Closed while a drive holds commands back: ends at their timeout, and everything is released. */
 TEST(closed_in_flight)
 {
 	struct strait_transfer t[MANY];

@@ -2,7 +2,7 @@
 #ifndef UNIT_NVME_COMMON_H
 #define UNIT_NVME_COMMON_H
 
-/* A controller of the model's, open by the public interface. */
+/* A controller model, opened through the public interface. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ __attribute__((unused)) static void rig_open(struct rig *r, const struct model_c
 	ASSERT_OK(rig_try(r, config, opts));
 }
 
-/* Everything was given back, and nothing was touched that is not mapped. */
+/* Everything was released, and no unmapped address was accessed. */
 __attribute__((unused)) static void rig_close(struct rig *r)
 {
 	strait_nvme_close(r->nvme);

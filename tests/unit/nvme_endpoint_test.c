@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A namespace as an endpoint: transfers of any offset and length, on a controller in software. */
+/* A namespace as an endpoint: transfers of any offset and length, on a model of a controller. */
 #include <pthread.h>
 
 #include "nvme_common.h"
@@ -86,7 +86,7 @@ struct window {
 	uint64_t at, len;
 };
 
-/* A range and what is around it, of @all bytes. */
+/* A range and its surroundings, of @all bytes. */
 static struct window around(uint64_t at, uint64_t len, uint64_t all)
 {
 	uint64_t start = at > AROUND ? at - AROUND : 0;
@@ -95,8 +95,8 @@ static struct window around(uint64_t at, uint64_t len, uint64_t all)
 }
 
 /*
- * Any offset and length both ways: all of it, and nothing beside it. Where all that is read is looked at byte by byte,
- * what is further away only now and then.
+ * Any offset and length in both directions: all bytes arrive and no others change. Where every access is instrumented,
+ * distant bytes are compared only now and then.
  */
 TEST_VARIANTS(any_bytes, struct shape, shapes)
 {
@@ -153,7 +153,7 @@ TEST_VARIANTS(any_bytes, struct shape, shapes)
 	free(mem);
 }
 
-/* Aligned transfers go by the drive alone, and many are under way at once. */
+/* Aligned transfers are moved by the drive alone, with many commands in flight. */
 TEST_VARIANTS(direct, struct shape, shapes)
 {
 	struct strait_result res;
@@ -296,7 +296,7 @@ TEST_VARIANTS(not_usable, struct format, formats)
 	rig_close(&r);
 }
 
-/* An error in the middle: what is before it is good, and the drive's own status comes with the errno. */
+/* An error in the middle: the bytes before it are good, and the drive's status comes with the errno. */
 TEST(errors)
 {
 	struct strait_result res;
@@ -304,21 +304,21 @@ TEST(errors)
 
 	begin(&u, &(struct shape){ "", { .mdts = 1 }, { .queues = 1 }, "emu:0", 0 }, 0);
 	u.r.model->status = 0x4281;
-	res = move(&u, STRAIT_READ, 0, 0, 4096); /* the pair is tried */
+	res = move(&u, STRAIT_READ, 0, 0, 4096); /* the pair is verified */
 	model_break(u.r.model, MODEL_STATUS, 10, 1);
 	res = move(&u, STRAIT_READ, 0, 0, MIB(1));
 	ASSERT_EQ(res.status, -EIO);
 	ASSERT_EQ(res.device_status, 0x4281);
 	ASSERT_EQ(res.bytes, 10 * 8192);
 	ASSERT_MEMEQ(u.cpu, u.disk, res.bytes);
-	/* One that may pass is tried again. */
+	/* A transient one is retried. */
 	u.r.model->status = 0x0082;
 	model_break(u.r.model, MODEL_STATUS, 10, 2);
 	res = move(&u, STRAIT_READ, MIB(1), 0, MIB(1));
 	ASSERT_EQ(res.status, 0);
 	ASSERT_EQ(res.bytes, MIB(1));
 	ASSERT_MEMEQ(u.cpu, u.disk + MIB(1), MIB(1));
-	/* But not for ever, nor if the drive says that it is of no use. */
+	/* But not without limit, nor if the drive sets Do Not Retry. */
 	model_break(u.r.model, MODEL_STATUS, 0, 1000);
 	res = move(&u, STRAIT_READ, 0, 0, 4096);
 	ASSERT_EQ(res.status, -EBUSY);
@@ -326,12 +326,12 @@ TEST(errors)
 	model_break(u.r.model, MODEL_STATUS, 0, 1);
 	res = move(&u, STRAIT_READ, 0, 0, 4096);
 	ASSERT_EQ(res.status, -EBUSY);
-	/* Memory that went away under it: the drive says all is well, and it is not. */
+	/* Memory that went away: the drive reports success, the library does not. */
 	model_break(u.r.model, MODEL_GOOD, 0, 0);
 	u.r.model->revoked = 1;
 	res = move(&u, STRAIT_READ, 0, 0, 4096);
 	ASSERT_EQ(res.status, -ENODEV);
-	/* Or it says that the transfer failed, at its start and in the middle. */
+	/* Or the drive reports a failed transfer, at its start and in the middle. */
 	u.r.model->status = 0x4004;
 	for (unsigned int good = 0; good < 20; good += 10) {
 		model_break(u.r.model, MODEL_STATUS, good, 1);
@@ -371,13 +371,13 @@ struct writer {
 #define WRITERS 4
 #define STRIPES 64
 
-/* Each its own bytes of blocks that all of them write to. */
+/* Each writes its own bytes of blocks that all of them write to. */
 static void *write_stripes(void *arg)
 {
 	struct writer *w = arg;
 
 	for (unsigned int i = 0; i < STRIPES; i++) {
-		/* Stripes of 100 bytes, one of four: blocks hold parts of several. */
+		/* Stripes of 100 bytes, one of four: blocks contain parts of several. */
 		uint64_t at = ((uint64_t)i * WRITERS + w->id) * 100;
 
 		ASSERT_EQ(strait_write(w->u->ep, at, w->u->region, at, 100), 100);
@@ -434,7 +434,10 @@ TEST_VARIANTS(queued, struct shape, shapes)
 	end(&u);
 }
 
-/* Two namespaces of one controller, of different blocks, as two endpoints; the controller's handle goes first. */
+/*
+ * Two namespaces of one controller with different block sizes, as two endpoints; the controller's handle is closed
+ * first.
+ */
 /* Its flags are those of include/strait/nvme.h: none of them, now or later, is a promise about a page cache. */
 TEST(flags_are_no_files)
 {

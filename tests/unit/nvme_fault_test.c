@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Controllers that do not answer, or answer nonsense: every command ends with an error, and life goes on. */
+/*
+ * Controllers that do not answer, or answer nonsense: every command ends with an error, and the controller can be used
+ * again.
+ */
 #include <pthread.h>
 
 #include "nvme_common.h"
@@ -29,8 +32,8 @@ struct user {
 };
 
 /*
- * @late: a command is to time out. A model without a thread answers all others at once. Where nothing is to be late,
- * nothing is because the machine is slow.
+ * @late: a command is to time out. A model without a thread answers all other commands at once. If no command is to
+ * time out, none does because the machine is slow.
  */
 static void begin(struct user *u, const struct model_config *c, bool late)
 {
@@ -54,7 +57,7 @@ static void end(struct user *u)
 	rig_close(&u->r);
 }
 
-/* A batch of reads with the bad one at @at: results by block, -1 where none came. */
+/* A batch of reads with the faulty one at @at: results by block, -1 where none came. */
 static void batch(struct user *u, unsigned int n, struct strait_nvme_result *by_block)
 {
 	struct strait_nvme_command cmd[32];
@@ -100,7 +103,7 @@ TEST_VARIANTS(one_of_many, struct bad, bads)
 		expect_works(&u);
 		model_break(u.r.model, v->fault, 5, v->count);
 		batch(&u, 16, r);
-		/* Before it all went well; it did not; and nothing is called good that was not done. */
+		/* Commands before it succeeded; it failed; and no command succeeded that was not carried out. */
 		for (int i = 0; i < 5; i++)
 			ASSERT_EQ(r[i].status, 0);
 		ASSERT_EQ(r[5].status, v->status);
@@ -109,7 +112,7 @@ TEST_VARIANTS(one_of_many, struct bad, bads)
 			ASSERT_TRUE(!r[i].status || (v->resets && r[i].nvme_status == 0x371));
 		info = rig_info(&u.r);
 		ASSERT_EQ(info.resets, v->resets);
-		/* One that is not seen hides those behind it. */
+		/* A completion that is not seen hides those behind it. */
 		ASSERT_GE(info.aborts, v->aborts);
 		ASSERT_EQ(!!info.timeouts, !!v->aborts);
 		model_break(u.r.model, MODEL_GOOD, 0, 0);
@@ -161,7 +164,7 @@ TEST(gone)
 	end(&u);
 }
 
-/* One that cannot be stopped by its register can be by a reset of the function; or else by nobody. */
+/* A controller that ignores CC.EN is stopped by a function reset, or else by clearing its bus mastering. */
 TEST(does_not_stop)
 {
 	struct strait_nvme_result r[16];
@@ -179,7 +182,7 @@ TEST(does_not_stop)
 			ASSERT_TRUE(u.r.model->master);
 			expect_works(&u);
 		} else {
-			/* It may not write any more, as its memory is given back. */
+			/* Its bus mastering is off, because its memory is given back. */
 			ASSERT_FALSE(u.r.model->master);
 			cmd = rw(false, 0, 1, u.map, 0, 512);
 			ASSERT_EQ(strait_nvme_queue_submit(u.q, &cmd, 1), -ENODEV);
@@ -201,7 +204,7 @@ TEST(asked_for)
 	end(&u);
 }
 
-/* Memory is given back only when the commands that use it have ended, by a reset if need be. */
+/* Memory is given back only when the commands that use it have ended, by a reset if necessary. */
 TEST(region_closed_in_flight)
 {
 	struct strait_nvme_command cmd;
@@ -225,8 +228,8 @@ static const struct refusal {
 } refusals[] = { { "submission", 0x00 }, { "completion", 0x04 } };
 
 /*
- * The memory of the endpoints' queues is revoked and the controller refuses to delete one of them: it is reset, the
- * endpoint's other transfers fail with an error, and the context closes.
+ * The memory of the endpoints' queues is revoked and the controller refuses to delete one of them: it is reset, other
+ * transfers of the endpoint fail with an error, and the context closes.
  */
 TEST_VARIANTS(queue_not_deleted, struct refusal, refusals)
 {
@@ -255,7 +258,7 @@ TEST_VARIANTS(queue_not_deleted, struct refusal, refusals)
 	ASSERT_GE(rig_info(&r).resets, 1);
 	ASSERT_EQ(strait_read(ep, 0, data, 0, 4096), -ENODEV);
 	ASSERT_EQ(strait_nvme_write_zeroes(ep, 0, 4096), -ENODEV);
-	/* Queues elsewhere work. */
+	/* Queues in other memory work. */
 	ASSERT_OK(strait_nvme_queue_open(r.nvme, NULL, &more));
 	strait_nvme_queue_close(more);
 	strait_endpoint_close(ep);
@@ -263,7 +266,7 @@ TEST_VARIANTS(queue_not_deleted, struct refusal, refusals)
 	rig_close(&r);
 }
 
-/* Refused by a status that says "later": the caller gets it, once. */
+/* Refused with a transient status: returned to the caller, once. */
 TEST(queue_not_made)
 {
 	struct strait_nvme_queue *q;
@@ -308,7 +311,7 @@ TEST_VARIANTS(does_not_start, struct start, starts)
 	strait_context_close(ctx);
 }
 
-/* Options that make no sense, and a device that is not there. */
+/* Invalid options, and a device that does not exist. */
 TEST(not_opened)
 {
 	struct strait_nvme_opts o = { .size = sizeof(o), .flags = 1u << 31 };
@@ -347,7 +350,7 @@ static void *read_on(void *arg)
 	return NULL;
 }
 
-/* Threads of an endpoint, several queues, and one command of many lost now and then. */
+/* Several threads of an endpoint, several queues, and a command lost now and then. */
 TEST(threads_and_resets)
 {
 	struct strait_nvme_opts o = { .size = sizeof(o), .timeout_ns = TIMEOUT * test_slow(), .queues = 3 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hostile controller: wrong identifiers, phases, heads and queues, garbage for status, completions twice or
- * never, nonsense about itself. Never a crash, a hang, or success where nothing was done.
+ * A hostile controller: wrong identifiers, phases, heads and queues, random status, completions twice or never, false
+ * identify data. Never a crash, a hang, or success for a command that was not carried out.
  */
 #include "nvme_common.h"
 
@@ -12,8 +12,8 @@ static uint64_t state = 1;
 static uint16_t stale[64];
 static unsigned int n_stale;
 /*
- * Commands in flight at most, and completions beside theirs. More than the queue holds would overwrite others: then one
- * of another phase than it should have may be what the driver waits for, and nobody could tell that it is a lie.
+ * Limits on commands in flight, and on completions beside theirs. More than the queue holds would overwrite others:
+ * then one with a wrong phase could be the one the driver waits for, and the driver could not detect it.
  */
 static unsigned int flying, extra;
 
@@ -40,7 +40,7 @@ static uint16_t wrong_cid(uint16_t cid)
 	}
 }
 
-/* Most are done as they should be. Of the others nothing is done, and nobody is told that it was. */
+/* Most commands are carried out. The others are not, and do not complete with success. */
 static bool hostile(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe)
 {
 	uint16_t cid = (uint16_t)(sqe[2] | sqe[3] << 8);
@@ -51,7 +51,7 @@ static bool hostile(struct nvme_model *m, uint16_t sqid, const uint8_t *sqe)
 		model_entry(m, sqid, 0, dw2, wrong_cid(cid));
 		return true;
 	case 1:
-		/* All but success, of which the log may have more to say. */
+		/* Any status but success. */
 		model_entry(m, sqid, 0, dw2,
 			    cid | ((uint32_t)(prng_below(&state, 0x1fff) + 1) | (uint32_t)prng_below(&state, 4) << 13)
 					    << 17);
@@ -146,7 +146,7 @@ TEST_TIMEOUT(hostile_completions, 3600)
 				 .sgls = prng_below(&state, 3), .scattered = prng_below(&state, 2), .entries = 64 },
 			 &o);
 		r.ctx->log.level = STRAIT_LOG_ERROR;
-		n_stale = extra = 0; /* what was old on another controller may be right on this one */
+		n_stale = extra = 0; /* an identifier that was old on another controller may be valid on this one */
 		prng_fill(r.model->disk[0], MIB(8), 5);
 		region = rig_region(&r, "host", DEPTH * AREA);
 		ASSERT_OK(strait_nvme_queue_open(r.nvme, &qo, &q));
@@ -154,7 +154,7 @@ TEST_TIMEOUT(hostile_completions, 3600)
 		r.model->hook = hostile;
 		for (int k = 0; k < 6; k++)
 			run_batch(q, map, rig_cpu(region), r.model->disk[0]);
-		/* And when it behaves again, so does everything. */
+		/* When the controller behaves again, commands succeed. */
 		r.model->hook = NULL;
 		run_batch(q, map, rig_cpu(region), r.model->disk[0]);
 		run_batch(q, map, rig_cpu(region), r.model->disk[0]);
@@ -173,7 +173,7 @@ static void mutate(struct nvme_model *m, uint8_t *page, size_t len)
 		return;
 	for (uint64_t i = prng_below(&mutate_state, 8); i--;)
 		page[prng_below(&mutate_state, len)] = (uint8_t)prng_next(&mutate_state);
-	/* Places that matter. */
+	/* Offsets of fields that matter. */
 	if (len == 4096 && prng_below(&mutate_state, 2)) {
 		static const uint16_t at[] = { 0,   7,	 24,  25,  26,	29,  77,  78,  128, 136, 138,
 					       256, 258, 259, 512, 513, 516, 519, 520, 525, 536, 539 };
@@ -182,7 +182,7 @@ static void mutate(struct nvme_model *m, uint8_t *page, size_t len)
 	}
 }
 
-/* A controller that lies about itself is refused, or used within what it says. */
+/* A controller with false identify data is refused, or used within what it reports. */
 TEST_TIMEOUT(hostile_identity, 3600)
 {
 	unsigned int n = rounds(400);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Controllers, queue pairs and raw commands, on a controller in software. */
+/* Controllers, queue pairs and raw commands, on a model of a controller. */
 #include <pthread.h>
 
 #include "nvme_common.h"
@@ -9,7 +9,7 @@ static const struct shape {
 	struct model_config c;
 	uint32_t flags;
 	const char *device; /* where data is */
-	const char *queues; /* where the queues are, NULL: host memory of the driver's own */
+	const char *queues; /* where the queues are; NULL: host memory of the driver */
 	uint32_t entries;
 } shapes[] = {
 	{ "plain", { 0 }, 0, "host", NULL, 0 },
@@ -72,7 +72,7 @@ static void end(struct user *u)
 	rig_close(&u->r);
 }
 
-/* Submit one, wait for it. */
+/* Submits one command and waits for it. */
 static struct strait_nvme_result one(struct user *u, struct strait_nvme_command cmd)
 {
 	struct strait_nvme_result res = { 0 };
@@ -105,7 +105,7 @@ TEST_VARIANTS(every_length_and_place, struct shape, shapes)
 		struct strait_nvme_result res;
 
 		n = n < lba ? lba : n;
-		/* It and a page on either side each time; all there is, where that does not take long. */
+		/* The block and a page on either side each time; everything, where that does not take long. */
 		from = off > 4096 ? off - 4096 : 0;
 		len = min_u64(off + n + 4096, DATA) - from;
 		prng_fill(u.cpu + from, len, (uint64_t)i);
@@ -129,7 +129,7 @@ TEST_VARIANTS(every_length_and_place, struct shape, shapes)
 	end(&u);
 }
 
-/* Many at a time, more than there is room for, again and again: the queues go round. */
+/* Many at a time, more than the queue holds, repeatedly: the queues wrap around. */
 TEST_VARIANTS(many, struct shape, shapes)
 {
 	uint32_t lba = v->c.lba ? v->c.lba : 512, n = 4096 / lba;
@@ -263,7 +263,7 @@ TEST(what_is_refused)
 	end(&u);
 }
 
-/* PRP entries of the application's own, from bus addresses. */
+/* PRP entries built by the application, from bus addresses. */
 TEST(raw_data)
 {
 	static const struct shape plain = { "plain", { .scattered = true, .entries = 64 }, 0, "emu:0", NULL, 0 };
@@ -283,7 +283,7 @@ TEST(raw_data)
 	end(&u);
 }
 
-/* Closing the region takes the mapping away, whoever still has it. */
+/* Closing the region removes the mapping, although it is still referenced. */
 TEST(region_goes_first)
 {
 	static const struct shape plain = { "plain", { 0 }, 0, "emu:0", NULL, 0 };
@@ -294,7 +294,7 @@ TEST(region_goes_first)
 
 	begin(&u, &plain);
 	cmd = rw(false, 0, 8, u.map, 0, 4096);
-	/* Nobody looks for their ends but the one who closes. */
+	/* No thread waits for their completion but the one that closes. */
 	for (int i = 0; i < 8; i++)
 		ASSERT_EQ(strait_nvme_queue_submit(u.q, &cmd, 1), 1);
 	strait_region_close(u.data);
@@ -366,7 +366,7 @@ TEST(what_is_known)
 	rig_close(&r);
 }
 
-/* A queue made in the place of another begins anew, its shadow doorbells too: a drive that sleeps is woken. */
+/* A queue created in place of another starts afresh, its shadow doorbells too: a sleeping drive is woken. */
 TEST_VARIANTS(queue_again, struct shape, shapes)
 {
 	struct user u;
@@ -409,7 +409,7 @@ TEST(events)
 
 	rig_open(&r, &(struct model_config){ .namespaces = 2 }, NULL);
 	ASSERT_EQ(strait_nvme_event(r.nvme, &e), -EAGAIN);
-	/* A temperature, and requests for events never run out. */
+	/* A temperature event, and event requests never run out. */
 	for (int i = 0; i < 20; i++) {
 		ASSERT_TRUE(model_event(r.model, 2u << 16 | 1u << 8 | 1));
 		ASSERT_OK(strait_nvme_event(r.nvme, &e));
@@ -459,7 +459,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Threads on one queue: none loses a command, none waits for ever. */
+/* Several threads on one queue: none loses a command, none waits for ever. */
 TEST_VARIANTS(threads, struct shape, shapes)
 {
 	struct strait_nvme_result res[64];
@@ -468,7 +468,7 @@ TEST_VARIANTS(threads, struct shape, shapes)
 	pthread_t t[4];
 
 	begin(&u, v);
-	if (v->c.lba) /* what the workers do is for blocks of 512 bytes */
+	if (v->c.lba) /* the threads use blocks of 512 bytes */
 		goto out;
 	for (unsigned int i = 0; i < 4; i++) {
 		w[i] = (struct worker){ &u, i + 1 };

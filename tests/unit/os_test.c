@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The seam to the system: what each call promises beyond what the system call does. */
+/* The layer over system calls: what each function guarantees beyond the system call. */
 #include "os/os.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static bool refuse(enum os_call call, int64_t *ret)
 	return call == refuse_call;
 }
 
-/* cachestat and, where the kernel has none, mincore say the same. */
+/* cachestat() and, where the kernel has none, mincore() report the same. */
 TEST(what_is_cached)
 {
 	static const struct {
@@ -92,7 +92,7 @@ TEST(reading_what_is_cached)
 	ASSERT_EQ(os_pread_cached(fd, buf, 4096, 0), 4096);
 	ASSERT_EQ(os_pread_cached(fd, buf, 4096, LEN - 5), 5);
 	ASSERT_EQ(os_pread_cached(fd, buf, 4096, LEN), 0);
-	/* It starts the reading all the same, and once in a while a fast drive is done at once. */
+	/* It starts the read nevertheless, and sometimes a fast drive completes it at once. */
 	for (int tries = 0; tries < 20; tries++) {
 		if (!evict(fd))
 			SKIP("pages cannot be evicted here");
@@ -109,7 +109,7 @@ TEST(reading_what_is_cached)
 	close(fd);
 }
 
-/* Pages that are not there any more are errors, never signals. */
+/* Pages that are gone are errors, never signals. */
 TEST(pages_past_the_end)
 {
 	int fd = file_with("file", LEN);
@@ -145,7 +145,7 @@ TEST(rings)
 	if (rc == -ENOSYS || rc == -EPERM)
 		SKIP("no io_uring: %s", strerror(-rc));
 	ASSERT_EQ(rc, 0);
-	/* Nothing is there, and waiting for it ends. */
+	/* Nothing is in flight, and a wait returns. */
 	ASSERT_EQ(os_ring_take(ring, 0, &tag, &res), 0);
 	ASSERT_EQ(os_ring_take(ring, 1000000, &tag, &res), 0);
 	for (int i = 0; i < 4; i++)
@@ -178,7 +178,7 @@ TEST(rings)
 	ASSERT_EQ(res, 5);
 	ASSERT_EQ(pread(fd, want, 5, 100), 5);
 	ASSERT_MEMEQ(want, "other", 5);
-	/* What was queued and not handed over never runs. */
+	/* Entries that were queued and not submitted never run. */
 	ASSERT_OK(os_ring_write(ring, fd, "never", 5, 100, buf));
 	refuse_call = OS_RING_SUBMIT;
 	os_inject = refuse;
@@ -233,7 +233,7 @@ TEST(memory)
 	int fd;
 
 	ASSERT_OK(os_memfd("test", KIB(128), &fd));
-	/* Reserved, and it cannot be made shorter under who maps it. */
+	/* Reserved, and it cannot be truncated under its mapping. */
 	ASSERT_EQ(ftruncate(fd, 4096), -1);
 	ASSERT_EQ(errno, EPERM);
 	ASSERT_OK(os_map_shared(fd, KIB(128), (void **)&p));
@@ -243,7 +243,7 @@ TEST(memory)
 	ASSERT_EQ(p[KIB(128) - 1], 5);
 	os_unmap(p, KIB(128));
 	os_close(fd);
-	/* A node that is not there is a wish that is not fulfilled, nothing more. */
+	/* A NUMA node that does not exist is ignored. */
 	for (int node = -1; node < 2000; node += 667) {
 		ASSERT_OK(os_map_anon(KIB(64), node, (void **)&p));
 		ASSERT_EQ(p[0], 0);
@@ -258,7 +258,7 @@ static void *nothing(void *arg)
 	return arg;
 }
 
-/* Each call at the seam can be answered by a test. */
+/* A test can inject the result of each call. */
 TEST(injection)
 {
 	int fd = file_with("file", LEN);
@@ -322,7 +322,7 @@ TEST(libraries)
 	ASSERT_TRUE(strstr(why, "no-such-library"));
 }
 
-#define MANY 300 /* more than get the numbers of others */
+#define MANY 300 /* more than the number of slots that are reused */
 
 static pthread_barrier_t together;
 
@@ -335,7 +335,7 @@ static void *take_number(void *arg)
 	return os_thread_slot() == *number ? arg : NULL;
 }
 
-/* So many threads at a time: no two of them have the same number, nor the one of this thread. */
+/* So many threads at the same time: all have different numbers, none that of this thread. */
 static unsigned int highest_of(unsigned int n)
 {
 	unsigned int number[MANY + 1] = { os_thread_slot() }, highest = number[0];
@@ -358,7 +358,7 @@ static unsigned int highest_of(unsigned int n)
 	return highest;
 }
 
-/* Who comes later gets the numbers of those that have ended. */
+/* Later threads get the numbers of threads that have ended. */
 TEST(numbers_of_threads)
 {
 	for (int round = 0; round < 5; round++)
@@ -411,7 +411,7 @@ static void *lock_on_and_on(void *arg)
 	return NULL;
 }
 
-/* The child finds the lock free, and what it protects as it was said. */
+/* The child finds the lock free, and the protected data consistent. */
 TEST(locks_over_fork)
 {
 	pthread_t t[2];

@@ -20,7 +20,7 @@
 #define BRIDGE "0000:00:01.0"
 
 static char sys[256], proc[256], dev[256], run[256], why[512];
-static bool stubborn; /* the driver does not take it */
+static bool stubborn; /* the driver refuses the device */
 
 static char *path(const char *fmt, ...)
 {
@@ -53,7 +53,7 @@ static void set_driver(const char *name, const char *driver)
 		ASSERT_EQ(symlink(path("../../../bus/pci/drivers/%s", driver), link), 0);
 }
 
-/* What the kernel would do with what is written. */
+/* What the kernel would do for a write to this file. */
 static int kernel(const char *file, const char *text)
 {
 	static char override[64];
@@ -125,7 +125,7 @@ TEST(there_and_back)
 	ASSERT_STREQ(info.driver, "strait");
 	ASSERT_STREQ(info.previous, "nvme");
 	ASSERT_EQ(info.saved, 1);
-	/* Once more, and on to another: what it was first is what counts. */
+	/* Bound again, then to another driver: the first driver is the one that is recorded. */
 	ASSERT_OK(bind_it(&at, 0));
 	ASSERT_OK(bind_at(&at, DRIVE, "vfio-pci", 0, why, sizeof(why)));
 	ASSERT_OK(bind_info_at(&at, DRIVE, &info));
@@ -165,7 +165,7 @@ TEST(what_is_refused_at_once)
 	ASSERT_EQ(rmdir(path("%s/bus/pci/drivers/strait", sys)), 0);
 	ASSERT_EQ(bind_it(&at, STRAIT_PCI_FORCE), -ENOENT);
 	ASSERT_TRUE(strstr(why, "modprobe strait"));
-	/* Without a place for the answer. */
+	/* Without a buffer for the message. */
 	ASSERT_EQ(bind_at(&at, DRIVE, "strait", 0, NULL, 0), -ENOENT);
 }
 
@@ -189,7 +189,7 @@ static void expect_use(const struct bind_roots *at, int rc, const char *text)
 	ASSERT_EQ(bind_it(at, 0), rc);
 	if (!strstr(why, text))
 		FAIL("\"%s\" does not say \"%s\"", why, text);
-	/* Nothing was done. */
+	/* Nothing was changed. */
 	ASSERT_OK(bind_info_at(at, DRIVE, &info));
 	ASSERT_STREQ(info.driver, "nvme");
 	ASSERT_EQ(info.saved, 0);
@@ -227,7 +227,7 @@ TEST(partitions)
 	ASSERT_OK(bind_it(&at, STRAIT_PCI_FORCE));
 }
 
-/* The drive hangs on no device: the controller has a path to it. */
+/* The disk has no parent device: the controller has a path to it. */
 TEST(multipath)
 {
 	struct bind_roots at = machine();
@@ -289,14 +289,14 @@ TEST_VARIANTS(signatures, struct sign, signs)
 	os_inject = hide_library;
 	expect_use(&at, -ENOTEMPTY, "found by the built-in list of signatures (libblkid.so.1 cannot be loaded)");
 	os_inject = NULL;
-	/* Not a byte of it fewer. */
+	/* One byte less is refused. */
 	ASSERT_EQ(pwrite(fd, "x", 1, (off_t)v->at + (v->bytes[0] ? 0 : 6)), 1);
 	close(fd);
 	ASSERT_OK(bind_it(&at, 0));
 	ASSERT_STREQ(why, "");
 }
 
-/* Superblocks, as far as libblkid checks them, of formats that the built-in list does not have. */
+/* Superblocks, as far as libblkid checks them, of formats that are not in the built-in list. */
 static const struct blkid_sign {
 	const char *name, *what;
 	uint64_t at;
@@ -329,7 +329,9 @@ TEST_VARIANTS(signatures_of_libblkid, struct blkid_sign, blkid_signs)
 	close(fd);
 	snprintf(text, sizeof(text), "/dev/nvme0n1 is not empty: %s, found by libblkid", v->what);
 	expect_use(&at, -ENOTEMPTY, text);
-	/* Without the library it is taken for empty, and the caller hears that fewer formats were compared. */
+	/*
+	 * Without the library the drive is considered empty, and the caller is told that fewer formats were compared.
+	 */
 	os_inject = hide_library;
 	ASSERT_OK(bind_it(&at, 0));
 	os_inject = NULL;
@@ -345,7 +347,7 @@ TEST(a_drive_that_cannot_be_read)
 	ASSERT_OK(bind_it(&at, STRAIT_PCI_FORCE));
 }
 
-/* The public calls, on this machine, with devices it cannot have. */
+/* The public calls, on this machine, with devices that do not exist. */
 TEST(no_such_device)
 {
 	struct strait_pci_info info = { .size = sizeof(info) };

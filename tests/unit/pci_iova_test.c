@@ -17,7 +17,7 @@ TEST(addresses_lie_in_what_is_usable)
 	ASSERT_OK(iova_init(&v, pc, 2));
 	ASSERT_OK(iova_alloc(&v, KIB(4), KIB(4), 0, &at));
 	ASSERT_EQ(at, KIB(64));
-	/* Nothing that would reach into the hole. */
+	/* No allocation reaches into the hole. */
 	ASSERT_OK(iova_alloc(&v, GIB(3) + MIB(900), KIB(4), 0, &at));
 	ASSERT_OK(iova_alloc(&v, GIB(1), KIB(4), 0, &at));
 	ASSERT_GE(at, 0xfef00000u);
@@ -55,7 +55,7 @@ TEST(phases)
 	iova_fini(&v);
 }
 
-/* Against a list that is kept the simple way. */
+/* Compared with a simple list. */
 TEST(never_twice)
 {
 	enum { N = 300 };

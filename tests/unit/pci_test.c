@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The seam: what a backend gives, cut to what was asked for. */
+/* The interface to backends: mappings are cut to the requested range. */
 #include "pci/pci.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ TEST(bus_addresses)
 	pci_unmap(NULL);
 }
 
-/* Memory that does not begin or end with a page. */
+/* Memory that does not begin or end at a page boundary. */
 TEST(parts_of_pages)
 {
 	struct pci_mapping *m;
@@ -86,7 +86,7 @@ TEST(what_is_refused)
 	ASSERT_EQ(pci_map_host(&fake, (void *)0x7000, 0, 0, &m), -EINVAL);
 	ASSERT_EQ(pci_map_host(&fake, (void *)0x7000, UINT64_MAX, 0, &m), -EINVAL);
 	ASSERT_EQ(pci_map_host(&fake, (void *)(UINTPTR_MAX - 100), 4096, 0, &m), -EINVAL);
-	/* A backend that gives less than was asked for. */
+	/* A backend that maps less than requested. */
 	ASSERT_EQ(pci_map_host(&fake, (void *)0x7000, 8192, 0, &m), -EPROTO);
 	ASSERT_EQ(unmapped, 1);
 	given[0].length = 1 << 20;

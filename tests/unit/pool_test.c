@@ -49,7 +49,7 @@ TEST(whole_chunks_and_at_least_one)
 
 		bytes = 0;
 		begin(&p, rows[i].want, rows[i].chunk);
-		/* Nothing is taken before it is needed. */
+		/* Nothing is allocated before it is needed. */
 		ASSERT_EQ(bytes, 0);
 		ASSERT_OK(staging_enter(&p, &u));
 		ASSERT_EQ(bytes, rows[i].get);
@@ -59,7 +59,7 @@ TEST(whole_chunks_and_at_least_one)
 			n++;
 		}
 		ASSERT_EQ(n * rows[i].chunk, rows[i].get);
-		/* No two share a byte. */
+		/* Chunks do not overlap. */
 		for (unsigned int k = 0; k < n; k++)
 			for (uint64_t b = 0; b < rows[i].chunk; b += 4095)
 				ASSERT_EQ(((unsigned char *)c[k]->ptr)[b], k);
@@ -70,7 +70,7 @@ TEST(whole_chunks_and_at_least_one)
 	}
 }
 
-/* Who competes gets its share and no more; who is alone gets all. */
+/* A job that competes gets its share and no more; a single job gets everything. */
 TEST(shares)
 {
 	struct staging_user a, b, c;
@@ -82,7 +82,7 @@ TEST(shares)
 	for (int i = 0; i < 6; i++)
 		got[i] = staging_try(&p, &a);
 	ASSERT_TRUE(got[5]);
-	/* Another comes: it finds what is left, and the first gets nothing more. */
+	/* A second job gets what is left, and the first gets nothing more. */
 	ASSERT_OK(staging_enter(&p, &b));
 	ASSERT_EQ(staging_try(&p, &a), NULL);
 	ASSERT_TRUE((got[6] = staging_try(&p, &b)));
@@ -92,7 +92,7 @@ TEST(shares)
 	ASSERT_EQ(staging_try(&p, &a), NULL);
 	ASSERT_TRUE((got[5] = staging_try(&p, &b)));
 	staging_put(&p, &b, got[5]);
-	/* Who holds nothing gets what is free, however many there are. */
+	/* A job without a chunk gets a free one, however many jobs there are. */
 	ASSERT_OK(staging_enter(&p, &c));
 	ASSERT_TRUE((last = staging_try(&p, &c)));
 	staging_put(&p, &c, last);
@@ -172,7 +172,7 @@ static bool few_maps(enum os_call call, int64_t *ret)
 	return true;
 }
 
-/* Where there is not enough memory it takes less, and tries again the next time if there is none. */
+/* With too little memory the pool is smaller, and if there is none it is tried again the next time. */
 TEST(less_memory_than_wanted)
 {
 	struct staging_user u;

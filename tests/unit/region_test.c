@@ -48,7 +48,7 @@ TEST(alloc_and_import)
 	ASSERT_TRUE(r->mem.caps & STRAIT_REGION_IDENTITY);
 	ASSERT_NE(r->mem.id, 0u);
 
-	/* Memory of a provider is found; other memory is the host's if one says so. */
+	/* Memory of a provider is recognised; other memory is imported only if the host device is named. */
 	ASSERT_OK(region_import(&set, NULL, r->mem.addr + 5, 99995, &i));
 	ASSERT_EQ(i->dev, dev);
 	ASSERT_EQ(i->mem.id, r->mem.id);
@@ -141,7 +141,7 @@ TEST(notices_are_given_once)
 	device_set_close(&set);
 }
 
-/* A notice under way is waited for by who would give away what it works with. */
+/* Freeing what a notice uses waits for a notice in progress. */
 static atomic_int notice_step;
 
 static void slow_notice(void *arg, struct strait_region *r)
@@ -233,7 +233,7 @@ static void *end_by_remove(void *arg)
 static const struct end {
 	const char *name;
 	void *(*fn)(void *);
-	int use_after; /* what region_use says then */
+	int use_after; /* result of region_use() then */
 } ends[] = {
 	{ "revoke", end_by_revoke, -ENODEV },
 	{ "close", end_by_close, 0 },
@@ -288,7 +288,7 @@ TEST(freed_memory_is_stale_though_reused)
 	ASSERT_EQ(strait_emu_free(dev, p), -EINVAL);
 	ASSERT_EQ(region_check(r), -ESTALE);
 	ASSERT_EQ(region_use(r, 0, 1), -ESTALE);
-	/* The kernel most likely gives the same address again: another allocation all the same. */
+	/* The kernel most likely returns the same address again: it is another allocation nevertheless. */
 	ASSERT_OK(strait_emu_malloc(dev, 65536, &q));
 	ASSERT_EQ(region_check(r), -ESTALE);
 	ASSERT_OK(region_import(&set, dev, number(q), 65536, &again));
@@ -332,7 +332,7 @@ TEST(lookup_takes_the_nearest)
 	ASSERT_EQ(found, b);
 	ASSERT_EQ(off, 0u);
 	region_put(found);
-	/* Past b, which starts nearest, a holds it; past a, the whole does. */
+	/* Past b, which starts nearest, a contains it; past a, the outermost does. */
 	ASSERT_OK(region_lookup(&set, base + 9216, &off, &found));
 	ASSERT_EQ(found, a);
 	ASSERT_EQ(off, 5120u);
@@ -342,13 +342,13 @@ TEST(lookup_takes_the_nearest)
 	region_put(found);
 	ASSERT_EQ(region_lookup(&set, base + 65536, &off, &found), -ENOENT);
 
-	/* A revoked region holds nothing. */
+	/* A revoked region is not found. */
 	ASSERT_OK(region_revoke(b));
 	ASSERT_OK(region_lookup(&set, base + 8192, &off, &found));
 	ASSERT_EQ(found, a);
 	region_put(found);
 
-	/* A handle of lookup counts. */
+	/* lookup() returns a reference. */
 	ASSERT_OK(region_lookup(&set, base, NULL, &found));
 	region_put(whole);
 	ASSERT_OK(region_use(found, 0, 65536));
@@ -397,7 +397,7 @@ static void check_lookups(struct strait_region **r, uint64_t base, unsigned int 
 	}
 }
 
-/* Of the processor, not of the clock on the wall: others may be running, too. */
+/* CPU time, not wall-clock time: other processes may be running. */
 static uint64_t thread_ns(void)
 {
 	struct timespec ts;
@@ -437,7 +437,7 @@ TEST(lookup_among_ten_thousand)
 		region_put(found);
 	}
 	spent = (thread_ns() - began) / 100000;
-	/* A walk along a list of 5000 would be ten times that. */
+	/* A walk along a list of 5000 would take ten times that. */
 	ASSERT_LT(spent, 10000u * test_slow());
 
 	ASSERT_OK(strait_emu_free(dev, p));
@@ -472,7 +472,7 @@ static void *crowd_member(void *arg)
 		off = x >> 40 & 0xf000;
 		if (region_import(&set, c->dev, number(c->mem) + off, 4096, &r))
 			continue;
-		/* Too late is an answer; a notice that comes twice or never is not. */
+		/* A late notice is allowed; one that comes twice or never is not. */
 		if (!(r->mem.caps & STRAIT_REGION_NOTICE) || region_on_revoke(r, count_notice, &c->notices)) {
 			region_put(r);
 			continue;
@@ -509,7 +509,7 @@ TEST_VARIANTS(a_crowd_with_an_end, struct finale, finales)
 	c.mem = p;
 	for (int i = 0; i < THREADS; i++)
 		pthread_create(&t[i], NULL, crowd_member, &c);
-	/* All are at it, however busy the machine is. */
+	/* All threads are running, however busy the machine is. */
 	for (int i = 0; i < 20000 && atomic_load(&c.made) < 2000; i++)
 		os_sleep_ns(1000000);
 	if (v->how == FREE)

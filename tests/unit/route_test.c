@@ -39,7 +39,7 @@ static const struct row {
 	bool host, reg, small, unchanged;
 	uint32_t op, routes;
 	uint64_t length, cached;
-	/* what comes out */
+	/* the result */
 	uint32_t possible, mask;
 	int route, code;
 } rows[] = {
@@ -89,7 +89,7 @@ static const struct row {
 	  PAGECACHE | STAGED, STRAIT_ROUTE_PAGECACHE, 0 },
 };
 
-/* A line that fits, of reasons that have a text. */
+/* A line that fits, from reasons that have a text. */
 static const char *expect_text(const struct strait_route_verdict *v)
 {
 	static char text[256];
@@ -161,7 +161,7 @@ static const struct p2p_row {
 	{ "unaligned", ROUTE_UNALIGNED, 0, STRAIT_WHY_UNALIGNED, 0 },
 };
 
-/* Each reason against p2p has its own words, and another route takes over. */
+/* Each reason against p2p has its own text, and another route is used. */
 TEST_VARIANTS(says_why_not_p2p, struct p2p_row, p2p_rows)
 {
 	struct route_facts f = { .ep = &plain,
@@ -188,7 +188,7 @@ TEST_VARIANTS(says_why_not_p2p, struct p2p_row, p2p_rows)
 	ASSERT_EQ(d.code, -EOPNOTSUPP);
 }
 
-/* Memory by way of a driver that no hardware has been tried with: said until a block has arrived. */
+/* Memory through a driver that was not verified on hardware: reported until a block has arrived. */
 TEST_VARIANTS(says_what_is_not_verified, struct p2p_row, p2p_rows)
 {
 	bool known = v->why == ROUTE_NO_DIRECT || v->why == ROUTE_REFUSED || v->why == ROUTE_PAIR ||
@@ -225,7 +225,7 @@ TEST(words_for_all_reasons_of_the_module)
 	ASSERT_EQ(STRAIT_WHY_MODULE_ALIGNMENT - STRAIT_WHY_MODULE_NO_REASON, STRAIT_REASON_ALIGNMENT);
 }
 
-/* A reason that a later library has: said so, not an empty line. */
+/* A reason of a later library: the text says so. */
 TEST(a_reason_that_is_not_known)
 {
 	struct strait_route_verdict v = { .reason = 99999 };
@@ -241,7 +241,7 @@ TEST(a_reason_that_is_not_known)
 	ASSERT_STREQ(strait_route_verdict_fix(NULL), "");
 }
 
-/* Usable, it comes first; the others take the ends. */
+/* If usable it is preferred; other routes take the ends. */
 TEST(p2p_comes_first)
 {
 	struct route_facts f = {
@@ -256,7 +256,7 @@ TEST(p2p_comes_first)
 	route_explain(&f, &d, verdict);
 	ASSERT_EQ(verdict[STRAIT_ROUTE_P2P].reason, STRAIT_WHY_DRIVE_DMA);
 	ASSERT_EQ(verdict[STRAIT_ROUTE_STAGED].reason, STRAIT_WHY_ENDS);
-	/* Unless most is in memory; required, it is used all the same. */
+	/* Unless most of the range is cached; if required, it is used nevertheless. */
 	f.p2p_cached = true;
 	route_decide(&f, &d);
 	ASSERT_EQ(d.route, STRAIT_ROUTE_PAGECACHE);
@@ -277,24 +277,24 @@ TEST(p2p_comes_first)
 	ASSERT_EQ(d.mask, HOST);
 }
 
-/* What executors do without another look at the facts. */
+/* What executors do without looking at the facts again. */
 TEST(plans)
 {
 	struct route_facts f = { .can_register_file = true, .ep = &plain, .length = MIB(64), .cached = UINT64_MAX };
 	char text[256];
 	struct route_decision d;
 
-	/* A cached file: one lane registers, others read. */
+	/* A cached file: one lane registers, the other lanes read. */
 	route_decide(&f, &d);
 	ASSERT_TRUE(d.plan.mixed && d.plan.regcache && d.plan.coalesced && !d.plan.small && !d.plan.self_dma);
 	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_CACHED);
 	ASSERT_EQ(route_plan_flags(&d.plan) & (STRAIT_PLAN_WINDOWS | STRAIT_PLAN_REGISTER | STRAIT_PLAN_SMALL),
 		  STRAIT_PLAN_WINDOWS | STRAIT_PLAN_REGISTER);
-	/* An unchanged one: registrations pay again and again, so nothing is read beside them. */
+	/* An immutable file: registrations are reused, so no lane reads beside them. */
 	f.unchanged = true;
 	route_decide(&f, &d);
 	ASSERT_TRUE(!d.plan.mixed && d.plan.regcache);
-	/* Nothing but pagecache is allowed. */
+	/* Only pagecache is allowed. */
 	f.routes = PAGECACHE;
 	route_decide(&f, &d);
 	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_ALL);
@@ -304,7 +304,7 @@ TEST(plans)
 	route_decide(&f, &d);
 	ASSERT_FALSE(d.plan.regcache || d.plan.mixed);
 	ASSERT_EQ(d.plan.registers, ROUTE_REGISTER_NONE);
-	/* Direct I/O was asked for. */
+	/* Direct I/O was requested. */
 	f.routes = 0;
 	f.ep = &direct;
 	route_decide(&f, &d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that run tasks. */
+/* Worker threads. */
 #include "engine/workers.h"
 
 #include <errno.h>
@@ -55,7 +55,7 @@ TEST(tasks_run_in_order_on_one_thread)
 	workers_fini(&w);
 }
 
-/* As many threads as there is work for, and no more than the limit. */
+/* As many threads as there are tasks, up to the limit. */
 TEST(threads_as_needed)
 {
 	struct workers w;
@@ -69,14 +69,14 @@ TEST(threads_as_needed)
 		ASSERT_OK(workers_offer(&w, &j[i].task));
 		wait_until(&running, i + 1);
 	}
-	/* All are busy: an offer is not taken, a post waits. */
+	/* All threads are busy: an offer is refused, a post waits. */
 	ASSERT_EQ(workers_offer(&w, &j[4].task), -EAGAIN);
 	ASSERT_OK(workers_post(&w, &j[4].task));
 	os_sleep_ns(5000000);
 	ASSERT_EQ(atomic_load(&running), 4);
 	atomic_store(&hold, false);
 	wait_until(&ran, 5);
-	/* Idle ones are used before new ones are made. */
+	/* Idle threads are used before new ones are created. */
 	for (int i = 5; i < 10; i++) {
 		ASSERT_OK(workers_post(&w, &j[i].task));
 		wait_until(&ran, (unsigned int)i + 1);
@@ -85,7 +85,7 @@ TEST(threads_as_needed)
 	workers_fini(&w);
 }
 
-/* What was offered and taken runs at once, even if other work is waiting. */
+/* An accepted offer runs at once, even if other tasks are waiting. */
 TEST(an_accepted_offer_runs_at_once)
 {
 	struct workers w;
@@ -127,7 +127,7 @@ TEST(no_thread_to_be_had)
 	ASSERT_OK(workers_ensure(&w));
 	ASSERT_OK(workers_ensure(&w));
 	ASSERT_EQ(w.n, 1);
-	/* With one there a post does not fail any more. */
+	/* With one thread running, a post cannot fail any more. */
 	os_inject = no_threads;
 	atomic_store(&hold, true);
 	ASSERT_OK(workers_post(&w, &j[0].task));
@@ -149,7 +149,7 @@ static void look_at_mask(struct task *task)
 	atomic_fetch_add(&ran, 1);
 }
 
-/* The application's signals are not for these threads. */
+/* Signals of the application are blocked in these threads. */
 TEST(signals_are_blocked)
 {
 	struct workers w;
