@@ -30,7 +30,7 @@
 
 static struct strait_context *ctx;
 
-/* What is opened for a call stays open until the process ends with its test. */
+/* Objects opened for a call stay open until the process ends with its test. */
 static void *keep(void *p)
 {
 	static void *reg_window[256];
@@ -87,7 +87,7 @@ static struct strait_dma *card(struct xdma_model **m)
 	return keep(dma);
 }
 
-/* What takes each struct. Structs that are read hold zeros but for the size and what is set here. */
+/* The calls that take each struct. Structs that are read are zero except for the size and what is set here. */
 
 static int context_opts(void *p)
 {
@@ -246,7 +246,7 @@ static int nvme_event(void *p)
 
 	ASSERT_TRUE(model_event(m, 2u << 16 | 1u << 8 | 1));
 	rc = strait_nvme_event(nvme, p);
-	/* A refused struct does not cost the event. */
+	/* A refused struct does not lose the event. */
 	ASSERT_EQ(strait_nvme_event(nvme, &e), rc ? 0 : -EAGAIN);
 	return rc;
 }
@@ -295,7 +295,7 @@ static int dma_mmio(void *p)
 	struct strait_dma *dma = card(&m);
 	int rc;
 
-	/* Registers of the model are not memory: a page of memory stands for them. */
+	/* Registers of the model are not memory: use a page of memory in their place. */
 	m->pci.bar[0].at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	m->pci.bar[0].length = 4096;
 	rc = strait_dma_mmio_map(dma, emu(), 0, 0, 4096, p);
@@ -344,8 +344,8 @@ static const struct sized {
 };
 
 /*
- * Room for @size bytes that ends where memory ends: a call that reads or writes more dies. Zeros to read, 0xa5 to be
- * written over.
+ * A buffer of @size bytes that ends at the end of a mapping: a call that accesses more dies. Zeros to read, 0xa5 to be
+ * overwritten.
  */
 static uint8_t *room(const struct sized *v, size_t size, size_t claim)
 {
@@ -394,7 +394,7 @@ TEST_VARIANTS(the_size_of_today_is_taken, struct sized, structs)
 	ASSERT_EQ(v->call(room(v, v->now, v->now)), 0);
 }
 
-/* By a program that is newer than the library. */
+/* From a program that is newer than the library. */
 TEST_VARIANTS(a_longer_one_is_taken_if_nothing_is_asked, struct sized, structs)
 {
 	uint8_t *p = room(v, v->now + LONGER, v->now + LONGER);
@@ -433,7 +433,7 @@ TEST_VARIANTS(a_shorter_one_is_refused, struct sized, structs)
 	}
 }
 
-/* Structs without `size` have reserved members: what a program asks for with them is refused, not ignored. */
+/* Structs without `size` have reserved members: values in them are refused, not ignored. */
 TEST(reserved_members_of_a_transfer_are_zero)
 {
 	struct strait_transfer t = { .length = 1 };
@@ -455,7 +455,7 @@ TEST(reserved_members_of_a_transfer_are_zero)
 	ASSERT_EQ(strait_transfer_run(&t, STRAIT_FOREVER, &r), -EINVAL);
 }
 
-/* Also of one that looks like the request before it. */
+/* Also in a request that equals the one before it otherwise. */
 TEST(reserved_members_are_zero_in_every_request_of_a_batch)
 {
 	struct strait_transfer t[2] = { { .length = 1 }, { .length = 1 } };

@@ -83,7 +83,7 @@ TEST_VARIANTS(reads_and_writes, struct kind, kinds)
 	free(want);
 }
 
-/* Parameters are looked at when the stream gets there. */
+/* Parameters are read when the stream reaches the transfer. */
 TEST(parameters_may_come_late)
 {
 	static const struct kind emu = { "emu", true, true };
@@ -108,7 +108,7 @@ TEST(parameters_may_come_late)
 	free(want);
 }
 
-/* Unless the program said that they are what they are. */
+/* Unless the program declared them fixed. */
 TEST(parameters_may_be_fixed)
 {
 	static const struct kind emu = { "emu", true, false };

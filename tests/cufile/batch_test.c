@@ -131,7 +131,7 @@ TEST(refuses_all_or_nothing)
 	p[2] = entry(fh, (CUfileOpcode_t)7, &b, 0, 0, 1000, 2);
 	ASSERT_CU_ERR(cuFileBatchIOSubmit(batch, 3, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	ASSERT_CU_ERR(cuFileBatchIOSubmit(&b, 1, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
-	/* None of those left anything behind. */
+	/* No refused batch left anything behind. */
 	ASSERT_CU(cuFileBatchIOGetStatus(batch, 0, &nr, ev, &now));
 	ASSERT_EQ(nr, 0);
 	ASSERT_CU(cuFileBatchIOSubmit(batch, 2, p, 0));

@@ -35,7 +35,7 @@ void buffer_free(struct buffer *b)
 		free(b->ptr);
 }
 
-/* Through a region of the test's own: the memory need not be the CPU's. */
+/* Through a region of the test: the CPU may not be able to access the memory. */
 static struct strait_region *region_of(const struct buffer *b)
 {
 	struct strait_device *dev = NULL;

@@ -2,7 +2,7 @@
 #ifndef CUFILE_COMMON_H
 #define CUFILE_COMMON_H
 
-/* What tests of the cuFile interface have in common. The library is linked with its insides. */
+/* Helpers for tests of the cuFile interface. The library is linked with its internal functions. */
 
 #include <cufile.h>
 
@@ -11,7 +11,7 @@
 #define ASSERT_CU(call) ASSERT_EQ((int)(call).err, CU_FILE_SUCCESS)
 #define ASSERT_CU_ERR(call, code) ASSERT_EQ((int)(call).err, code)
 
-/* Memory as a program has it: the emulated device's, or the host's. */
+/* Memory as a program has it: of the emulated device, or of the host. */
 struct kind {
 	const char *name;
 	bool emu;

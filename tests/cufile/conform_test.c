@@ -53,7 +53,7 @@ static void memory_free(const struct memory *m, void *p)
 	strait_context_close(ctx);
 }
 
-/* The CPU sees the emulated device's memory where it is. */
+/* The CPU accesses the emulated device's memory at the same address. */
 static void memory_put(const struct memory *m, void *p, const void *from, size_t len)
 {
 	memcpy(p, from, len);

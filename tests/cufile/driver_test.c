@@ -28,7 +28,7 @@ TEST(registration_opens)
 	ASSERT_CU(cuFileBufRegister(buf, sizeof(buf), 0));
 	ASSERT_EQ(cuFileUseCount(), 1);
 	ASSERT_CU(cuFileDriverClose_v2());
-	/* What was registered went with it; giving it back late does no harm. */
+	/* Registrations were dropped with it; deregistering afterwards is harmless. */
 	errno = 0;
 	ASSERT_EQ(cuFileRead(fh, buf, 1, 0, 0), -1);
 	ASSERT_EQ(errno, CU_FILE_HANDLE_NOT_REGISTERED);
@@ -122,7 +122,7 @@ TEST(files)
 	d.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
 	ASSERT_CU_ERR(cuFileHandleRegister(&again, &d), CU_FILE_IO_NOT_SUPPORTED);
 	ASSERT_CU_ERR(cuFileHandleRegister(NULL, &d), CU_FILE_INVALID_VALUE);
-	/* The number of a descriptor that was closed may come again for another file. */
+	/* The number of a closed descriptor may be reused for another file. */
 	close(fd);
 	ASSERT_EQ(open(make_file("other", 100, 2), O_RDONLY), fd);
 	ASSERT_CU(handle_try(fd, &again));
@@ -176,7 +176,7 @@ TEST_TIMEOUT(cycles_do_not_grow, 120)
 		}
 	}
 	ASSERT_LE(descriptors_now(), files);
-	/* A sanitizer keeps what was freed for a while. */
+	/* A sanitizer delays the reuse of freed memory. */
 #if defined(__SANITIZE_ADDRESS__)
 	(void)rss;
 #else

@@ -9,7 +9,7 @@ static const struct kind emu = { "emu", true, true };
 static CUfileHandle_t fh;
 static struct buffer b;
 
-/* What was inherited is not registered here, and the child may start anew. */
+/* Inherited objects are not registered here, and the child may open the driver anew. */
 static void child(void *arg)
 {
 	unsigned char *want = pattern_new(0, 8192, 1);
@@ -62,7 +62,7 @@ static void open_and_close(void *arg)
 	ASSERT_CU(cuFileDriverClose());
 }
 
-/* Parameters are set before the driver is opened for the first time, and a child is forked in the middle of that. */
+/* Parameters are set before the driver is opened for the first time, and a child is forked meanwhile. */
 TEST(forked_while_a_thread_sets_parameters)
 {
 	pthread_t thread[2];
@@ -115,7 +115,7 @@ TEST(killed_in_a_batch)
 
 		atomic_store(batches, 0);
 		pid = child_start(in_batches, NULL);
-		/* In one of them, somewhere. */
+		/* During one of them. */
 		while (atomic_load(batches) < 2 + i) {
 			ASSERT_EQ(waitpid(pid, &status, WNOHANG), 0);
 			usleep(100 + 37 * i);

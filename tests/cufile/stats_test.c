@@ -76,7 +76,7 @@ TEST(batches_are_counted)
 	handle_free(p.fh, fd);
 }
 
-/* From 1.19 on the counters of vectors stand behind the first level, for programs that were built with that. */
+/* From 1.19 on the counters of vectors follow the first level, for programs that were built with that version. */
 TEST(form_of_1_19)
 {
 	struct {

@@ -103,7 +103,7 @@ TEST_VARIANTS(threads_share_all, struct kind, kinds)
 	free(want);
 }
 
-/* Ten thousand times, and nothing has grown. */
+/* Ten thousand times, and memory does not grow. */
 TEST_VARIANTS(registering_does_not_grow, struct kind, kinds)
 {
 	unsigned int fds = 0;
@@ -143,16 +143,16 @@ static void *open_and_close(void *arg)
 		ASSERT_CU(cuFileDriverOpen());
 		sleep_ms(1);
 		cuFileDriverClose();
-		/* Once more than it was opened: others open it implicitly. */
+		/* Once more than it was opened: other threads open it implicitly. */
 		cuFileDriverClose();
 	}
 	return NULL;
 }
 
-/* Reads, and transfers on a stream, that came through all the same. */
+/* Reads, and transfers on a stream, that succeeded. */
 static atomic_uint came_through, on_streams;
 
-/* Whatever is registered may be gone the next moment; nothing else may happen. */
+/* Registrations may be gone at any moment; nothing else may happen. */
 static void *register_all(void *arg)
 {
 	char name[32], *buf = malloc(65536);
@@ -207,7 +207,7 @@ TEST(closing_under_others)
 	thread_start(&id[8], open_and_close, NULL);
 	thread_start(&id[9], open_and_close, NULL);
 	sleep_ms(1500);
-	/* On a busy machine that may not have been enough for anything to happen. */
+	/* On a busy machine that may not have been enough for one to succeed. */
 	while (atomic_load(&came_through) < 20 || !atomic_load(&on_streams))
 		sleep_ms(1);
 	atomic_store(&stop, true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All that is tested about cuFile's behaviour. Included once, after memories and its functions. */
+/* All tests of cuFile's behaviour. Included once, after memories and its functions. */
 #include "cufile/conform/batch.h"
 #include "cufile/conform/buffer.h"
 #include "cufile/conform/driver.h"

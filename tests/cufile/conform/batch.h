@@ -13,7 +13,7 @@ static CUfileIOParams_t entry_of(struct handle *h, struct buf *b, bool write, si
 				   .cookie = cookie };
 }
 
-/* All of them, into the place that their cookie is. */
+/* Fetches all events, each into the element that its cookie names. */
 static void batch_wait(CUfileBatchHandle_t batch, CUfileIOEvents_t *ev, unsigned int n)
 {
 	CUfileIOEvents_t got[256];
@@ -126,7 +126,7 @@ TEST_VARIANTS(batch_refused_as_a_whole, struct memory, memories)
 		ASSERT_EQ(nr, 0);
 		buf_expect_byte(&b, 0, 0x77, 10000);
 	}
-	/* All places are free again. */
+	/* All entries are free again. */
 	for (int i = 0; i < 4; i++)
 		p[i] = entry_of(&h, &b, false, 0, 0, 100, (void *)(uintptr_t)i);
 	OK(cuFileBatchIOSubmit(batch, 4, p, 0));
@@ -257,7 +257,7 @@ TEST_VARIANTS(batch_results, struct memory, memories)
 	memory_end(v);
 }
 
-/* Places are taken until the event was fetched, and given again. */
+/* Entries are in use until the event was fetched, and then reused. */
 TEST_VARIANTS(batch_places, struct memory, memories)
 {
 	CUfileIOParams_t p[8];
@@ -287,7 +287,7 @@ TEST_VARIANTS(batch_places, struct memory, memories)
 	nr = 8;
 	OK(cuFileBatchIOGetStatus(batch, 8, &nr, ev, NULL));
 	ASSERT_EQ(nr, 8);
-	/* What is asked for may be more than there is. */
+	/* More may be requested than there is. */
 	nr = 200;
 	OK(cuFileBatchIOGetStatus(batch, 0, &nr, (CUfileIOEvents_t[200]){ { 0 } }, NULL));
 	ASSERT_EQ(nr, 0);
@@ -342,7 +342,7 @@ TEST_VARIANTS(batch_cancel_and_destroy, struct memory, memories)
 	memory_end(v);
 }
 
-/* 128 that together are four times as large as the staging pool: it takes its time, and ends. */
+/* 128 that together are four times as large as the staging pool: it takes long, and ends. */
 TEST_VARIANTS(batch_with_a_small_pool, struct memory, memories)
 {
 	enum { N = 128, EACH = 131073, STRIDE = 135168 };

@@ -22,7 +22,7 @@ TEST_VARIANTS(buffer_arguments, struct memory, memories)
 	OK(cuFileBufDeregister(p + 4096));
 	OK(cuFileBufDeregister(p));
 	ERR(cuFileBufDeregister(p), CU_FILE_MEMORY_NOT_REGISTERED);
-	/* Flags are not looked at. */
+	/* Flags are ignored. */
 	OK(cuFileBufRegister(p, MIB(1), CU_FILE_RDMA_REGISTER));
 	OK(cuFileBufDeregister(p));
 	OK(cuFileBufRegister(p, MIB(1), CU_FILE_RDMA_REGISTER | CU_FILE_RDMA_RELAXED_ORDERING));
@@ -66,7 +66,7 @@ TEST_VARIANTS(buffer_range_by_base, struct memory, memories)
 	free(want);
 }
 
-/* How far other memory goes is not known. */
+/* The extent of other memory is not known. */
 static bool where_bounded(const void *v)
 {
 	const struct memory *m = v;
@@ -92,7 +92,7 @@ TEST_VARIANTS(buffer_past_its_allocation, struct memory, memories)
 	memory_end(v);
 }
 
-/* Pointers and offsets come to the same. */
+/* Pointers and offsets are equivalent. */
 TEST_VARIANTS(buffer_pointer_or_offset, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, MIB(1), 2);
@@ -136,7 +136,7 @@ TEST_VARIANTS(buffer_freed_before_it_is_deregistered, struct memory, memories)
 	for (int i = 0; i < 20; i++) {
 		struct buf b = buf_new(PLAIN(v), MIB(1));
 
-		/* Never registered, and perhaps where one was before. */
+		/* Never registered, and perhaps at the address of one that was. */
 		ASSERT_EQ(cuFileRead(h.fh, b.p, 5000, 0, 10), 5000);
 		buf_expect(&b, 10, want, 5000);
 		buf_free(&b);

@@ -225,7 +225,7 @@ TEST_VARIANTS(mapped_with_a_hole, struct access, accesses)
 	ASSERT_LT(read_by(v, &f.h, mapping_at(&f.m, 0), 4096, 0, STEP), 0);
 	ASSERT_LT(read_by(v, &f.h, mapping_at(&f.m, 0), 4 * STEP, 0, 0), 0);
 	expect_read(v, &f.h, mapping_at(&f.m, 2 * STEP), 0, 2 * STEP, f.want);
-	/* A stream learns the offset when it gets there: it is given memory from the base to the hole. */
+	/* A stream knows the offset only when it reaches the transfer: it gets the memory from the base to the hole. */
 	if (v->how != BY_STREAM)
 		mapped_expect(&f, 2 * STEP, 2 * STEP);
 	mapping_add(&f.m, 1);
@@ -284,7 +284,7 @@ TEST_VARIANTS(mapped_piece_replaced_under_readers, struct access, accesses)
 	mapped_close(&f);
 }
 
-/* Memory of a pool comes and goes at the same addresses, in other sizes. */
+/* Memory of a pool is allocated and freed at the same addresses, with different sizes. */
 TEST_VARIANTS(pooled_memory, struct access, accesses)
 {
 	unsigned char *want = pattern_new(0, MIB(1), 35);

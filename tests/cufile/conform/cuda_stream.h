@@ -71,7 +71,7 @@ TEST_VARIANTS_TIMEOUT(stream_deregistered_while_busy, struct memory, memories, 3
 	free(want);
 }
 
-/* One stream for each request, made and destroyed without a word to cuFile: what the library has of them is used again. */
+/* One stream per request, created and destroyed without telling cuFile: the library reuses its state. */
 TEST_VARIANTS_TIMEOUT(stream_for_each_request, struct memory, memories, 120)
 {
 	enum { STREAMS = 1000, AT_ONCE = 4 };
@@ -112,7 +112,7 @@ struct user {
 	bool register_it;
 };
 
-/* Streams of one thread's own, made, used, and given up. */
+/* Streams of one thread: created, used and destroyed. */
 static void *use_streams(void *arg)
 {
 	struct user *u = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening and closing, and what the driver says of itself. */
+/* Opening and closing, and the driver's properties. */
 
 TEST_VARIANTS(driver_counts_opens, struct memory, memories)
 {
@@ -18,7 +18,7 @@ TEST_VARIANTS(driver_counts_opens, struct memory, memories)
 	memory_end(v);
 }
 
-/* What needs the driver opens it, once. */
+/* Calls that need the driver open it, once. */
 TEST_VARIANTS(driver_opens_by_itself, struct memory, memories)
 {
 	CUfileDrvProps_t props;
@@ -83,7 +83,7 @@ TEST_VARIANTS(driver_open_does_not_count_implicit_ones_twice, struct memory, mem
 	memory_end(v);
 }
 
-/* With the last close all is gone that was registered, and giving it back late does no harm. */
+/* The last close drops all registrations, and deregistering afterwards is harmless. */
 TEST_VARIANTS(driver_close_takes_all, struct memory, memories)
 {
 	char plain[100];

@@ -21,7 +21,7 @@ TEST_VARIANTS(handle_arguments, struct memory, memories)
 	ERR(cuFileHandleRegister(&fh, &d), CU_FILE_IO_NOT_SUPPORTED);
 	d.type = (enum CUfileFileHandleType)17;
 	ERR(cuFileHandleRegister(&fh, &d), CU_FILE_IO_NOT_SUPPORTED);
-	/* What is refused leaves the handle alone. */
+	/* A refused call leaves the handle unchanged. */
 	ASSERT_EQ(fh, &d);
 	cuFileHandleDeregister(NULL);
 	cuFileHandleDeregister(&d);
@@ -73,7 +73,7 @@ TEST_VARIANTS(handle_twice, struct memory, memories)
 	cuFileHandleDeregister(h.fh);
 	cuFileHandleDeregister(h.fh);
 	OK(try_register(h.fd, &h.fh));
-	/* A number that was closed and now is another file's. */
+	/* A descriptor number that was closed and now belongs to another file. */
 	close(h.fd);
 	other.fd = open(test_path("other"), O_RDONLY | O_CLOEXEC);
 	ASSERT_EQ(other.fd, h.fd);
@@ -159,7 +159,7 @@ TEST_VARIANTS(handle_of_a_file_without_a_name, struct memory, memories)
 	memory_end(v);
 }
 
-/* Looking one up does not take longer with many of them. */
+/* A lookup does not take longer with many handles. */
 TEST_VARIANTS(handle_many, struct memory, memories)
 {
 	enum { N = 600 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading and writing, waited for. */
+/* Synchronous reads and writes. */
 
 #define IO_LEN (MIB(2) + 77)
 
@@ -65,7 +65,7 @@ TEST_VARIANTS(io_whole_file, struct memory, memories)
 static const size_t odd[] = { 0, 1, 7, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 131071, 300001 };
 #define ODDS (sizeof(odd) / sizeof(odd[0]))
 
-/* Any offset, any length, any place; and not a byte around it is touched. */
+/* Any offset, any length, any place; and no byte around it changes. */
 TEST_VARIANTS(io_reads_anything, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, IO_LEN, 2);
@@ -155,7 +155,7 @@ TEST_VARIANTS(io_end_of_file, struct memory, memories)
 	free(want);
 }
 
-/* Holes, a file that grows, one that is cut. */
+/* Holes, a file that grows, one that is truncated. */
 TEST_VARIANTS(io_file_changes, struct memory, memories)
 {
 	unsigned char *data = pattern_new(0, 100000, 6);
@@ -173,7 +173,7 @@ TEST_VARIANTS(io_file_changes, struct memory, memories)
 	ASSERT_EQ(cuFileRead(h.fh, b.p, MIB(1), 0, 0), 150001);
 	buf_expect_byte(&b, 0, 0, 50001);
 	buf_expect(&b, 50001, data, 100000);
-	/* By others, while it is registered. */
+	/* By another descriptor, while it is registered. */
 	write_at(test_path("file"), data + 500, 1000, 7);
 	ASSERT_EQ(cuFileRead(h.fh, b.p, 1000, 7, 0), 1000);
 	buf_expect(&b, 0, data + 500, 1000);

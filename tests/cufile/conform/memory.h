@@ -3,9 +3,9 @@
 #define CONFORM_MEMORY_H
 
 /*
- * What the tests of cuFile's behaviour run on: the same bodies over host memory, the emulated device, and CUDA's
- * kinds of memory on the fake driver and on a real one. A program defines `memories` and the functions below, then
- * includes all.h. Nothing here knows the insides of the library.
+ * What the tests of cuFile's behaviour run on: the same bodies over host memory, the emulated device, and CUDA's kinds
+ * of memory on the fake driver and on a real one. A program defines `memories` and the functions below, then includes
+ * all.h. Nothing here uses the library's internals.
  */
 
 #include <limits.h>
@@ -42,7 +42,7 @@ static inline bool bounded(const struct memory *m)
 	return m->kind != MEM_HOST;
 }
 
-/* The driver, made ready for this kind of memory. */
+/* Prepares the driver for this kind of memory. */
 static void memory_begin(const struct memory *m);
 static void memory_end(const struct memory *m);
 static void *memory_alloc(const struct memory *m, size_t len);

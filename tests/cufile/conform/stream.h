@@ -3,7 +3,7 @@
 
 #define STREAM_LEN (MIB(2) + 13)
 
-/* What a call is given by address. */
+/* Parameters that are passed by address. */
 struct call {
 	size_t size;
 	off_t file_off, buf_off;
@@ -19,7 +19,7 @@ static void put_call(struct handle *h, struct buf *b, bool write, struct call *c
 		OK(cuFileReadAsync(h->fh, b->p, &c->size, &c->file_off, &c->buf_off, &c->done, s));
 }
 
-/* Keeps a stream from going on. */
+/* Blocks a stream. */
 struct gate {
 	atomic_bool open;
 	struct call *c, then; /* what to set when it opens */
@@ -148,7 +148,7 @@ TEST_VARIANTS(stream_results, struct memory, memories)
 		ONE(-EINVAL, 100, 0, (off_t)MIB(512));
 	}
 #undef ONE
-	/* The stream goes on after all that. */
+	/* The stream continues after all that. */
 	c = (struct call){ 1000, 1, 1, 0 };
 	put_call(&h, &b, false, &c, s);
 	stream_sync(v, s);
@@ -161,7 +161,7 @@ TEST_VARIANTS(stream_results, struct memory, memories)
 	free(want);
 }
 
-/* The call returns at once, and nothing happens before the stream gets there. */
+/* The call returns at once, and nothing happens before the stream reaches it. */
 TEST_VARIANTS(stream_waits_for_its_turn, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, 10000, 4);
@@ -180,7 +180,7 @@ TEST_VARIANTS(stream_waits_for_its_turn, struct memory, memories)
 	put_call(&h, &b, false, &c, s);
 	sleep_ms(30);
 	ASSERT_EQ(__atomic_load_n(&c.done, __ATOMIC_ACQUIRE), -99);
-	/* Other calls are not held up meanwhile. */
+	/* Other calls are not delayed meanwhile. */
 	char plain[100];
 
 	ASSERT_EQ(cuFileRead(h.fh, plain, 100, 0, 0), 100);
@@ -195,7 +195,7 @@ TEST_VARIANTS(stream_waits_for_its_turn, struct memory, memories)
 	free(want);
 }
 
-/* Parameters are looked at when the stream gets there, each unless it was said to be fixed. */
+/* Parameters are read when the stream reaches the transfer, except those declared fixed. */
 TEST_VARIANTS(stream_late_parameters, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, 20000, 5);
@@ -232,7 +232,7 @@ TEST_VARIANTS(stream_late_parameters, struct memory, memories)
 	free(want);
 }
 
-/* What earlier work on the stream did to the file is seen: a function, and a write. */
+/* Changes of the file by earlier work on the stream are seen: by a function, and by a write. */
 TEST_VARIANTS(stream_sees_the_file_changed, struct memory, memories)
 {
 	struct gate g = { .text = "changed by a function" };
@@ -320,7 +320,7 @@ static void peek_at(void *arg)
 	p->seen = p->c->done;
 }
 
-/* Later work on the stream finds the result. */
+/* Later work on the stream sees the result. */
 TEST_VARIANTS(stream_result_comes_first, struct memory, memories)
 {
 	struct call c[20];
@@ -377,7 +377,7 @@ TEST_VARIANTS(stream_chain, struct memory, memories)
 	free(want);
 }
 
-/* All that was registered may go while the call waits for its turn. */
+/* Everything may be deregistered while the call waits for its turn. */
 TEST_VARIANTS(stream_registrations_go_first, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, 10000, 11);
@@ -408,7 +408,7 @@ TEST_VARIANTS(stream_registrations_go_first, struct memory, memories)
 	free(want);
 }
 
-/* Streams that come and go without being registered, more than are remembered. */
+/* Streams that are created and destroyed without registration, more than are cached. */
 TEST_VARIANTS(stream_unregistered_ones, struct memory, memories)
 {
 	unsigned char *want = pattern_new(0, 20000, 12);
