@@ -28,7 +28,7 @@ TESTS = []
 
 
 class Skip(Exception):
-    """What the test needs is not there; the text says what."""
+    """The test cannot run here; the text says what is missing."""
 
 
 def test(function):
@@ -37,7 +37,7 @@ def test(function):
 
 
 def strait(*args, code=0, timeout=60, **options):
-    """Run it, expect an exit code, give (stdout, stderr)."""
+    """Run the command and expect an exit status. Returns (stdout, stderr)."""
     done = subprocess.run([STRAIT, *map(os.fspath, args)], capture_output=True, timeout=timeout * SLOW,
                           stdin=subprocess.DEVNULL, **options)
     out, err = done.stdout.decode(errors='replace'), done.stderr.decode(errors='replace')
@@ -525,7 +525,7 @@ def verify_spares_what_is_there():
 
 @contextlib.contextmanager
 def preloaded(code):
-    """An environment in which functions of C code stand in for others."""
+    """An environment in which functions of C code replace functions of the program."""
     if sanitized():
         raise Skip('a sanitizer does not take preloaded libraries')
     if not shutil.which('cc'):
@@ -577,8 +577,8 @@ int strait_safetensors_load(void *st, void *region, uint32_t routes, int64_t tim
 }
 '''
 
-# A device that says it is CUDA's, the calls of its driver, and a libcufile that does what it says for memory
-# the CPU can see. REFUSE is the error it gives for a file, FAIL that of a transfer.
+# A device that claims to be CUDA's, the calls of its driver, and a working libcufile for memory
+# that the CPU can access. REFUSE is its error for a file, FAIL its error for a transfer.
 CUDA_NAME = '''
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -30,10 +30,9 @@ if ! command -v rdma >/dev/null || ! command -v ibv_rc_pingpong >/dev/null; then
 	finish
 fi
 check "there is an RDMA link" rxe
-# Few and small, with much time: this is about bytes that arrive, on emulated processors. It sleeps until something
-# happens (-e): one that asks over and over keeps the other processor of its guest from running, for longer than
-# the peer waits for an acknowledgement. When the machine beneath is busy timers run out all the same, and the two
-# have to start again.
+# Few and small messages with long timeouts: the test is whether bytes arrive, on emulated processors. The program
+# sleeps until an event (-e): polling keeps the other processor of its guest from running for longer than the peer
+# waits for an acknowledgement. On a busy host timeouts still happen, and both sides start again.
 size=16384
 [ "$LAB_KERNEL" != debug ] || size=2048
 pingpong="timeout $((4 * HARNESS_SLOW)) ibv_rc_pingpong -d rxe0 -g 1 -n 20 -s $size -e -c"

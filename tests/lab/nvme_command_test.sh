@@ -12,7 +12,7 @@ for drive in /sys/bus/pci/devices/*; do
 done
 drive=${drive##*/}
 yes 'The quick brown fox jumps over the lazy dog.' | dd of=/tmp/fox bs=512 count=8 iflag=fullblock 2>/dev/null
-# What another test has left there would be a reason not to take it.
+# Data of another test would be a reason to refuse the drive.
 dd if=/dev/zero of=/dev/nvme0n1 bs=1M count=4 conv=fsync 2>/dev/null
 dd if=/tmp/fox of=/dev/nvme0n1 bs=512 seek=100 conv=fsync 2>/dev/null
 

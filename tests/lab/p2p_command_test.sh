@@ -23,7 +23,7 @@ echo text >/tmp/file
 strait explain /tmp/file vgpu:0 >/tmp/explain
 check "a file in memory is refused, with the reason" grep -q 'p2p *no: no direct I/O; the file system is in memory' /tmp/explain
 check "verify finds what it wrote" strait verify /mnt --device vgpu:0 --size 4M
-# What it costs, by p2p and staged: the table is for who reads the log.
+# What it costs, by p2p and staged: the table goes to the log.
 strait bench file /mnt/bench --size 64M --device vgpu:0 --direct --block 1M,16M --mode read,write --seconds 0 \
 	--compare staged --keep >/tmp/bench 2>&1
 check "bench compares p2p with staged" grep -q ' p2p$' /tmp/bench

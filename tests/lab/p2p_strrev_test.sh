@@ -18,7 +18,7 @@ once() {
 	read_before=$(count read_bytes)
 	written_before=$(count written_bytes)
 	check "$1" example-strrev --device vgpu /mnt/text
-	# The pair is tried with a block of its own.
+	# The pair is verified with a block of its own.
 	equal "all of it was read by the drive itself" $(($(count read_bytes) - read_before)) $((bytes + 4096))
 	equal "and written" $(($(count written_bytes) - written_before)) $bytes
 }
