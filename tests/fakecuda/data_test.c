@@ -50,7 +50,7 @@ TEST_VARIANTS(writes_what_the_region_has, struct mode, modes)
 	void *bytes = pattern_new(0, MIB(34), 2);
 
 	if (v->routes == ROUTE(PAGECACHE))
-		SKIP("that way is for reading");
+		SKIP("the pagecache route only reads");
 	region_put_bytes(r, 0, bytes, MIB(34));
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		uint64_t off = i * 4099, at = i * 513;
