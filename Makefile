@@ -14,6 +14,7 @@
 #   make lab-debug     the suite on a kernel with KASAN, lockdep and kmemleak, which is built once: half an hour
 #   make bench         measurements
 #   make install       install what "make" builds: DESTDIR= PREFIX=
+#   make wheel         the Python wheel strait-io with library and command, in dist/: packaging/wheel/build
 #   make clean
 #
 # Variables:
@@ -38,7 +39,7 @@ RUN_TESTS = scripts/run-tests --build $(if $(WERROR),--werror) $(if $(JOBS),--jo
 LAB_BUILD = scripts/run-tests --build-only $(foreach t,$(or $(T),lab/suite),--match '$(t)') build
 LAB_RUN = lab/run run $(foreach t,$(T),'$(t)')
 
-.PHONY: all deps run check test test-long lab lab-debug bench install clean
+.PHONY: all deps run check test test-long lab lab-debug bench install wheel clean
 
 all:
 	@scripts/setup --check build
@@ -87,5 +88,9 @@ install:
 	@$(NINJA) -C build
 	@$(MESON) install -C build --no-rebuild --quiet $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 
+wheel:
+	@scripts/setup --check build
+	@packaging/wheel/build
+
 clean:
-	@rm -rf build build-asan build-tsan
+	@rm -rf build build-asan build-tsan build-wheel build-wheel.d dist
