@@ -209,8 +209,8 @@ def words_of_the_program_are_its_own(path):
 @test
 def environment_for_kvikio(path):
     env = environment()
-    wanted = {'KVIKIO_COMPAT_MODE': os.access('/run/udev', os.R_OK) and '' or 'OFF',
-              'CUFILE_ENV_PATH_JSON': os.access('/etc/cufile.json', os.R_OK) and '' or
+    wanted = {'KVIKIO_COMPAT_MODE': '' if os.access('/run/udev', os.R_OK) else 'OFF',
+              'CUFILE_ENV_PATH_JSON': '' if os.access('/etc/cufile.json', os.R_OK) else
                                       os.path.realpath(os.path.join(BUILD, 'cufile.json'))}
     show = ('--', 'sh', '-c', ''.join(f'echo ${name};' for name in wanted))
     out, err = run(*show, env=env)
