@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "raw.h"
 
+#include "os/os.h"
+
 static void raw_write(struct raw *e, uint32_t reg, uint64_t value)
 {
 	*(volatile uint64_t *)(e->bar + reg) = value;
@@ -172,4 +174,10 @@ uint64_t raw_faults(void)
 	fclose(file);
 	ASSERT_TRUE(found);
 	return total;
+}
+
+void raw_expect_fault(uint64_t before)
+{
+	for (uint64_t end = os_now_ns() + 5000000000 * test_slow(); raw_faults() <= before; sleep_ms(5))
+		ASSERT_LT(os_now_ns(), end);
 }

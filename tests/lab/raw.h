@@ -43,5 +43,7 @@ void raw_load(struct raw *e, uint64_t seed);
 bool raw_master(const char *name);
 /* The number of faults that the IOMMU has reported: its interrupts. Its log lines are rate limited. */
 uint64_t raw_faults(void);
+/* There were @before of them. Waits for the next: the processor that takes the interrupt may be late. */
+void raw_expect_fault(uint64_t before);
 
 #endif
