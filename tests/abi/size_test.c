@@ -306,16 +306,16 @@ static int dma_mmio(void *p)
 
 enum direction { IN, OUT };
 
-#define SIZED(name, NAME, way)                                                                                         \
+#define SIZED(name, NAME, dir)                                                                                         \
 	{                                                                                                              \
-#name, sizeof(struct strait_##name), STRAIT_##NAME##_SIZE_V1, way, name                                \
+#name, sizeof(struct strait_##name), STRAIT_##NAME##_SIZE_V1, dir, name                                \
 	}
 
 /* tests/tree/abi fails when a struct that starts with `size` has no line here. */
 static const struct sized {
 	const char *name;
 	size_t now, first;
-	enum direction way;
+	enum direction direction;
 	int (*call)(void *p);
 } structs[] = {
 	SIZED(context_opts, CONTEXT_OPTS, IN),
@@ -355,7 +355,7 @@ static uint8_t *room(const struct sized *v, size_t size, size_t claim)
 	ASSERT_TRUE(at != MAP_FAILED);
 	ASSERT_OK(mprotect(at + span, page, PROT_NONE));
 	at += span - size;
-	memset(at, v->way == IN ? 0 : 0xa5, size);
+	memset(at, v->direction == IN ? 0 : 0xa5, size);
 	memcpy(at, &claim, sizeof(claim));
 	return at;
 }
@@ -384,7 +384,7 @@ TEST_VARIANTS(the_first_published_size_is_taken, struct sized, structs)
 	ASSERT_OK(strait_context_open(NULL, &ctx));
 	ASSERT_EQ(v->call(p), 0);
 	ASSERT_EQ(size_of(p), v->first);
-	if (v->way == OUT)
+	if (v->direction == OUT)
 		ASSERT_FALSE(all(p + sizeof(size_t), v->first - sizeof(size_t), 0xa5));
 }
 
@@ -409,7 +409,7 @@ TEST_VARIANTS(a_longer_one_is_refused_if_something_is_asked, struct sized, struc
 {
 	uint8_t *p = room(v, v->now + LONGER, v->now + LONGER);
 
-	if (v->way == OUT)
+	if (v->direction == OUT)
 		return;
 	ASSERT_OK(strait_context_open(NULL, &ctx));
 	p[v->now] = 1;
@@ -429,7 +429,7 @@ TEST_VARIANTS(a_shorter_one_is_refused, struct sized, structs)
 
 		ASSERT_EQ(v->call(p), -EINVAL);
 		ASSERT_EQ(size_of(p), sizes[i]);
-		ASSERT_TRUE(all(p + sizeof(size_t), have - sizeof(size_t), v->way == IN ? 0 : 0xa5));
+		ASSERT_TRUE(all(p + sizeof(size_t), have - sizeof(size_t), v->direction == IN ? 0 : 0xa5));
 	}
 }
 

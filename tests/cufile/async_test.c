@@ -14,7 +14,7 @@ static struct strait_stream *default_stream(void)
 	return s;
 }
 
-static void settle(void)
+static void wait_for_stream(void)
 {
 	struct strait_stream *s = default_stream();
 
@@ -55,7 +55,7 @@ TEST_VARIANTS(reads_and_writes, struct kind, kinds)
 		done[i] = -99;
 		ASSERT_CU(cuFileReadAsync(fh, b.ptr, &n[i], &file_off[i], &buf_off[i], &done[i], NULL));
 	}
-	settle();
+	wait_for_stream();
 	for (int i = 0; i < 64; i++) {
 		ASSERT_EQ(done[i], (ssize_t)n[i]);
 		buffer_expect(&b, (size_t)buf_off[i], want + file_off[i], n[i]);
@@ -64,18 +64,18 @@ TEST_VARIANTS(reads_and_writes, struct kind, kinds)
 	file_off[0] = 1;
 	buf_off[0] = 16000;
 	ASSERT_CU(cuFileWriteAsync(fh, b.ptr, &n[0], &file_off[0], &buf_off[0], &done[0], NULL));
-	settle();
+	wait_for_stream();
 	ASSERT_EQ(done[0], 6000);
 	file_expect(test_path("file"), 1, want + 16000, 6000);
 	/* At the end of the file, and after it. */
 	file_off[0] = LEN - 5;
 	buf_off[0] = 0;
 	ASSERT_CU(cuFileReadAsync(fh, b.ptr, &n[0], &file_off[0], &buf_off[0], &done[0], NULL));
-	settle();
+	wait_for_stream();
 	ASSERT_EQ(done[0], 5);
 	file_off[0] = -1;
 	ASSERT_CU(cuFileReadAsync(fh, b.ptr, &n[0], &file_off[0], &buf_off[0], &done[0], NULL));
-	settle();
+	wait_for_stream();
 	ASSERT_EQ(done[0], -EINVAL);
 	handle_free(fh, fd);
 	buffer_free(&b);
@@ -181,7 +181,7 @@ TEST(refuses)
 	ASSERT_NE((int)cuFileWriteAsync(fh, b.ptr, &n, &off, &off, &done, NULL).err, CU_FILE_SUCCESS);
 	n = MIB(100);
 	ASSERT_CU(cuFileReadAsync(fh, b.ptr, &n, &off, &off, &done, NULL));
-	settle();
+	wait_for_stream();
 	ASSERT_EQ(done, -EINVAL);
 	handle_free(fh, fd);
 	buffer_free(&b);

@@ -93,15 +93,15 @@ static uint64_t by_stream(struct rig *g, struct strait_endpoint *ep, uint64_t of
 static void read_and_look(struct rig *g, struct strait_endpoint *ep, uint64_t in_file, uint64_t off, uint64_t at,
 			  uint64_t len)
 {
-	static uint64_t (*const ways[])(struct rig *, struct strait_endpoint *, uint64_t, uint64_t,
-					uint64_t) = { by_call, by_queue, by_stream };
+	static uint64_t (*const methods[])(struct rig *, struct strait_endpoint *, uint64_t, uint64_t,
+					   uint64_t) = { by_call, by_queue, by_stream };
 
-	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
 		uint64_t want = off < in_file ? min_u64(len, in_file - off) : 0;
 
 		/* Fill only what is compared, and some more: filling all of it each time takes long. */
 		ASSERT_OK(strait_region_fill(g->r, 0, FILLED, min_u64(at + len + KIB(64), ROOM)));
-		ASSERT_EQ(ways[i](g, ep, off, at, len), want);
+		ASSERT_EQ(methods[i](g, ep, off, at, len), want);
 		region_expect_byte(g->r, 0, FILLED, at);
 		region_expect(g->r, at, g->want + off, want);
 		region_expect_byte(g->r, at + want, FILLED, min_u64(len - want + KIB(60), ROOM - 64 - at - want));

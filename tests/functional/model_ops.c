@@ -22,15 +22,15 @@ static struct model_endpoint *any_endpoint(struct model_thread *t)
 }
 
 /* A request and its objects. */
-struct asked {
+struct request {
 	struct strait_transfer t;
 	struct model_endpoint *e;
 	struct model_region *r;
 };
 
-static struct asked any_transfer(struct model_thread *t)
+static struct request any_transfer(struct model_thread *t)
 {
-	struct asked a = { .e = any_endpoint(t), .r = model_any_region(t) };
+	struct request a = { .e = any_endpoint(t), .r = model_any_region(t) };
 	uint64_t len = model_any_length(t);
 	bool write = a.e->f && !a.e->shared && model_any(t, 3) == 0;
 
@@ -51,7 +51,7 @@ static struct asked any_transfer(struct model_thread *t)
 	return a;
 }
 
-static void say_transfer(struct model_thread *t, const char *how, const struct asked *a)
+static void say_transfer(struct model_thread *t, const char *how, const struct request *a)
 {
 	model_say(t, "%s %s %s (endpoint %ld) at %llu, region %ld at %llu, %llu bytes, routes 0x%x", how,
 		  a->t.op == STRAIT_READ ? "read" : "write", model_name_of(t, a->e), (long)(a->e - t->ep),
@@ -59,7 +59,7 @@ static void say_transfer(struct model_thread *t, const char *how, const struct a
 		  (unsigned long long)a->t.region_offset, (unsigned long long)a->t.length, a->t.routes);
 }
 
-static void check_transfer(struct model_thread *t, const struct asked *a, const struct strait_result *res)
+static void check_transfer(struct model_thread *t, const struct request *a, const struct strait_result *res)
 {
 	const struct strait_transfer *of = &a->t;
 
@@ -72,7 +72,7 @@ static void check_transfer(struct model_thread *t, const struct asked *a, const 
 }
 
 /* Is this a status that the request may end with? */
-static void check_status(const struct asked *a, int status)
+static void check_status(const struct request *a, int status)
 {
 	bool allowed = a->t.op == STRAIT_READ ? a->e->can_read : a->e->can_write;
 
@@ -84,7 +84,7 @@ static void check_status(const struct asked *a, int status)
 
 static void one_transfer(struct model_thread *t)
 {
-	struct asked a = any_transfer(t);
+	struct request a = any_transfer(t);
 	struct strait_route_report report = { .size = sizeof(report) };
 	int64_t timeout = model_any(t, 8) ? STRAIT_FOREVER : (int64_t)model_any(t, 2000000);
 	struct strait_result res;
@@ -127,14 +127,14 @@ static void change_file(struct model_thread *t)
 enum { BATCH = 14 };
 
 /* Reads into one region, writes from others; no file is both read and written, and no range is used twice. */
-static unsigned int any_batch(struct model_thread *t, struct asked *a, struct model_region *into,
+static unsigned int any_batch(struct model_thread *t, struct request *a, struct model_region *into,
 			      const struct model_file *written)
 {
 	unsigned int n = 1 + (unsigned int)model_any(t, BATCH), reads = 0;
 	uint64_t slot = into->len / BATCH, file_slot = t->max / BATCH;
 
 	for (unsigned int i = 0; i < n; i++) {
-		struct asked *one = &a[reads];
+		struct request *one = &a[reads];
 		uint64_t len;
 
 		one->e = any_endpoint(t);
@@ -215,14 +215,14 @@ static struct model_endpoint *disturb(struct model_thread *t, bool *canceled, un
 	return closed;
 }
 
-static void check_batch(struct model_thread *t, const struct asked *a, const bool *canceled,
+static void check_batch(struct model_thread *t, const struct request *a, const bool *canceled,
 			const struct strait_result *res, unsigned int n, const struct model_region *hidden)
 {
 	bool seen[BATCH] = { false };
 
 	/* Apply all writes before comparing any: they may be adjacent. */
 	for (unsigned int i = 0; i < n; i++) {
-		const struct asked *one = &a[res[i].user_data % BATCH];
+		const struct request *one = &a[res[i].user_data % BATCH];
 
 		ASSERT_LT(res[i].user_data, n);
 		ASSERT_FALSE(seen[res[i].user_data]);
@@ -232,7 +232,7 @@ static void check_batch(struct model_thread *t, const struct asked *a, const boo
 					 res[i].bytes, res[i].status);
 	}
 	for (unsigned int i = 0; i < n; i++) {
-		const struct asked *one = &a[res[i].user_data];
+		const struct request *one = &a[res[i].user_data];
 
 		model_result(t, &one->t, one->r, &res[i]);
 		if (res[i].status != -ECANCELED || !canceled[res[i].user_data])
@@ -252,7 +252,7 @@ static void batch(struct model_thread *t)
 	struct model_endpoint as_was[BATCH], *closed;
 	struct strait_transfer list[BATCH];
 	struct strait_result res[BATCH];
-	struct asked a[BATCH];
+	struct request a[BATCH];
 	unsigned int n;
 
 	if (written)
@@ -304,7 +304,7 @@ static void ordered(struct model_thread *t)
 	struct model_region *r = model_any_region(t);
 	struct strait_result res[N];
 	int64_t stored[N];
-	struct asked a[N];
+	struct request a[N];
 	unsigned int n = 0;
 	int rc;
 

@@ -21,7 +21,7 @@ struct rig {
 	struct strait_endpoint *ep;
 	void *mem;
 	uint32_t routes;
-	bool told;		 /* the device notifies when memory goes away */
+	bool notifies;		 /* the device notifies when memory goes away */
 	int expect, expect_also; /* what a transfer may end with, other than 0 */
 	atomic_uint notices, good;
 	atomic_uint ready, next;
@@ -58,7 +58,7 @@ static void rig_open(struct rig *g, const struct mode *m, bool import)
 	rc = strait_region_on_revoke(g->r, notice, g);
 	if (rc)
 		ASSERT_TRUE(rc == -EOPNOTSUPP && on_cuda());
-	g->told = !rc;
+	g->notifies = !rc;
 }
 
 static void rig_close(struct rig *g)
@@ -183,10 +183,10 @@ static void in_the_middle(struct rig *g, void (*end)(struct rig *g))
 	end(g);
 	/* New transfers are refused; transfers in flight have been waited for. */
 	atomic_store(&g->gone, true);
-	ASSERT_EQ(g->notices, g->told);
+	ASSERT_EQ(g->notices, g->notifies);
 	for (int i = 0; i < USERS; i++)
 		thread_join(t[i]);
-	ASSERT_EQ(g->notices, g->told);
+	ASSERT_EQ(g->notices, g->notifies);
 }
 
 static void revoke_it(struct rig *g)
@@ -212,7 +212,7 @@ TEST_VARIANTS(revoked_in_mid_transfer, struct mode, modes)
 	ASSERT_EQ(strait_region_crc32c(g.r, 0, 4, &(uint32_t){ 0 }), -ENODEV);
 	ASSERT_EQ(strait_region_compare(g.r, 0, g.r, 0, 4, &(uint64_t){ 0 }), -ENODEV);
 	ASSERT_EQ(strait_region_export_dmabuf(g.r, 0, KIB(64), &fd), -ENODEV);
-	ASSERT_EQ(strait_region_on_revoke(g.r, notice, &g), g.told ? -ENODEV : -EOPNOTSUPP);
+	ASSERT_EQ(strait_region_on_revoke(g.r, notice, &g), g.notifies ? -ENODEV : -EOPNOTSUPP);
 	/* The endpoint and the device can still be used. */
 	strait_region_close(g.r);
 	g.r = region_new(g.dev, LEN);

@@ -26,7 +26,7 @@ struct moving {
 
 static int event;
 static char name[PCI_NAME];
-static _Atomic uint32_t regions[FUZZ_KEPT], maps[FUZZ_KEPT];
+static _Atomic uint32_t regions[FUZZ_HANDLES], maps[FUZZ_HANDLES];
 static unsigned char *device, *host;
 static struct moving moving = { .dmabuf = -1 };
 

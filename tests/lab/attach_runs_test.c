@@ -6,30 +6,15 @@
 #define LEN (PAGES * PAGE)
 #define SEED 61
 
-static const struct way {
+static const struct setup {
 	const char *name;
 	uint32_t kind;
 	unsigned int scatter, page_kib, static_dmabuf;
-} ways[] = {
+} setups[] = {
 	{ "nvp2p", STRAIT_IMPORT_NVP2P, 2, 64, 0 },	     { "nvp2p-4k", STRAIT_IMPORT_NVP2P, 2, 4, 0 },
 	{ "nvp2p-128k", STRAIT_IMPORT_NVP2P, 0, 128, 0 },    { "dmabuf", STRAIT_IMPORT_DMABUF, 2, 64, 0 },
 	{ "dmabuf-static", STRAIT_IMPORT_DMABUF, 2, 64, 1 }, { "p2p", STRAIT_IMPORT_P2P, 2, 64, 0 },
 };
-
-static uint32_t import(int ko, const struct way *way, const struct gpu_mem *m)
-{
-	struct strait_ioc_import imp = { .size = sizeof(imp), .kind = way->kind, .length = m->len, .fd = -1 };
-
-	raw_need_kind(ko, way->kind);
-	if (way->kind == STRAIT_IMPORT_DMABUF)
-		imp.fd = (int)ASSERT_OK(gpu_dmabuf(m, 0, m->len));
-	else
-		imp.address = (uintptr_t)m->p;
-	ASSERT_OK(ko_call(ko, STRAIT_IOC_IMPORT, &imp));
-	if (imp.fd >= 0)
-		close(imp.fd);
-	return imp.handle;
-}
 
 /* The runs cover all of it, and the engine finds each piece at its run. */
 static void check_runs(struct raw *e, const struct gpu_mem *m, const struct strait_ioc_map *map, bool merged,
@@ -57,7 +42,7 @@ static void check_runs(struct raw *e, const struct gpu_mem *m, const struct stra
 	ASSERT_EQ(at, len);
 }
 
-TEST_VARIANTS_TIMEOUT(runs, struct way, ways, 60)
+TEST_VARIANTS_TIMEOUT(runs, struct setup, setups, 60)
 {
 	struct raw e = raw_open();
 	struct strait_ioc_map map;
@@ -70,7 +55,7 @@ TEST_VARIANTS_TIMEOUT(runs, struct way, ways, 60)
 	m = gpu_alloc(gpu_open(), PLAIN, LEN);
 	if (v->scatter)
 		ASSERT_GE(gpu_runs(&m), PAGES / 2);
-	region = import(e.ko, v, &m);
+	region = raw_import(e.ko, v->kind, &m);
 	ASSERT_OK(raw_map(e.ko, region, 0, LEN, &map));
 	ASSERT_LE(map.runs, gpu_runs(&m));
 	printf("# %u pieces of memory, %u runs\n", gpu_runs(&m), map.runs);

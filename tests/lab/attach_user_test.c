@@ -32,10 +32,10 @@ static void become_nobody(void)
 
 static int use_drive(void *arg)
 {
-	static const struct nvme_way way = { .backend = "strait", .device = "host" };
+	static const struct nvme_setup setup = { .backend = "strait", .device = "host" };
 	const char *name = arg;
 	struct strait_context_opts co = { .size = sizeof(co) };
-	struct strait_nvme_opts o = { .size = sizeof(o), .entries = 64, .queues = 1, .backend = way.backend };
+	struct strait_nvme_opts o = { .size = sizeof(o), .entries = 64, .queues = 1, .backend = setup.backend };
 	struct strait_context *ctx;
 	struct strait_device *host;
 	struct strait_nvme *nvme;

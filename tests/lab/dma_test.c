@@ -5,12 +5,12 @@
 
 #include "nvme.h"
 
-static const struct way {
+static const struct setup {
 	const char *name;
 	const char *backend;
 	const char *device;
 	bool interrupts;
-} ways[] = {
+} setups[] = {
 	{ "strait-vgpu", "strait", "vgpu:0", false },
 	{ "strait-vgpu-interrupts", "strait", "vgpu:0", true },
 	{ "strait-host", "strait", "host", false },
@@ -38,7 +38,7 @@ static void show(void *arg, enum strait_log_level level, const char *text)
 	printf("# %s\n", text);
 }
 
-static void card_open(struct card *c, const struct way *v)
+static void card_open(struct card *c, const struct setup *v)
 {
 	struct strait_context_opts co = { .size = sizeof(co), .log = show, .log_level = STRAIT_LOG_WARN };
 	struct strait_dma_opts o = { .size = sizeof(o), .backend = v->backend };
@@ -79,7 +79,7 @@ static void card_close(struct card *c)
 }
 
 /* An odd number of bytes, at odd offsets, several times the card's memory. */
-TEST_VARIANTS_TIMEOUT(through_the_card, struct way, ways, 120)
+TEST_VARIANTS_TIMEOUT(through_the_card, struct setup, setups, 120)
 {
 	struct strait_dma_info info = { .size = sizeof(info) };
 	unsigned char want[9001];
@@ -103,7 +103,7 @@ TEST_VARIANTS_TIMEOUT(through_the_card, struct way, ways, 120)
 }
 
 /* The card's memory as an endpoint. */
-TEST_VARIANTS_TIMEOUT(endpoint, struct way, ways, 120)
+TEST_VARIANTS_TIMEOUT(endpoint, struct setup, setups, 120)
 {
 	int route = !strcmp(v->device, "host") ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_P2P;
 	struct strait_transfer t = { .op = STRAIT_WRITE, .region_offset = 4000, .endpoint_offset = 100, .length = 1500 };
@@ -151,7 +151,7 @@ TEST(mailbox)
 	struct strait_stream *s;
 	struct card c;
 
-	card_open(&c, &ways[0]);
+	card_open(&c, &setups[0]);
 	ASSERT_OK(strait_dma_mmio_map(c.dma, c.dev, 0, 0, 4096, &mmio));
 	letter.box = (volatile uint32_t *)(uintptr_t)(mmio.address + 4);
 	ASSERT_OK(strait_stream_open(c.dev, &s));

@@ -50,12 +50,12 @@ uint64_t odd(struct fuzz *f)
 
 uint32_t some(struct fuzz *f, _Atomic uint32_t *handles)
 {
-	return below(f, 8) ? atomic_load(&handles[below(f, FUZZ_KEPT)]) : (uint32_t)odd(f);
+	return below(f, 8) ? atomic_load(&handles[below(f, FUZZ_HANDLES)]) : (uint32_t)odd(f);
 }
 
 void keep(struct fuzz *f, _Atomic uint32_t *handles, uint32_t handle)
 {
-	atomic_store(&handles[below(f, FUZZ_KEPT)], handle);
+	atomic_store(&handles[below(f, FUZZ_HANDLES)], handle);
 }
 
 int fuzz_call(struct fuzz *f, unsigned long *cmd, union fuzz_arg *arg, unsigned int used)

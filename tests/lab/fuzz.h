@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define FUZZ_KEPT 16
+#define FUZZ_HANDLES 16
 
 /* One thread. */
 struct fuzz {
@@ -22,7 +22,7 @@ struct fuzz {
 uint64_t below(struct fuzz *f, uint64_t n);
 /* A number that is often handled wrongly. */
 uint64_t odd(struct fuzz *f);
-/* One of FUZZ_KEPT handles that a call returned, which may be released by now; or a random number. */
+/* One of FUZZ_HANDLES handles that a call returned, which may be released by now; or a random number. */
 uint32_t some(struct fuzz *f, _Atomic uint32_t *handles);
 void keep(struct fuzz *f, _Atomic uint32_t *handles, uint32_t handle);
 

@@ -81,12 +81,12 @@ void drive_give_back(void)
 	ASSERT_STREQ(path, "/dev/nvme0n1");
 }
 
-void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns)
+void drive_open(struct drive *d, const struct nvme_setup *w, uint64_t timeout_ns)
 {
 	drive_open_flags(d, w, timeout_ns, 0);
 }
 
-void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags)
+void drive_open_flags(struct drive *d, const struct nvme_setup *w, uint64_t timeout_ns, uint32_t flags)
 {
 	char name[PCI_NAME];
 
@@ -94,7 +94,8 @@ void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeou
 	drive_open_named(d, name, w, timeout_ns, flags);
 }
 
-void drive_open_named(struct drive *d, const char *name, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags)
+void drive_open_named(struct drive *d, const char *name, const struct nvme_setup *w, uint64_t timeout_ns,
+		      uint32_t flags)
 {
 	struct strait_context_opts co = { .size = sizeof(co), .log = show, .log_level = STRAIT_LOG_WARN };
 	struct strait_nvme_opts o = { .size = sizeof(o), .backend = w->backend, .entries = 128, .queues = 2 };

@@ -12,7 +12,7 @@
 #define DRIVE_ID 0x00101b36u
 
 /* A configuration that a test is run over; the name comes first, for variants. */
-struct nvme_way {
+struct nvme_setup {
 	const char *name;
 	const char *backend;
 	const char *device; /* the device that holds the data */
@@ -21,7 +21,7 @@ struct nvme_way {
 };
 
 /* clang-format off */
-#define NVME_WAYS(backend)                                                                                             \
+#define NVME_SETUPS(backend)                                                                                           \
 	{ backend "-vgpu-polled", backend, "vgpu:0", false, false },                                                   \
 	{ backend "-vgpu-interrupts", backend, "vgpu:0", true, false },                                                \
 	{ backend "-vgpu-polled-inside", backend, "vgpu:0", false, true },                                             \
@@ -42,11 +42,12 @@ struct drive {
 };
 
 /* Binds and opens the drive. @timeout_ns: of a command, 0 for the default. */
-void drive_open(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns);
+void drive_open(struct drive *d, const struct nvme_setup *w, uint64_t timeout_ns);
 /* With STRAIT_NVME_* in addition to those of the configuration. */
-void drive_open_flags(struct drive *d, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
+void drive_open_flags(struct drive *d, const struct nvme_setup *w, uint64_t timeout_ns, uint32_t flags);
 /* Another drive than the first. */
-void drive_open_named(struct drive *d, const char *name, const struct nvme_way *w, uint64_t timeout_ns, uint32_t flags);
+void drive_open_named(struct drive *d, const char *name, const struct nvme_setup *w, uint64_t timeout_ns,
+		      uint32_t flags);
 void drive_close(struct drive *d);
 /* The drive with that serial number, bound to the kernel's driver. Skips the test where there is none. */
 void drive_find(const char *serial, char name[PCI_NAME]);

@@ -9,7 +9,7 @@
 #define LEN MIB(4)
 #define SKIPPED KIB(64) /* offset of the region in the dma-buf */
 
-static const struct nvme_way way = { "strait", "strait", "vgpu:0", false, false };
+static const struct nvme_setup setup = { "strait", "strait", "vgpu:0", false, false };
 
 static const struct source {
 	const char *name;
@@ -46,7 +46,7 @@ static void begin(struct rig *g, const struct source *v)
 	struct strait_device *dev;
 	int fd;
 
-	drive_open(&g->d, &way, 0);
+	drive_open(&g->d, &setup, 0);
 	ASSERT_OK(strait_context_open(NULL, &g->exporter));
 	ASSERT_OK(strait_device_find(g->exporter, v->device, &dev));
 	ASSERT_OK(strait_region_alloc(dev, SKIPPED + LEN, &g->memory));

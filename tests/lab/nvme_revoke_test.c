@@ -16,8 +16,8 @@ __attribute__((constructor)) static void allow_faults(void)
 	fflush(stdout);
 }
 
-static const struct nvme_way ways[] = { { "polled", "strait", "vgpu:0", false, false },
-					{ "interrupts", "strait", "vgpu:0", true, false } };
+static const struct nvme_setup setups[] = { { "polled", "strait", "vgpu:0", false, false },
+					    { "interrupts", "strait", "vgpu:0", true, false } };
 
 /* Reads into all of the memory repeatedly, until one fails. */
 static void submit_all(struct strait_nvme_queue *q, struct strait_nvme_map *map)
@@ -45,7 +45,7 @@ static void expect_works(struct drive *d)
 }
 
 /* The region is closed: the library waits for the commands, then unmaps it. */
-TEST_VARIANTS_TIMEOUT(closed, struct nvme_way, ways, 120)
+TEST_VARIANTS_TIMEOUT(closed, struct nvme_setup, setups, 120)
 {
 	struct strait_nvme_result res[N];
 	struct strait_nvme_queue *q;
@@ -81,7 +81,7 @@ TEST_VARIANTS_TIMEOUT(closed, struct nvme_way, ways, 120)
 /*
  * The owner frees it through the GPU's driver, without the library: the kernel revokes it with the commands in flight.
  */
-TEST_VARIANTS_TIMEOUT(freed, struct nvme_way, ways, 240)
+TEST_VARIANTS_TIMEOUT(freed, struct nvme_setup, setups, 240)
 {
 	struct strait_nvme_result res[N];
 	struct strait_nvme_info info = { .size = sizeof(info) };
@@ -122,7 +122,7 @@ TEST_VARIANTS_TIMEOUT(freed, struct nvme_way, ways, 240)
 }
 
 /* The process dies with commands in flight: its queues and its memory are released. */
-TEST_VARIANTS_TIMEOUT(killed, struct nvme_way, ways, 240)
+TEST_VARIANTS_TIMEOUT(killed, struct nvme_setup, setups, 240)
 {
 	struct gpu_mem other;
 	struct drive d;

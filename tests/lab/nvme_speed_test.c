@@ -263,7 +263,7 @@ static const char *const who[WHO] = { "the kernel's driver, io_uring", "the kern
 
 static void our_round(struct speed best[WHO][3], uint32_t flags, int host, int device)
 {
-	static const struct nvme_way polled = { "polled", "strait", "host", false, false };
+	static const struct nvme_setup polled = { "polled", "strait", "host", false, false };
 	struct strait_region *r, *g;
 	struct strait_device *dev;
 	struct drive d;

@@ -5,7 +5,7 @@
  */
 #include "nvme.h"
 
-static const struct nvme_way ways[] = { NVME_WAYS("strait"), NVME_WAYS("vfio") };
+static const struct nvme_setup setups[] = { NVME_SETUPS("strait"), NVME_SETUPS("vfio") };
 
 #define REGION MIB(16)
 
@@ -54,10 +54,10 @@ static uint64_t sweep(struct drive *d, uint32_t op, struct strait_region *r, uin
 	return direct;
 }
 
-TEST_VARIANTS_TIMEOUT(both_ways, struct nvme_way, ways, 900)
+TEST_VARIANTS_TIMEOUT(both_ways, struct nvme_setup, setups, 900)
 {
 	uint64_t total = MIB(getenv("NVME_MIB") ? strtoull(getenv("NVME_MIB"), NULL, 0) : (very_slow() ? 12 : 64)),
-		 seed = 1 + (v - ways), moved;
+		 seed = 1 + (v - setups), moved;
 	struct strait_nvme_info info = { .size = sizeof(info) };
 	struct strait_nvme_endpoint_info end = { .size = sizeof(end) };
 	int route = !strcmp(v->device, "host") ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_P2P;

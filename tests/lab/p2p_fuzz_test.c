@@ -16,7 +16,7 @@
 #define SEED 3
 
 static int dmabuf, fds[8];
-static _Atomic uint32_t handles[FUZZ_KEPT];
+static _Atomic uint32_t handles[FUZZ_HANDLES];
 static unsigned char *device, *host;
 
 static int some_fd(struct fuzz *f)

@@ -112,7 +112,7 @@ static void *by_library(void *arg)
 	return NULL;
 }
 
-static void *(*const ways[])(void *) = { by_ioctl, by_uring, by_ioctl, by_uring, by_library };
+static void *(*const methods[])(void *) = { by_ioctl, by_uring, by_ioctl, by_uring, by_library };
 
 static void wait_node(bool there)
 {
@@ -143,8 +143,8 @@ static void put_back(const struct place *place, int ko, uint32_t handle, const s
 TEST_VARIANTS_TIMEOUT(taken_out_in_the_middle_of_io, struct place, places, 180)
 {
 	int ko = ko_open_p2p(), gpu = gpu_open(), file;
-	struct user u[ARRAY_SIZE(ways)];
-	pthread_t thread[ARRAY_SIZE(ways)];
+	struct user u[ARRAY_SIZE(methods)];
+	pthread_t thread[ARRAY_SIZE(methods)];
 	struct strait_context *ctx;
 	struct strait_device *dev;
 	struct gpu_mem m;
@@ -161,7 +161,7 @@ TEST_VARIANTS_TIMEOUT(taken_out_in_the_middle_of_io, struct place, places, 180)
 	gpu_all_free(gpu, before);
 	m = gpu_alloc(gpu, PLAIN, LEN);
 	handle = ko_import(ko, STRAIT_IMPORT_P2P, m.p, m.len);
-	for (unsigned int i = 0; i < ARRAY_SIZE(ways); i++) {
+	for (unsigned int i = 0; i < ARRAY_SIZE(methods); i++) {
 		u[i] = (struct user){ .ko = ko,
 				      .file = file,
 				      .op = i / 2 % 2 ? STRAIT_OP_WRITE : STRAIT_OP_READ,
@@ -169,12 +169,12 @@ TEST_VARIANTS_TIMEOUT(taken_out_in_the_middle_of_io, struct place, places, 180)
 				      .ctx = ctx,
 				      .dev = dev,
 				      .begun = &begun };
-		ASSERT_EQ(pthread_create(&thread[i], NULL, ways[i], &u[i]), 0);
+		ASSERT_EQ(pthread_create(&thread[i], NULL, methods[i], &u[i]), 0);
 	}
-	while (atomic_load(&begun) < (int)ARRAY_SIZE(ways))
+	while (atomic_load(&begun) < (int)ARRAY_SIZE(methods))
 		sleep_ms(5);
 	outside_ask(answer, sizeof(answer), "unplug drive");
-	for (unsigned int i = 0; i < ARRAY_SIZE(ways); i++) {
+	for (unsigned int i = 0; i < ARRAY_SIZE(methods); i++) {
 		ASSERT_EQ(pthread_join(thread[i], NULL), 0);
 		ASSERT_LE(u[i].end, v->mkfs || u[i].op == STRAIT_OP_WRITE ? -1 : 0);
 	}

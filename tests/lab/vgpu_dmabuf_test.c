@@ -96,7 +96,7 @@ TEST(a_free_waits_for_importers)
 {
 	int fd = gpu_open(), c = consumer_open(), buf[3];
 	struct gpu_mem m = gpu_alloc(fd, PLAIN, 4 * PAGE);
-	uint64_t told = gpu_counters(fd).invalidations, begin;
+	uint64_t before = gpu_counters(fd).invalidations, begin;
 	uint32_t id[3];
 
 	for (int i = 0; i < 3; i++) {
@@ -109,7 +109,7 @@ TEST(a_free_waits_for_importers)
 	ASSERT_OK(gpu_free(&m));
 	ASSERT_GE(now_ms() - begin, 290);
 	ASSERT_EQ(gpu_counters(fd).peer_mapped_now, 0);
-	ASSERT_EQ(gpu_counters(fd).invalidations - told, 3);
+	ASSERT_EQ(gpu_counters(fd).invalidations - before, 3);
 	for (int i = 0; i < 3; i++) {
 		ASSERT_EQ(importer_status(c, id[i]).notified, 1);
 		ASSERT_EQ(importer_status(c, id[i]).mapped, 0);

@@ -221,7 +221,7 @@ struct kernel_call {
 };
 
 /* A call of the consumer: its error, or the result it has reported. */
-static int told(int rc, int32_t result)
+static int consumer_result(int rc, int32_t result)
 {
 	return rc ? rc : result;
 }
@@ -232,7 +232,7 @@ static int kernel_attach(struct fixture *s)
 	int rc = gpu_call(s->c, VT_ATTACH, &buf);
 
 	s->import = buf.id;
-	return told(rc, buf.result);
+	return consumer_result(rc, buf.result);
 }
 
 static void undo_attach(struct fixture *s)
@@ -248,7 +248,7 @@ static int kernel_attach_map(struct fixture *s)
 	/* Mapped, although the result could not be copied. */
 	if (rc && importer_status(s->c, s->import).mapped)
 		importer_unmap(s->c, s->import);
-	return told(rc, buf.result);
+	return consumer_result(rc, buf.result);
 }
 
 static void prepare_attach(struct fixture *s)
@@ -310,7 +310,7 @@ static int kernel_get_kind(struct fixture *s, uint32_t flags)
 	int rc = gpu_call(s->c, VT_GET, &get);
 
 	s->id = get.id;
-	return told(rc, get.result);
+	return consumer_result(rc, get.result);
 }
 
 static int kernel_get(struct fixture *s)
@@ -337,7 +337,7 @@ static int kernel_map(struct fixture *s)
 	/* Mapped, although the result could not be copied. */
 	if (rc && gpu_counters(s->fd).peer_mapped_now)
 		undo_map(s);
-	return told(rc, op.result);
+	return consumer_result(rc, op.result);
 }
 
 static int kernel_mmap(struct fixture *s)

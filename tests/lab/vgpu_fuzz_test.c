@@ -12,7 +12,7 @@
 #define CALLS 50000
 #define FILE_CALLS 4000 /* on one file, before it is replaced */
 
-static _Atomic uint32_t handles[FUZZ_KEPT];
+static _Atomic uint32_t handles[FUZZ_HANDLES];
 static pthread_barrier_t both;
 
 union arg {

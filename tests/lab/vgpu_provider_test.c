@@ -309,17 +309,17 @@ TEST(a_device_that_is_gone)
 	struct strait_device *dev = open_device();
 	struct strait_device_info info = { .size = sizeof(info) };
 	struct strait_region *r = region(dev, 2 * PAGE), *more;
-	atomic_int told = 0;
+	atomic_int notices = 0;
 	unsigned char byte = 1;
 	char path[64];
 
 	gpu_sysfs(path, sizeof(path));
-	ASSERT_OK(strait_region_on_revoke(r, notice, &told));
+	ASSERT_OK(strait_region_on_revoke(r, notice, &notices));
 	ASSERT_OK(strait_region_copy_in(r, 0, &byte, 1));
 	ASSERT_OK(write_text("/sys/bus/pci/drivers/strait_vgpu/unbind", strrchr(path, '/') + 1));
-	for (int i = 0; i < 500 && !atomic_load(&told); i++)
+	for (int i = 0; i < 500 && !atomic_load(&notices); i++)
 		sleep_ms(10);
-	ASSERT_EQ(atomic_load(&told), 1);
+	ASSERT_EQ(atomic_load(&notices), 1);
 	ASSERT_EQ(strait_region_check(r), -ENODEV);
 	ASSERT_EQ(strait_region_copy_in(r, 0, &byte, 1), -ENODEV);
 	ASSERT_EQ(strait_region_alloc(dev, 1, &more), -ENODEV);

@@ -123,8 +123,8 @@ static void open_endpoint(struct world *w, struct endpoint_model *m)
 }
 
 /* Checks what the library must return, and what must be in memory and file afterwards. */
-static void settle(struct world *w, uint32_t op, struct endpoint_model *e, uint64_t off, struct region_model *r,
-		   uint64_t region_off, uint64_t len, uint32_t routes, int status, uint64_t bytes)
+static void check_result(struct world *w, uint32_t op, struct endpoint_model *e, uint64_t off, struct region_model *r,
+			 uint64_t region_off, uint64_t len, uint32_t routes, int status, uint64_t bytes)
 {
 	struct file_model *f = &w->f[e->file];
 	bool access = op == STRAIT_READ ? e->acc != O_WRONLY : e->acc != O_RDONLY;
@@ -197,7 +197,7 @@ static void transfer(struct world *w)
 		res.status = rc ? rc : result < 0 ? (int)result : 0;
 		res.bytes = result > 0 ? (uint64_t)result : 0;
 	}
-	settle(w, t.op, e, t.endpoint_offset, r, t.region_offset, t.length, t.routes, res.status, res.bytes);
+	check_result(w, t.op, e, t.endpoint_offset, r, t.region_offset, t.length, t.routes, res.status, res.bytes);
 }
 
 /* Many at once, to ranges that do not overlap. */
@@ -236,8 +236,8 @@ static void batch(struct world *w)
 			if (res[i].user_data == (uint64_t)pass) {
 				const struct strait_transfer *of = &t[pass];
 
-				settle(w, op, e, of->endpoint_offset, r, of->region_offset, of->length, 0,
-				       res[i].status, res[i].bytes);
+				check_result(w, op, e, of->endpoint_offset, r, of->region_offset, of->length, 0,
+					     res[i].status, res[i].bytes);
 			}
 }
 

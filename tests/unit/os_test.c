@@ -63,9 +63,9 @@ TEST(what_is_cached)
 	int fd = file_with("file", LEN);
 	uint64_t bytes;
 
-	for (int way = 0; way < 2; way++) {
+	for (int pass = 0; pass < 2; pass++) {
 		refuse_call = OS_CACHESTAT;
-		os_inject = way ? refuse : NULL;
+		os_inject = pass ? refuse : NULL;
 		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 			bytes = 77;
 			ASSERT_OK(os_cached_bytes(fd, rows[i].off, rows[i].len, &bytes));
