@@ -35,6 +35,7 @@ struct run {
 	const char *library; /* libcufile.so.0 */
 	bool preload;	     /* use LD_PRELOAD instead of LD_AUDIT */
 	bool quiet;
+	bool no_python;			   /* leave Python programs as they are */
 	bool kvikio_mode, kvikio_settings; /* environment variables set for KvikIO */
 	char file[PATH_MAX];		   /* of struct run_stats */
 	struct run_stats *stats;
@@ -101,6 +102,33 @@ static void set_for_kvikio(struct run *r)
 	if (r->kvikio_settings)
 		setenv("CUFILE_ENV_PATH_JSON", settings, 1);
 	free(settings);
+}
+
+/*
+ * Python programs import strait.patch through a sitecustomize module, which replaces functions of safetensors when that is
+ * imported. What the user has set stands.
+ */
+static void set_for_python(const struct run *r)
+{
+	/* In a wheel, installed with a prefix, as a package of Debian, and in the build tree. */
+	static const char *const places[] = { "../../_site/sitecustomize.py",
+					      "../share/strait/python/strait/_site/sitecustomize.py",
+					      "../lib/python3/dist-packages/strait/_site/sitecustomize.py",
+					      "../python/strait/_site/sitecustomize.py" };
+	char *found = NULL;
+
+	if (r->no_python || getenv("STRAIT_PATCH"))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(places) && !found; i++)
+		found = install_path_find(places[i]);
+	if (!found)
+		return;
+	*strrchr(found, '/') = 0;
+	if (!strchr(found, ':')) {
+		setenv("STRAIT_PATCH", r->quiet ? "1" : "summary", 1);
+		env_prepend("PYTHONPATH", found);
+	}
+	free(found);
 }
 
 /* Without this file the program runs all the same, without a summary. */
@@ -321,6 +349,7 @@ int cmd_run(int argc, char **argv)
 		  "libcufile.so.0 to use instead of the one installed with strait" },
 		{ "preload", NULL, OPT_FLAG, &r.preload,
 		  "use LD_PRELOAD instead of LD_AUDIT; a library opened by its path is then not replaced" },
+		{ "no-python", NULL, OPT_FLAG, &r.no_python, "leave safetensors in Python programs as it is" },
 		{ "quiet", NULL, OPT_FLAG, &r.quiet, "print no summary" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "print the summary as JSON, on stderr" },
 	};
@@ -343,6 +372,7 @@ int cmd_run(int argc, char **argv)
 	if (code)
 		return code;
 	set_for_kvikio(&r);
+	set_for_python(&r);
 	map_run_stats(&r);
 	code = run_program(&r, argv + at);
 	if (r.stats)
