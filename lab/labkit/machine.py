@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 
+from .clock import tsc_khz
 from .initramfs import tool
 from .kernel import Unavailable, cache_dir, script
 
@@ -147,8 +148,8 @@ class Guest:
                  'nokaslr', 'mitigations=off', 'edd=off',
                  # An emulated processor on a busy machine may not run for seconds.
                  'no_timer_check', 'nmi_watchdog=0', 'watchdog_thresh=60', 'rcupdate.rcu_cpu_stall_timeout=120',
-                 # Nor does the kernel's watchdog then see the TSC and the HPET at the same time. It would take the HPET.
-                 'tsc=reliable',
+                 # Nor can it calibrate its TSC against the PIT then, or its watchdog compare TSC and HPET at one moment.
+                 'tsc=reliable', f'tsc_early_khz={tsc_khz()}' if tsc_khz() else '',
                  # The kernel patches its code mostly while it starts: /init brings the other processors online.
                  'maxcpus=1' if self.options.parallel else '',
                  IOMMU_ARGS[self.options.iommu],
