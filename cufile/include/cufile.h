@@ -111,7 +111,7 @@ static inline const char *cufileop_status_error(CUfileOpError status)
 	case CU_FILE_DRIVER_CLOSING:
 		return "the driver is closing";
 	case CU_FILE_PLATFORM_NOT_SUPPORTED:
-		return "platform not supported";
+		return "GPUDirect Storage not supported on current platform";
 	case CU_FILE_IO_NOT_SUPPORTED:
 		return "I/O on this kind of file is not supported";
 	case CU_FILE_DEVICE_NOT_SUPPORTED:
@@ -119,7 +119,7 @@ static inline const char *cufileop_status_error(CUfileOpError status)
 	case CU_FILE_NVFS_DRIVER_ERROR:
 		return "kernel driver error";
 	case CU_FILE_CUDA_DRIVER_ERROR:
-		return "CUDA driver error";
+		return "CUDA Driver API error";
 	case CU_FILE_CUDA_POINTER_INVALID:
 		return "invalid device pointer";
 	case CU_FILE_CUDA_MEMORY_TYPE_INVALID:
@@ -135,11 +135,11 @@ static inline const char *cufileop_status_error(CUfileOpError status)
 	case CU_FILE_INVALID_FILE_TYPE:
 		return "unsupported file type";
 	case CU_FILE_INVALID_FILE_OPEN_FLAG:
-		return "unsupported open flags";
+		return "unsupported file open flags";
 	case CU_FILE_DIO_NOT_SET:
 		return "O_DIRECT is not set";
 	case CU_FILE_INVALID_VALUE:
-		return "invalid argument";
+		return "invalid arguments";
 	case CU_FILE_MEMORY_ALREADY_REGISTERED:
 		return "the buffer is registered already";
 	case CU_FILE_MEMORY_NOT_REGISTERED:
@@ -229,7 +229,7 @@ typedef enum CUfileDriverStatusFlags {
 typedef enum CUfileDriverControlFlags {
 	CU_FILE_USE_POLL_MODE = 0,
 	CU_FILE_ALLOW_COMPAT_MODE = 1,
-	CU_FILE_VANILLA_POSIX_IO_MODE = 2,
+	CU_FILE_POSIX_IO_MODE = 2,
 	CU_FILE_FALLBACK_IO_MODE = 4,
 } CUfileDriverControlFlags_t;
 

@@ -77,6 +77,18 @@ TEST(properties)
 	ASSERT_CU_ERR(cuFileDriverGetProperties(NULL), CU_FILE_INVALID_VALUE);
 }
 
+/* Programs compare these texts: MagnumIO's sample 008, KvikIO's tests. */
+TEST(error_texts_that_programs_compare)
+{
+	ASSERT_STREQ(CUFILE_ERRSTR(CU_FILE_PLATFORM_NOT_SUPPORTED),
+		     "GPUDirect Storage not supported on current platform");
+	ASSERT_STREQ(CUFILE_ERRSTR(CU_FILE_CUDA_DRIVER_ERROR), "CUDA Driver API error");
+	ASSERT_STREQ(CUFILE_ERRSTR(-CU_FILE_INVALID_FILE_TYPE), "unsupported file type");
+	ASSERT_STREQ(CUFILE_ERRSTR(CU_FILE_INVALID_FILE_OPEN_FLAG), "unsupported file open flags");
+	ASSERT_STREQ(CUFILE_ERRSTR(CU_FILE_INVALID_VALUE), "invalid arguments");
+	ASSERT_EQ(CU_FILE_POSIX_IO_MODE, 2);
+}
+
 TEST(peer_flags_and_topology)
 {
 	CUfileP2PFlags_t flags;
