@@ -334,6 +334,7 @@ CF_API CUfileError_t cuFileGetVersion(int *version)
 
 CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
 {
+	size_t largest, sum;
 	int code;
 
 	if (!p)
@@ -353,22 +354,24 @@ CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
 	p->per_buffer_cache_size = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB);
 	p->max_device_pinned_mem_size =
 		(unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB);
+	if (cf_param_bounce_slabs(&largest, &sum)) {
+		p->nvfs.max_direct_io_size = largest;
+		p->max_device_cache_size = (unsigned int)sum;
+	}
 	p->max_batch_io_size = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE);
 	p->max_batch_io_timeout_msecs = (unsigned int)cf_param_size(CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS);
 	return CF_OK;
 }
 
-/* Strait does not need these limits: they are stored and reported, without effect. */
+/*
+ * Strait does not need these limits: they are stored and reported, without effect. They do not open the driver, since
+ * programs set them first and parameters next.
+ */
 static CUfileError_t set_limit(CUFileSizeTConfigParameter_t p, size_t kb)
 {
-	int code;
-
 	if (!kb || kb % 4)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	code = cf_open_implicit();
-	if (code)
-		return cf_error(code);
-	cf_param_override_size(p, kb);
+	cf_param_override_size(p, kb, cf_is_open());
 	return CF_OK;
 }
 
@@ -377,7 +380,7 @@ CF_API CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kb)
 	CUfileError_t e = set_limit(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kb);
 
 	if (!e.err)
-		cf_param_override_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, poll);
+		cf_param_override_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, poll, cf_is_open());
 	return e;
 }
 

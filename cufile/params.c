@@ -174,18 +174,21 @@ static void param_set_string(CUFileStringConfigParameter_t p, const char *value,
 	pthread_mutex_unlock(&params_lock);
 }
 
-/* Until the driver is opened again. */
-void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value)
+void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value, bool open)
 {
+	load_once();
 	pthread_mutex_lock(&params_lock);
 	params.size[p] = value;
+	params.size_by_program[p] |= !open;
 	pthread_mutex_unlock(&params_lock);
 }
 
-void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value)
+void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value, bool open)
 {
+	load_once();
 	pthread_mutex_lock(&params_lock);
 	params.flag[p] = value;
+	params.flag_by_program[p] |= !open;
 	pthread_mutex_unlock(&params_lock);
 }
 
@@ -228,6 +231,19 @@ uint64_t cf_param_pool_bytes(void)
 			sum += part * 1024;
 	pthread_mutex_unlock(&params_lock);
 	return sum;
+}
+
+bool cf_param_bounce_slabs(size_t *largest, size_t *sum)
+{
+	*largest = *sum = 0;
+	pthread_mutex_lock(&params_lock);
+	for (int i = 0; i < SLABS && params.bounce.size[i]; i++) {
+		if (params.bounce.size[i] > *largest)
+			*largest = params.bounce.size[i];
+		*sum += params.bounce.size[i] * params.bounce.count[i];
+	}
+	pthread_mutex_unlock(&params_lock);
+	return *largest;
 }
 
 CF_API CUfileError_t cuFileGetParameterSizeT(CUFileSizeTConfigParameter_t p, size_t *value)

@@ -15,8 +15,11 @@ size_t cf_param_size(CUFileSizeTConfigParameter_t p);
 bool cf_param_bool(CUFileBoolConfigParameter_t p);
 /* Does the value differ from the default? */
 bool cf_param_size_chosen(CUFileSizeTConfigParameter_t p);
-void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value);
-void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value);
+/* While the driver is @open, until it is opened again; else as set by the program. */
+void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value, bool open);
+void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value, bool open);
+/* The largest GPU bounce buffer and the sum of all, in KiB. Return: have their slabs been set? */
+bool cf_param_bounce_slabs(size_t *largest, size_t *sum);
 /* Size of the staging pool in bytes, 0 for the default. */
 uint64_t cf_param_pool_bytes(void);
 /* Values of cufile.json and the environment: they do not replace what the program has set. */

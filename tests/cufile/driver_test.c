@@ -77,6 +77,30 @@ TEST(properties)
 	ASSERT_CU_ERR(cuFileDriverGetProperties(NULL), CU_FILE_INVALID_VALUE);
 }
 
+TEST(limits_set_before_the_driver_is_opened)
+{
+	const size_t size[] = { 4, 64, 16 }, count[] = { 4, 1, 2 };
+	CUfileDrvProps_t p;
+	bool poll;
+
+	ASSERT_CU(cuFileDriverSetPollMode(true, 32768));
+	ASSERT_CU(cuFileDriverSetMaxPinnedMemSize(512));
+	ASSERT_EQ(cuFileUseCount(), 0);
+	ASSERT_CU(cuFileGetParameterBool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, &poll));
+	ASSERT_TRUE(poll);
+	/* The driver is not open: parameters can be set. */
+	ASSERT_CU(cuFileSetParameterGpuBounceBufferSlabArray(size, count, 3));
+	ASSERT_CU(cuFileDriverOpen());
+	ASSERT_CU(cuFileDriverGetProperties(&p));
+	ASSERT_TRUE(p.nvfs.dcontrolflags & 1u << CU_FILE_USE_POLL_MODE);
+	ASSERT_EQ(p.nvfs.poll_thresh_size, 32768);
+	ASSERT_EQ(p.max_device_pinned_mem_size, 512);
+	ASSERT_EQ(p.nvfs.max_direct_io_size, 64);
+	ASSERT_EQ(p.max_device_cache_size, 4 * 4 + 64 + 2 * 16);
+	ASSERT_CU(cuFileDriverClose());
+	ASSERT_EQ(cuFileUseCount(), 0);
+}
+
 /* Programs compare these texts: MagnumIO's sample 008, KvikIO's tests. */
 TEST(error_texts_that_programs_compare)
 {
