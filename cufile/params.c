@@ -273,8 +273,8 @@ CF_API CUfileError_t cuFileGetParameterString(CUFileStringConfigParameter_t p, c
 		return cf_error(CU_FILE_INVALID_VALUE);
 	load_once();
 	pthread_mutex_lock(&params_lock);
-	/* As in NVIDIA's library: reading a log path that was never set is an error. */
-	readable = p != CUFILE_PARAM_ENV_LOGFILE_PATH || params.text[p][0];
+	/* As in NVIDIA's library: reading a log path that was never set is an error. An empty variable counts as set. */
+	readable = p != CUFILE_PARAM_ENV_LOGFILE_PATH || params.text[p][0] || getenv("CUFILE_LOGFILE_PATH");
 	n = snprintf(text, (size_t)len, "%s", params.text[p]);
 	pthread_mutex_unlock(&params_lock);
 	return readable && n < len ? CF_OK : cf_error(CU_FILE_INVALID_VALUE);

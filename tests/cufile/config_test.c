@@ -168,6 +168,12 @@ TEST(values)
 	ASSERT_STREQ(text, "LOUD");
 	for (int i = CUFILE_PARAM_LOGGING_LEVEL; i <= CUFILE_PARAM_LOG_DIR; i++)
 		ASSERT_CU_ERR(cuFileSetParameterString((CUFileStringConfigParameter_t)i, ""), CU_FILE_INVALID_VALUE);
+	setenv("CUFILE_LOGFILE_PATH", "", 1);
+	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, sizeof(text)));
+	ASSERT_STREQ(text, "");
+	unsetenv("CUFILE_LOGFILE_PATH");
+	ASSERT_CU_ERR(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, sizeof(text)),
+		      CU_FILE_INVALID_VALUE);
 	ASSERT_CU(cuFileSetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, "/tmp/a.log"));
 	ASSERT_CU(cuFileGetParameterString(CUFILE_PARAM_ENV_LOGFILE_PATH, text, sizeof(text)));
 	ASSERT_STREQ(text, "/tmp/a.log");
