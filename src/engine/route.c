@@ -234,8 +234,8 @@ static void explain_refused(const struct route_facts *f, enum route_reason reaso
 		v->code = 0;
 }
 
-/* Memory by way of a driver that no hardware was tried with: said until a block has arrived on this machine. */
-static bool unproven(const struct route_facts *f, enum route_reason reason)
+/* Memory through a driver that was not verified on hardware: reported until a block has arrived on this machine. */
+static bool not_on_hardware(const struct route_facts *f, enum route_reason reason)
 {
 	return f->p2p_bridged && (reason == ROUTE_NO_MODULE || reason == ROUTE_NO_BRIDGE || reason == ROUTE_NO_IMPORT ||
 				  reason == ROUTE_UNVERIFIED);
@@ -253,7 +253,7 @@ void route_explain(const struct route_facts *f, const struct route_decision *d,
 			explain_ok(f, d, r, v);
 		else
 			explain_refused(f, d->reason[r], v);
-		if (r == STRAIT_ROUTE_P2P && unproven(f, d->reason[r]))
+		if (r == STRAIT_ROUTE_P2P && not_on_hardware(f, d->reason[r]))
 			v->because = STRAIT_WHY_NOT_ON_HARDWARE;
 	}
 }

@@ -214,7 +214,7 @@ static int read_block(void *arg)
 	return v->job.err;
 }
 
-/* Reads the start of the card's memory by way of host memory, then straight into @r, and compares. */
+/* Reads the start of the card's memory through host memory, then directly into @r, and compares. */
 static int verify_card(struct strait_region *r, struct dev_stream *s, void *arg)
 {
 	struct strait_dma *d = arg;

@@ -310,7 +310,8 @@ static int refused(const struct strait_transfer *t, int rc, uint32_t reason)
 	}
 	if (rc != -EOPNOTSUPP && rc != -EREMOTEIO && rc != -EINVAL)
 		return rc;
-	log_warn(&ctx->log, "p2p: refused on the way (%s, reason %u): other routes take over", strerror(-rc), reason);
+	log_warn(&ctx->log, "p2p: refused during a transfer (%s, reason %u): other routes are used", strerror(-rc),
+		 reason);
 	atomic_store_explicit(&endpoint_engine(t->endpoint)->p2p[t->region->dev->number],
 			      VERDICT(ROUTE_REFUSED, reason), memory_order_release);
 	return -EOPNOTSUPP;

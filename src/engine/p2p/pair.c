@@ -131,7 +131,8 @@ enum route_reason p2p_pair_verify(struct p2p *p, const struct p2p_scratch *s, co
 	if (pair->good)
 		log_info(&s->ctx->log, "p2p: drive %s reaches the memory of %s", drive, device);
 	else
-		log_warn(&s->ctx->log, "p2p: what drive %s writes to the memory of %s does not arrive: not used", drive,
+		log_warn(&s->ctx->log,
+			 "p2p: writes of drive %s to the memory of %s do not arrive: the route is not used", drive,
 			 device);
 	return pair->good ? ROUTE_OK : ROUTE_PAIR;
 }
