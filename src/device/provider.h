@@ -249,6 +249,7 @@ struct device_tuning {
 	uint64_t chunk_bytes;  /* size of a staging chunk */
 	uint64_t pool_bytes;   /* size of the staging pool */
 	uint64_t window_bytes; /* length of page cache registered at once */
+	uint64_t cache_window; /* length of windows registered for short reads, a part of window_bytes; 0: window_bytes */
 	uint64_t mixed_window; /* window_bytes while readers run beside; less than pool_bytes, as readers complete in order */
 	uint32_t register_lanes; /* lanes that register windows concurrently */
 	uint32_t reader_lanes;	 /* lanes that read into staging chunks concurrently, 0: all workers */

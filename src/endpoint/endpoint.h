@@ -44,6 +44,7 @@ struct endpoint_facts {
 	uint64_t async_bytes; /* longest transfer that batch_start accepts; 0: batches are not implemented */
 	uint32_t dio_align;
 	uint32_t dio_mem_align;
+	uint64_t inode; /* of a file: derived from st_dev and st_ino, the same for all its endpoints */
 };
 
 struct strait_device;

@@ -11,6 +11,7 @@ struct strait_context;
 struct endpoint_engine {
 	struct strait_endpoint *ep;
 	struct list reg_windows;		/* struct reg_window.ep_node; under reg_cache.lock */
+	unsigned int n_listed[2];		/* long and short windows that are listed; under reg_cache.lock */
 	struct list lease_node;			/* in reg_cache.leases; under reg_cache.lock */
 	bool leased;				/* a read lease stands; under reg_cache.lock */
 	_Atomic uint16_t p2p[ENDPOINT_DEVICES]; /* the p2p verdict for each device, 0: not asked yet */

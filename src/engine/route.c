@@ -59,7 +59,8 @@ void route_plan(const struct route_facts *f, uint32_t mask, struct route_plan *p
 		p->io = route_read_io(f->ep);
 	else
 		p->io = f->ep->force_direct ? ROUTE_IO_DIRECT : ROUTE_IO_BUFFERED;
-	if (read && (mask & pagecache) && f->ep->can_buffered)
+	/* Few bytes register no window: they are read out of those that the cache has. */
+	if (read && (mask & pagecache) && f->ep->can_buffered && !(f->brief && staged))
 		p->registers = mask == pagecache ? ROUTE_REGISTER_ALL : ROUTE_REGISTER_CACHED;
 	p->mixed = p->registers == ROUTE_REGISTER_CACHED && staged && !f->unchanged && !f->ep->force_direct;
 }

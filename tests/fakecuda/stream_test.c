@@ -203,6 +203,8 @@ TEST(reads_ahead)
 	t = transfer_of(&o, STRAIT_READ, 0,
 			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_IMMUTABLE),
 			region_new(device_named(ctx, "cuda:0"), MIB(2)));
+	/* Its window is registered. */
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), t.endpoint, 0, t.region, 0, 4096).bytes, 4096);
 	ASSERT_OK(strait_region_fill(t.region, 0, 0x77, MIB(2)));
 	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
 	ASSERT_OK(strait_stream_call(s, until, &go));
@@ -240,6 +242,7 @@ TEST(a_failed_readahead_frees_no_memory_meanwhile)
 	t = transfer_of(&o, STRAIT_READ, 0,
 			file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, STRAIT_FILE_IMMUTABLE),
 			region_new(device_named(ctx, "cuda:0"), MIB(2)));
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), t.endpoint, 0, t.region, 0, 4096).bytes, 4096);
 	ASSERT_OK(strait_stream_open(device_named(ctx, "cuda:0"), &s));
 	for (int i = 0; i < 10; i++) {
 		o.result = 1;

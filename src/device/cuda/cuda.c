@@ -74,6 +74,7 @@ static int cuda_add_device(struct provider *p, cu_device ordinal)
 		.chunk_bytes = MIB(4),
 		.pool_bytes = MIB(128),
 		.window_bytes = MIB(128),
+		.cache_window = MIB(16),
 		.mixed_window = MIB(32),
 		.register_lanes = 1, /* the driver serializes registrations */
 		.readahead = 3,

@@ -71,6 +71,7 @@ static int file_finish(struct file *f, const struct stat *st, const char *path, 
 	f->ep.facts.can_map = f->ep.facts.can_read;
 	f->ep.facts.can_buffered = !(oflags & O_DIRECT);
 	f->ep.facts.is_block = S_ISBLK(st->st_mode);
+	f->ep.facts.inode = ((uint64_t)st->st_dev << 40) ^ (uint64_t)st->st_ino;
 	rc = file_probe(f, st, path, oflags);
 	if (rc)
 		return rc;

@@ -125,12 +125,17 @@ static void read_all(struct strait_context *ctx, struct coalesce *g, struct chun
 	unsigned int segs = 0;
 	int rc;
 
-	coalesce_find_windows(ctx, g, true);
+	g->rent = (struct reg_rent){ 0 };
+	regcache_rent_begin(&ctx->reg_cache, &g->rent);
+	coalesce_find_windows(ctx, g);
 	coalesce_read_items(ctx, g, c->ptr);
 	for (unsigned int i = 0; i < g->n; i++)
 		if (g->item[i].n > 0)
 			g->seg[segs++] = item_seg(g, i, c);
 	rc = copy_and_wait(ls, g->seg, segs);
+	regcache_rent_end(&ctx->reg_cache, &g->rent);
+	if (!rc)
+		regcache_pay(&ctx->reg_cache, g->place, g->n, &g->rent);
 	if (rc == -EFAULT) {
 		copy_singly(ctx, g, c, ls);
 		rc = 0;
@@ -224,7 +229,9 @@ bool coalesce_start(struct coalesce *g, bool read)
 	g->chunk = NULL;
 	if (first->op != STRAIT_READ)
 		return false;
-	coalesce_find_windows(ctx, g, false);
+	g->rent = (struct reg_rent){ 0 };
+	regcache_rent_begin(&ctx->reg_cache, &g->rent);
+	coalesce_find_windows(ctx, g);
 	for (unsigned int i = 0; i < g->n && all; i++) {
 		all = g->place[i].reg_window || (read && read_now(g, &g->item[i], pool));
 		if (all)
@@ -236,6 +243,7 @@ bool coalesce_start(struct coalesce *g, bool read)
 		return false;
 	}
 	g->rc = dev->ops->copy_list(g->started->stream, g->seg, g->n);
+	regcache_rent_end(&ctx->reg_cache, &g->rent);
 	return true;
 }
 
@@ -254,10 +262,14 @@ bool coalesce_finish(struct coalesce *g, int64_t timeout_ns)
 	struct strait_context *ctx = first->endpoint->owner;
 	int rc = g->rc;
 
+	regcache_rent_begin(&ctx->reg_cache, &g->rent);
 	if (!rc)
 		rc = dev->ops->stream_wait(g->started->stream, timeout_ns);
+	regcache_rent_end(&ctx->reg_cache, &g->rent);
 	if (rc == -ETIMEDOUT)
 		return false;
+	if (!rc && g->chunk)
+		regcache_pay(&ctx->reg_cache, g->place, g->n, &g->rent);
 	drop_chunk(g, &device_engine(dev)->pool);
 	if (rc == -EFAULT) {
 		/* The file changed although it was promised or leased not to: read it. */

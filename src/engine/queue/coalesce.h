@@ -23,7 +23,8 @@ struct coalesce {
 	uint64_t room, align; /* of the chunk, and for the item added last */
 	struct coalesce_item item[COALESCE_MAX];
 	struct copy_seg seg[COALESCE_MAX];
-	struct reg_ref place[COALESCE_MAX]; /* of items that a registered window holds */
+	struct reg_ref place[COALESCE_MAX]; /* of items that a registered window holds or could hold */
+	struct reg_rent rent;
 	/* After coalesce_start(): */
 	struct lane_stream *started;
 	struct chunk *chunk; /* NULL: registered windows hold all items */

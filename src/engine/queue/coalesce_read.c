@@ -14,7 +14,7 @@ static uint64_t registered_length(const struct strait_transfer *t)
 	return decision.plan.regcache && regcache_file_length(t->endpoint, &len) ? len : 0;
 }
 
-void coalesce_find_windows(struct strait_context *ctx, struct coalesce *g, bool admit)
+void coalesce_find_windows(struct strait_context *ctx, struct coalesce *g)
 {
 	const struct strait_transfer *last = NULL;
 	uint64_t len = 0;
@@ -35,12 +35,10 @@ void coalesce_find_windows(struct strait_context *ctx, struct coalesce *g, bool 
 			p->ep = t->endpoint;
 			p->len = min_u64(t->length, len - p->off);
 		}
-		if (admit) {
-			/* The items may have been tried before, by coalesce_start(). */
-			g->item[i].skip = 0;
-			g->item[i].n = 0;
-			g->item[i].miss = false;
-		}
+		/* The items may have been tried before, by coalesce_start(). */
+		g->item[i].skip = 0;
+		g->item[i].n = 0;
+		g->item[i].miss = false;
 	}
 	if (!any)
 		return;
@@ -49,7 +47,7 @@ void coalesce_find_windows(struct strait_context *ctx, struct coalesce *g, bool 
 		struct reg_ref *p = &g->place[i];
 
 		/* A window that regcache_find_many() found holds the whole range. */
-		if (p->reg_window || (p->ep && admit && reg_ref_find(&ctx->reg_cache, p))) {
+		if (p->reg_window) {
 			g->item[i].skip = p->off - p->reg_window->off;
 			g->item[i].n = (ssize_t)p->len;
 		}
@@ -163,6 +161,9 @@ void coalesce_read_items(struct strait_context *ctx, struct coalesce *g, char *c
 			continue;
 		read_cached_or_mark(ctx, &g->item[i], chunk);
 		misses += g->item[i].miss;
+		/* A window would not have saved reading the drive: no rent. */
+		if (g->item[i].miss)
+			g->place[i].ep = NULL;
 	}
 	if (misses)
 		read_misses(ctx, g, chunk);

@@ -4,9 +4,14 @@
 
 #include "os/os.h"
 
-/* Is a window registered under the lease, or in use by a transfer that does not check it with regcache_valid()? */
-static bool lease_needed_locked(const struct strait_endpoint *ep)
+/*
+ * Is a window registered under the lease, being registered, or in use by a transfer that does not check it with
+ * regcache_valid()?
+ */
+static bool lease_needed_locked(const struct reg_cache *k, const struct strait_endpoint *ep)
 {
+	if (k->registering == ep)
+		return true;
 	list_for_each(it, &endpoint_engine(ep)->reg_windows) {
 		const struct reg_window *w = list_entry(it, struct reg_window, ep_node);
 
@@ -38,7 +43,7 @@ static bool check_leases_locked(struct reg_cache *k)
 	if (!list_empty(&out)) {
 		k->unregistering = true;
 		pthread_mutex_unlock(&k->lock);
-		regcache_free_windows(&out);
+		regcache_free_windows(k, &out);
 		pthread_mutex_lock(&k->lock);
 		k->unregistering = false;
 		pthread_cond_broadcast(&k->changed);
@@ -49,7 +54,7 @@ static bool check_leases_locked(struct reg_cache *k)
 
 		if (ee->leased)
 			continue;
-		if (lease_needed_locked(ep)) {
+		if (lease_needed_locked(k, ep)) {
 			busy = true;
 			continue;
 		}

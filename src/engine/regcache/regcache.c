@@ -16,13 +16,13 @@ static struct list *bucket_of(struct reg_cache *k, const struct strait_endpoint 
 	return &k->buckets[regcache_hash(regcache_key(ep, dev, off)) >> 54];
 }
 
-static struct reg_window *find_locked(struct reg_cache *k, const struct strait_endpoint *ep,
-				      const struct strait_device *dev, uint64_t off)
+struct reg_window *regcache_find_locked(struct reg_cache *k, const struct strait_endpoint *ep,
+					const struct strait_device *dev, uint64_t off, uint64_t unit)
 {
 	list_for_each(it, bucket_of(k, ep, dev, off)) {
 		struct reg_window *w = list_entry(it, struct reg_window, bucket_node);
 
-		if (w->ep == ep && w->dev == dev && w->off == off)
+		if (w->ep == ep && w->dev == dev && w->off == off && w->unit == unit)
 			return w;
 	}
 	return NULL;
@@ -33,13 +33,15 @@ static void unlist_locked(struct reg_cache *k, struct reg_window *w)
 	list_del(&w->bucket_node);
 	list_del(&w->lru_node);
 	w->listed = false;
+	endpoint_engine(w->ep)->n_listed[w->unit != w->dev->tuning.window_bytes]--;
 	k->bytes -= w->len;
 	stat_sub(&k->stats->registered_bytes, w->len);
 }
 
-/* Evicts unused windows, least recently used first, to @out until @need bytes fit into the budget. */
-static bool make_room_locked(struct reg_cache *k, uint64_t need, struct list *out)
+bool regcache_make_room_locked(struct reg_cache *k, uint64_t need, const struct admission_rate *rate, struct list *out)
 {
+	uint64_t now = os_now_ns();
+
 	if (need > k->budget)
 		return false;
 	list_for_each_safe(it, tmp, &k->lru) {
@@ -49,6 +51,10 @@ static bool make_room_locked(struct reg_cache *k, uint64_t need, struct list *ou
 			break;
 		if (w->users)
 			continue;
+		if (rate && !admission_evicts(rate, &w->rate, now)) {
+			admission_age(rate, &w->rate, now);
+			continue;
+		}
 		unlist_locked(k, w);
 		list_del(&w->ep_node);
 		list_add_tail(out, &w->lru_node);
@@ -56,31 +62,38 @@ static bool make_room_locked(struct reg_cache *k, uint64_t need, struct list *ou
 	return k->bytes + need <= k->budget;
 }
 
-static void free_window(struct reg_window *w)
+static void window_unregister_measured(struct reg_cache *k, struct reg_window *w)
 {
+	uint64_t began = os_now_ns(), took;
+
 	window_unregister(w->dev, w->map, w->len, &w->reg);
-	free(w);
+	took = os_now_ns() - began;
+	pthread_mutex_lock(&k->lock);
+	admission_unregistered(&k->admission, w->dev->number, w->len, took);
+	pthread_mutex_unlock(&k->lock);
 }
 
-void regcache_free_windows(struct list *out)
+void regcache_free_windows(struct reg_cache *k, struct list *out)
 {
 	list_for_each_safe(it, tmp, out) {
 		struct reg_window *w = list_entry(it, struct reg_window, lru_node);
 
 		list_del(&w->lru_node);
-		free_window(w);
+		window_unregister_measured(k, w);
+		free(w);
 	}
 }
 
-/* May windows of the endpoint be cached? A lease that the kernel has broken meanwhile is seen by ops->unchanged. */
-static bool may_cache_locked(const struct strait_endpoint *ep)
+bool regcache_may_cache_locked(const struct strait_endpoint *ep)
 {
 	return ep->facts.immutable || endpoint_engine(ep)->leased;
 }
 
-static struct reg_window *window_new(struct strait_endpoint *ep, struct strait_device *dev, uint64_t off, uint64_t len)
+struct reg_window *regcache_window_new(struct reg_cache *k, struct strait_endpoint *ep, struct strait_device *dev,
+				       uint64_t off, uint64_t len, uint64_t unit)
 {
 	struct reg_window *w = calloc(1, sizeof(*w));
+	uint64_t began = os_now_ns(), took;
 
 	if (!w)
 		return NULL;
@@ -88,6 +101,7 @@ static struct reg_window *window_new(struct strait_endpoint *ep, struct strait_d
 		free(w);
 		return NULL;
 	}
+	took = os_now_ns() - began;
 	list_init(&w->bucket_node);
 	list_init(&w->lru_node);
 	list_init(&w->ep_node);
@@ -95,23 +109,39 @@ static struct reg_window *window_new(struct strait_endpoint *ep, struct strait_d
 	w->dev = dev;
 	w->off = off;
 	w->len = len;
-	w->users = 1;
+	w->unit = unit;
+	stat_add(&k->stats->registrations, 1);
+	pthread_mutex_lock(&k->lock);
+	admission_registered(&k->admission, dev->number, len, took);
+	pthread_mutex_unlock(&k->lock);
 	return w;
 }
 
-struct reg_window *regcache_get(struct reg_cache *k, struct strait_endpoint *ep, struct strait_device *dev,
-				uint64_t off, uint64_t ep_len)
+void regcache_list_locked(struct reg_cache *k, struct reg_window *w, const struct admission_rate *rate)
 {
-	uint64_t size = dev->tuning.window_bytes, start = align_down(off, size), len;
+	list_add_tail(bucket_of(k, w->ep, w->dev, w->off), &w->bucket_node);
+	list_add_tail(&k->lru, &w->lru_node);
+	w->listed = true;
+	w->rate = *rate;
+	endpoint_engine(w->ep)->n_listed[w->unit != w->dev->tuning.window_bytes]++;
+	k->bytes += w->len;
+	stat_add(&k->stats->registered_bytes, w->len);
+}
+
+struct reg_window *regcache_get(struct reg_cache *k, struct strait_endpoint *ep, struct strait_device *dev,
+				uint64_t off, uint64_t ep_len, bool admit)
+{
+	uint64_t unit = dev->tuning.window_bytes, start = align_down(off, unit), len;
 	struct list out = LIST_INIT(out);
-	struct reg_window *w, *other;
+	struct admission_rate rate = { .since = os_now_ns() };
+	struct reg_window *w;
 	bool room;
 
 	if (off >= ep_len || !(dev->caps & STRAIT_DEVICE_REGISTER_FILE) || !ep->ops->unchanged(ep))
 		return NULL;
-	len = min_u64(size, align_up(ep_len - start, os_page_size()));
+	len = min_u64(unit, align_up(ep_len - start, os_page_size()));
 	pthread_mutex_lock(&k->lock);
-	w = find_locked(k, ep, dev, start);
+	w = regcache_find_locked(k, ep, dev, start, unit);
 	if (w && w->len >= len) {
 		w->users++;
 		list_del(&w->lru_node);
@@ -120,29 +150,24 @@ struct reg_window *regcache_get(struct reg_cache *k, struct strait_endpoint *ep,
 		stat_add(&k->stats->registration_hits, 1);
 		return w;
 	}
-	room = may_cache_locked(ep) && !w && make_room_locked(k, len, &out);
+	room = admit && regcache_may_cache_locked(ep) && !w && regcache_make_room_locked(k, len, NULL, &out);
 	pthread_mutex_unlock(&k->lock);
-	regcache_free_windows(&out);
+	regcache_free_windows(k, &out);
 	if (!room)
 		return NULL;
 
-	w = window_new(ep, dev, start, len);
+	w = regcache_window_new(k, ep, dev, start, len, unit);
 	if (!w)
 		return NULL;
-	stat_add(&k->stats->registrations, 1);
 	pthread_mutex_lock(&k->lock);
-	other = find_locked(k, ep, dev, start);
+	w->users = 1;
 	/* Another thread may have registered it first, or the lease may be broken: then the window serves this caller only. */
-	if (!other && may_cache_locked(ep) && make_room_locked(k, len, &out)) {
-		list_add_tail(bucket_of(k, ep, dev, start), &w->bucket_node);
-		list_add_tail(&k->lru, &w->lru_node);
-		w->listed = true;
-		k->bytes += len;
-		stat_add(&k->stats->registered_bytes, len);
-	}
+	if (!regcache_find_locked(k, ep, dev, start, unit) && regcache_may_cache_locked(ep) &&
+	    regcache_make_room_locked(k, len, NULL, &out))
+		regcache_list_locked(k, w, &rate);
 	list_add_tail(&endpoint_engine(ep)->reg_windows, &w->ep_node);
 	pthread_mutex_unlock(&k->lock);
-	regcache_free_windows(&out);
+	regcache_free_windows(k, &out);
 	return w;
 }
 
@@ -155,7 +180,7 @@ void regcache_put(struct reg_cache *k, struct reg_window *w)
 	pthread_mutex_unlock(&k->lock);
 	if (!gone)
 		return;
-	window_unregister(w->dev, w->map, w->len, &w->reg);
+	window_unregister_measured(k, w);
 	/* Off the endpoint's list only now: the lease is held until the last window is unregistered. */
 	pthread_mutex_lock(&k->lock);
 	list_del(&w->ep_node);
@@ -188,6 +213,28 @@ void regcache_unpark(struct reg_cache *k, struct reg_window *w)
 	regcache_put(k, w);
 }
 
+static bool window_holds(const struct reg_window *w, const struct reg_ref *p)
+{
+	return w->ep == p->ep && w->dev == p->dev && p->off >= w->off && p->off + p->len <= w->off + w->len;
+}
+
+/* The listed window that holds all of a reference. */
+static struct reg_window *find_holder_locked(struct reg_cache *k, const struct reg_ref *p)
+{
+	const uint64_t unit[2] = { p->dev->tuning.window_bytes, regcache_small_unit(p->dev) };
+
+	for (int i = 0; i < 2; i++) {
+		struct reg_window *w;
+
+		if (!endpoint_engine(p->ep)->n_listed[i])
+			continue;
+		w = regcache_find_locked(k, p->ep, p->dev, align_down(p->off, unit[i]), unit[i]);
+		if (w && window_holds(w, p))
+			return w;
+	}
+	return NULL;
+}
+
 void regcache_find_many(struct reg_cache *k, struct reg_ref *p, unsigned int n)
 {
 	struct reg_window *recent[RECENT] = { NULL }; /* each is referenced by one of @p already */
@@ -196,18 +243,17 @@ void regcache_find_many(struct reg_cache *k, struct reg_ref *p, unsigned int n)
 	pthread_mutex_lock(&k->lock);
 	for (unsigned int i = 0; i < n; i++) {
 		struct reg_window **slot, *w;
-		uint64_t start;
 
 		if (!p[i].ep)
 			continue;
-		start = align_down(p[i].off, p[i].dev->tuning.window_bytes);
-		slot = &recent[regcache_hash(start) >> (64 - RECENT_BITS)];
+		slot = &recent[regcache_hash(align_down(p[i].off, regcache_small_unit(p[i].dev))) >> (64 - RECENT_BITS)];
 		w = *slot;
-		if (!w || w->ep != p[i].ep || w->dev != p[i].dev || w->off != start)
-			w = find_locked(k, p[i].ep, p[i].dev, start);
-		if (!w || p[i].off + p[i].len > w->off + w->len)
+		if (!w || !window_holds(w, &p[i]))
+			w = find_holder_locked(k, &p[i]);
+		if (!w)
 			continue;
 		p[i].reg_window = w;
+		w->rate.ns += admission_rent(&k->admission, w->dev->number, admission_weight(p[i].len));
 		hits++;
 		if (w == *slot)
 			continue;
@@ -260,6 +306,7 @@ void regcache_drop_endpoint(struct reg_cache *k, struct strait_endpoint *ep)
 	bool leased;
 
 	pthread_mutex_lock(&k->lock);
+	regcache_unwant_endpoint_locked(k, ep);
 	while (k->unregistering)
 		pthread_cond_wait(&k->changed, &k->lock);
 	leased = !list_empty(&endpoint_engine(ep)->lease_node);
@@ -267,7 +314,7 @@ void regcache_drop_endpoint(struct reg_cache *k, struct strait_endpoint *ep)
 	list_del(&endpoint_engine(ep)->lease_node);
 	endpoint_engine(ep)->leased = false;
 	pthread_mutex_unlock(&k->lock);
-	regcache_free_windows(&out);
+	regcache_free_windows(k, &out);
 	if (leased)
 		ep->ops->unlease(ep);
 }
@@ -284,18 +331,24 @@ int regcache_init(struct reg_cache *k, uint64_t budget, struct stats *stats, con
 	k->log = log;
 	mutex_init_brief(&k->lock);
 	pthread_cond_init(&k->changed, NULL);
+	cond_init_monotonic(&k->wanted_added);
+	admission_init(&k->admission);
 	return 0;
 }
 
 void regcache_fini(struct reg_cache *k)
 {
-	if (k->started) {
-		pthread_mutex_lock(&k->lock);
-		k->stop = true;
-		pthread_cond_broadcast(&k->changed);
-		pthread_mutex_unlock(&k->lock);
+	pthread_mutex_lock(&k->lock);
+	k->stop = true;
+	pthread_cond_broadcast(&k->changed);
+	pthread_cond_broadcast(&k->wanted_added);
+	pthread_mutex_unlock(&k->lock);
+	if (k->started)
 		pthread_join(k->thread, NULL);
-	}
+	if (k->registrar_started)
+		pthread_join(k->registrar, NULL);
+	admission_fini(&k->admission);
+	pthread_cond_destroy(&k->wanted_added);
 	pthread_cond_destroy(&k->changed);
 	pthread_mutex_destroy(&k->lock);
 }

@@ -231,10 +231,13 @@ free_job:
 static void run_copies(const struct strait_transfer *t, const struct route_plan *plan, const struct terms *terms,
 		       struct strait_result *result)
 {
-	if (regcache_read(t, plan, terms->isolated, result))
+	struct regcache_miss miss;
+
+	if (regcache_read(t, plan, terms->isolated, result, &miss))
 		return;
 	if (!plan->small || small_run(t, plan->mask, terms->isolated, result) == -EAGAIN)
 		run_job(t, plan, terms, result);
+	regcache_missed(t, &miss);
 }
 
 /* The part [start, end), in offsets of the endpoint. */

@@ -62,6 +62,14 @@ void window_finish_direct(struct lane *l, struct window *w, ssize_t n)
 		window_read_buffered(l, w, done);
 }
 
+/* Does a job leave the registration of its window in the cache? It registers all of the cache's window then. */
+static bool window_fills_cache(const struct job *job, const struct window *w, uint64_t file_len)
+{
+	uint64_t unit = job->dev->tuning.window_bytes, start = align_down(w->off, unit);
+
+	return job->plan.registers == ROUTE_REGISTER_ALL || w->len >= min_u64(unit, file_len - start) / 2;
+}
+
 int window_register_pages(struct lane *l, struct window *w)
 {
 	struct job *job = l->job;
@@ -74,7 +82,8 @@ int window_register_pages(struct lane *l, struct window *w)
 	if (w->off >= len)
 		return -ENODATA; /* the file ends before the window */
 	if (w->off + w->len <= align_down(w->off, unit) + unit)
-		w->reg_window = regcache_get(&job->ctx->reg_cache, job->ep, job->dev, w->off, len);
+		w->reg_window = regcache_get(&job->ctx->reg_cache, job->ep, job->dev, w->off, len,
+					     window_fills_cache(job, w, len));
 	w->got = min_u64(w->len, len - w->off);
 	if (w->reg_window) {
 		w->skip = w->off - w->reg_window->off;
