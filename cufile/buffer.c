@@ -85,7 +85,7 @@ static bool buffer_replace(struct cf_mem *m, struct cf_mem *fresh)
 	return found;
 }
 
-bool cf_buffer_reimport(struct cf_mem *m)
+void cf_buffer_reimport(struct cf_mem *m)
 {
 	void *base = (void *)m->addr;
 	struct strait_context *ctx;
@@ -93,18 +93,18 @@ bool cf_buffer_reimport(struct cf_mem *m)
 	int rc;
 
 	if (cf_enter_open(&ctx))
-		return false;
+		return;
 	rc = cf_mem_import_on(ctx, m->dev, base, m->registered_len, &fresh);
 	if (rc == -EFAULT && m->remappable)
 		rc = cf_mem_import_mapped(ctx, base, m->registered_len, &fresh);
 	cf_leave();
-	if (!rc)
-		return buffer_replace(m, fresh);
+	if (!rc) {
+		buffer_replace(m, fresh);
+		return;
+	}
 	pthread_mutex_lock(&cf.lock);
 	m->stale = true;
-	rc = !cf_buffer_is_listed_locked(m);
 	pthread_mutex_unlock(&cf.lock);
-	return !rc;
 }
 
 bool cf_buffer_grow(struct cf_mem *m)

@@ -186,7 +186,10 @@ bool cf_mem_stale(struct cf_mem *m)
 	pthread_mutex_unlock(&cf.lock);
 	for (unsigned int i = 0; i < n; i++)
 		cf_mem_put(out[i], 1);
-	return (listed && cf_buffer_reimport(m)) || n;
+	if (listed)
+		cf_buffer_reimport(m);
+	/* What is neither cached nor registered was evicted or imported again by another thread. */
+	return true;
 }
 
 /*

@@ -51,7 +51,8 @@ static inline bool cf_mem_holds(const struct cf_mem *m, uintptr_t addr, size_t l
 }
 /*
  * The memory of @m was freed or replaced. Evicts it and all cached ranges that overlap it; a registered buffer is
- * imported again. True if the caller should look the memory up again.
+ * imported again. Another thread may have done so before. True if the caller should look the memory up again: always,
+ * unless reuse of its addresses is not detected.
  */
 bool cf_mem_stale(struct cf_mem *m);
 /* Has the application mapped more memory of the same device behind @m? */
@@ -66,9 +67,9 @@ struct cf_mem *cf_buffer_holding_locked(uintptr_t base, uintptr_t addr, size_t l
 bool cf_buffer_is_listed_locked(const struct cf_mem *m);
 /*
  * The memory of buffer @m was freed or replaced. The buffer stands for what is mapped in its range now; if that is
- * nothing, it is stale until it is deregistered. False if @m is no longer registered.
+ * nothing, it is stale until it is deregistered. Nothing happens if @m is no longer registered.
  */
-bool cf_buffer_reimport(struct cf_mem *m);
+void cf_buffer_reimport(struct cf_mem *m);
 /* The application may have mapped more of the range of buffer @m. True if it did. */
 bool cf_buffer_grow(struct cf_mem *m);
 void cf_buffers_drop_all(void);

@@ -2,6 +2,8 @@
 /* Reading and writing: the same over host and emulated memory, registered or not. */
 #include "cufile/common.h"
 
+#include "../../cufile/mem.h"
+
 static const struct kind kinds[] = { KINDS };
 
 #define LEN (MIB(3) + 77)
@@ -142,6 +144,37 @@ TEST(follows_reuse_of_an_address)
 	}
 	handle_free(fh, fd);
 	free(want);
+}
+
+static bool where_emu(const void *v)
+{
+	return ((const struct kind *)v)->emu;
+}
+
+/* Two threads hold the range when its memory is freed: both look it up again, whichever of them evicts it. */
+TEST_WHERE(stale_range_held_twice, where_emu)
+TEST_VARIANTS(stale_range_held_twice, struct kind, kinds)
+{
+	static const struct kind emu = { "emu", true, false };
+	struct buffer b;
+	struct cf_mem *m[2];
+	uint64_t offset;
+
+	ASSERT_CU(cuFileDriverOpen());
+	b = buffer_new(&emu, MIB(1));
+	if (v->registered)
+		ASSERT_CU(cuFileBufRegister(b.ptr, MIB(1), 0));
+	for (int i = 0; i < 2; i++)
+		ASSERT_OK(cf_mem_get(b.ptr, 0, 4096, 0, &m[i], &offset));
+	ASSERT_EQ(m[0], m[1]);
+	ASSERT_OK(strait_emu_free(emu_device_of_driver(), b.ptr));
+	for (int i = 0; i < 2; i++) {
+		ASSERT_TRUE(cf_mem_stale(m[i]));
+		cf_mem_put(m[i], 1);
+	}
+	if (v->registered)
+		ASSERT_CU(cuFileBufDeregister(b.ptr));
+	ASSERT_CU(cuFileDriverClose());
 }
 
 TEST(registered_memory_may_be_freed_first)

@@ -233,3 +233,76 @@ TEST_VARIANTS(buffer_registered_then_smaller, struct memory, memories)
 	if (!met)
 		SKIP("addresses of freed memory are not given out again here");
 }
+
+struct reallocated {
+	const struct memory *m;
+	CUfileHandle_t fh;
+	pthread_barrier_t start, end;
+	char *p;
+	int rounds;
+	atomic_uint next, failed;
+};
+
+#define REALLOCATED_THREADS 6u
+#define REALLOCATED_PART 4096u
+
+static void *reallocated_run(void *arg)
+{
+	struct reallocated *r = arg;
+	off_t at = (off_t)atomic_fetch_add(&r->next, 1) * REALLOCATED_PART;
+
+	memory_begin(r->m);
+	for (int i = 0; i < r->rounds; i++) {
+		pthread_barrier_wait(&r->start);
+		if (cuFileRead(r->fh, r->p, REALLOCATED_PART, at, at) != REALLOCATED_PART)
+			atomic_fetch_add(&r->failed, 1);
+		pthread_barrier_wait(&r->end);
+	}
+	return NULL;
+}
+
+/* Several threads find at once that the memory they share was freed and allocated anew: each of them reads into it. */
+TEST_VARIANTS(buffer_reallocated_under_threads, struct memory, memories)
+{
+	const size_t len = REALLOCATED_THREADS * REALLOCATED_PART;
+	unsigned char *want = pattern_new(0, len, 6);
+	struct reallocated r = { .m = v, .rounds = test_slow() > 1 ? 50 : 300 };
+	pthread_t id[REALLOCATED_THREADS];
+	struct handle h;
+
+	memory_begin(v);
+	h = handle_open(make_file("file", len, 6), O_RDONLY);
+	r.fh = h.fh;
+	pthread_barrier_init(&r.start, NULL, REALLOCATED_THREADS + 1);
+	pthread_barrier_init(&r.end, NULL, REALLOCATED_THREADS + 1);
+	for (unsigned int i = 0; i < REALLOCATED_THREADS; i++)
+		thread_start(&id[i], reallocated_run, &r);
+	for (int i = 0; i < r.rounds; i++) {
+		struct buf b = buf_new(v, len);
+
+		/* The registration stays, the memory under it does not. */
+		if (v->registered) {
+			memory_free(v, b.p);
+			r.p = b.p;
+			b.p = memory_alloc(v, len);
+			if (b.p != r.p) {
+				OK(cuFileBufDeregister(r.p));
+				OK(cuFileBufRegister(b.p, len, 0));
+			}
+		}
+		r.p = b.p;
+		buf_fill(&b, 0x5a);
+		pthread_barrier_wait(&r.start);
+		pthread_barrier_wait(&r.end);
+		ASSERT_EQ(atomic_load(&r.failed), 0);
+		buf_expect(&b, 0, want, len);
+		buf_free(&b);
+	}
+	for (unsigned int i = 0; i < REALLOCATED_THREADS; i++)
+		thread_join(id[i]);
+	pthread_barrier_destroy(&r.start);
+	pthread_barrier_destroy(&r.end);
+	handle_close(&h);
+	memory_end(v);
+	free(want);
+}
