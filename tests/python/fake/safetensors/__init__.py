@@ -69,7 +69,7 @@ class safe_open:  # noqa: N801
         import torch
         info = self._info(name)
         begin, end = info['data_offsets']
-        dtype = {'F32': torch.float32, 'F16': torch.float16, 'BF16': torch.bfloat16, 'U8': torch.uint8, 'I64': torch.int64}[info['dtype']]
+        dtype = {'F32': torch.float32, 'F16': torch.float16, 'BF16': torch.bfloat16, 'U8': torch.uint8, 'BOOL': torch.bool, 'I64': torch.int64}[info['dtype']]
         if begin == end:
             return torch.empty(info['shape'], dtype=dtype)
         return torch.frombuffer(self._map, dtype=torch.uint8, offset=self._data + begin, count=end - begin).view(dtype).reshape(info['shape'])
