@@ -15,6 +15,7 @@
 #   make bench         measurements
 #   make install       install what "make" builds: DESTDIR= PREFIX=
 #   make wheel         the Python wheel strait-io with library and command, in dist/: packaging/wheel/build
+#   make deb           Debian packages, in dist/: packaging/debian
 #   make clean
 #
 # Variables:
@@ -39,7 +40,7 @@ RUN_TESTS = scripts/run-tests --build $(if $(WERROR),--werror) $(if $(JOBS),--jo
 LAB_BUILD = scripts/run-tests --build-only $(foreach t,$(or $(T),lab/suite),--match '$(t)') build
 LAB_RUN = lab/run run $(foreach t,$(T),'$(t)')
 
-.PHONY: all deps run check test test-long lab lab-debug bench install wheel clean
+.PHONY: all deps run check test test-long lab lab-debug bench install wheel deb clean
 
 all:
 	@scripts/setup --check build
@@ -92,5 +93,9 @@ wheel:
 	@scripts/setup --check build
 	@packaging/wheel/build
 
+deb:
+	@scripts/setup --check build
+	@packaging/build-deb
+
 clean:
-	@rm -rf build build-asan build-tsan build-wheel build-wheel.d dist
+	@rm -rf build build-asan build-tsan build-wheel build-wheel.d build-deb dist
