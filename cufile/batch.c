@@ -241,6 +241,7 @@ static int batch_submit(struct batch *b, unsigned int n, const CUfileIOParams_t 
 	return rc;
 }
 
+/* As in NVIDIA's library, @flags are ignored. */
 CF_API CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned int nr, CUfileIOParams_t *p,
 					 unsigned int flags)
 {
@@ -250,7 +251,7 @@ CF_API CUfileError_t cuFileBatchIOSubmit(CUfileBatchHandle_t batch, unsigned int
 
 	if (!b)
 		return cf_error(CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
-	rc = flags ? -EINVAL : batch_submit(b, nr, p);
+	rc = batch_submit(b, nr, p);
 	cf_stat_submit(p, nr, !rc, cf_now_ns() - start);
 	batch_put(b);
 	if (!rc)

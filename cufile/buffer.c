@@ -207,7 +207,7 @@ CF_API CUfileError_t cuFileBufDeregister(const void *base)
 	pthread_mutex_unlock(&cf.lock);
 	cf_stat_op(CF_BUF_DEREG, m != NULL);
 	if (!m)
-		return cf_error(CU_FILE_MEMORY_NOT_REGISTERED);
+		return cf_error(base ? CU_FILE_MEMORY_NOT_REGISTERED : CU_FILE_INVALID_VALUE);
 	cf_stat_buffer(m, false);
 	cf_mem_put(m, 1);
 	return CF_OK;

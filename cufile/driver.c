@@ -365,19 +365,19 @@ CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
 
 /*
  * Strait does not need these limits: they are stored and reported, without effect. They do not open the driver, since
- * programs set them first and parameters next.
+ * programs set them first and parameters next. The values accepted are those that NVIDIA's library accepts.
  */
-static CUfileError_t set_limit(CUFileSizeTConfigParameter_t p, size_t kb)
+static CUfileError_t set_limit(CUFileSizeTConfigParameter_t p, size_t kb, bool accepted)
 {
-	if (!kb || kb % 4)
-		return cf_error(CU_FILE_INVALID_VALUE);
+	if (!accepted)
+		return cf_error(CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
 	cf_param_override_size(p, kb, cf_is_open());
 	return CF_OK;
 }
 
 CF_API CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kb)
 {
-	CUfileError_t e = set_limit(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kb);
+	CUfileError_t e = set_limit(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB, kb, kb && kb % 4 == 0);
 
 	if (!e.err)
 		cf_param_override_bool(CUFILE_PARAM_PROPERTIES_USE_POLL_MODE, poll, cf_is_open());
@@ -386,17 +386,17 @@ CF_API CUfileError_t cuFileDriverSetPollMode(bool poll, size_t kb)
 
 CF_API CUfileError_t cuFileDriverSetMaxDirectIOSize(size_t kb)
 {
-	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, kb);
+	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB, kb, kb && kb % 64 == 0 && kb <= 16384);
 }
 
 CF_API CUfileError_t cuFileDriverSetMaxCacheSize(size_t kb)
 {
-	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, kb);
+	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB, kb, kb % 4 == 0);
 }
 
 CF_API CUfileError_t cuFileDriverSetMaxPinnedMemSize(size_t kb)
 {
-	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kb);
+	return set_limit(CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB, kb, !kb || (kb >= 64 && kb % 4 == 0));
 }
 
 CF_API CUfileError_t cuFileDriverSetP2PFlags(CUfileDriverStatusFlags_t fs, CUfileP2PFlags_t flags)

@@ -55,6 +55,9 @@ static ssize_t transfer_sync(CUfileHandle_t fh, uint32_t op, const void *base, s
 		return cf_fail(CU_FILE_HANDLE_NOT_REGISTERED);
 	n = !size ? 0 : size > SSIZE_MAX ? -EINVAL : transfer_run(f, op, base, size, file_off, buf_off);
 	cf_file_put(f, 1);
+	/* Not open for this kind of access: the errors of NVIDIA's library. */
+	if (n == -EBADF)
+		n = op == STRAIT_READ ? -CU_FILE_INVALID_FILE_OPEN_FLAG : -EIO;
 	return n < 0 ? cf_fail((int)-n) : n;
 }
 

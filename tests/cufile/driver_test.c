@@ -70,10 +70,10 @@ TEST(properties)
 	ASSERT_EQ(p.nvfs.dcontrolflags, 1 << CU_FILE_ALLOW_COMPAT_MODE | 1 << CU_FILE_USE_POLL_MODE);
 	ASSERT_EQ(p.max_device_cache_size, 2048);
 	ASSERT_EQ(p.max_device_pinned_mem_size, 4096);
-	ASSERT_CU_ERR(cuFileDriverSetMaxDirectIOSize(0), CU_FILE_INVALID_VALUE);
-	ASSERT_CU_ERR(cuFileDriverSetMaxCacheSize(5), CU_FILE_INVALID_VALUE);
-	ASSERT_CU_ERR(cuFileDriverSetMaxPinnedMemSize(0), CU_FILE_INVALID_VALUE);
-	ASSERT_CU_ERR(cuFileDriverSetPollMode(true, 3), CU_FILE_INVALID_VALUE);
+	ASSERT_CU_ERR(cuFileDriverSetMaxDirectIOSize(0), CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+	ASSERT_CU_ERR(cuFileDriverSetMaxCacheSize(5), CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+	ASSERT_CU_ERR(cuFileDriverSetMaxPinnedMemSize(4), CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
+	ASSERT_CU_ERR(cuFileDriverSetPollMode(true, 3), CU_FILE_DRIVER_UNSUPPORTED_LIMIT);
 	ASSERT_CU_ERR(cuFileDriverGetProperties(NULL), CU_FILE_INVALID_VALUE);
 }
 

@@ -115,8 +115,8 @@ TEST_VARIANTS(refuses, struct kind, kinds)
 	ASSERT_ERRNO(cuFileRead(fh, b.ptr, 1, -1, 0), CU_FILE_INVALID_VALUE);
 	ASSERT_ERRNO(cuFileRead(fh, b.ptr, 1, 0, -1), CU_FILE_INTERNAL_ERROR);
 	ASSERT_ERRNO(cuFileRead(&b, b.ptr, 1, 0, 0), CU_FILE_HANDLE_NOT_REGISTERED);
-	ASSERT_ERRNO(cuFileWrite(fh, b.ptr, 1, 0, 0), EBADF);
-	ASSERT_ERRNO(cuFileRead(wr, b.ptr, 1, 0, 0), EBADF);
+	ASSERT_ERRNO(cuFileWrite(fh, b.ptr, 1, 0, 0), EIO);
+	ASSERT_ERRNO(cuFileRead(wr, b.ptr, 1, 0, 0), CU_FILE_INVALID_FILE_OPEN_FLAG);
 	if (v->registered)
 		ASSERT_ERRNO(cuFileRead(fh, b.ptr, 8192, 0, 1), CU_FILE_INVALID_MAPPING_RANGE);
 	else if (v->emu)

@@ -56,7 +56,6 @@ TEST_VARIANTS(batch_arguments, struct memory, memories)
 	ERR(cuFileBatchIOSubmit(batch, 0, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	ERR(cuFileBatchIOSubmit(batch, 5, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	ERR(cuFileBatchIOSubmit(batch, 1, NULL, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
-	ERR(cuFileBatchIOSubmit(batch, 1, p, 1), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	ERR(cuFileBatchIOSubmit(NULL, 1, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	ERR(cuFileBatchIOSubmit(&b, 1, p, 0), CU_FILE_INTERNAL_BATCH_SUBMIT_ERROR);
 	nr = 4;
@@ -73,6 +72,12 @@ TEST_VARIANTS(batch_arguments, struct memory, memories)
 	nr = 4;
 	OK(cuFileBatchIOGetStatus(batch, 0, &nr, ev, &now));
 	ASSERT_EQ(nr, 0);
+	/* Flags are ignored. */
+	OK(cuFileBatchIOSubmit(batch, 1, p, 1));
+	nr = 4;
+	OK(cuFileBatchIOGetStatus(batch, 1, &nr, ev, NULL));
+	ASSERT_EQ(nr, 1);
+	ASSERT_EQ(ev[0].ret, 100);
 	OK(cuFileBatchIOCancel(batch));
 	OK(cuFileBatchIOCancel(NULL));
 	OK(cuFileBatchIOCancel(&b));

@@ -12,7 +12,7 @@ TEST_VARIANTS(buffer_arguments, struct memory, memories)
 	ERR(cuFileBufRegister(NULL, 100, 0), CU_FILE_INVALID_VALUE);
 	ERR(cuFileBufRegister(p, 0, 0), CU_FILE_INVALID_VALUE);
 	ERR(cuFileBufDeregister(p), CU_FILE_MEMORY_NOT_REGISTERED);
-	ERR(cuFileBufDeregister(NULL), CU_FILE_MEMORY_NOT_REGISTERED);
+	ERR(cuFileBufDeregister(NULL), CU_FILE_INVALID_VALUE);
 	OK(cuFileBufRegister(p, MIB(1), 0));
 	ERR(cuFileBufRegister(p, MIB(1), 0), CU_FILE_MEMORY_ALREADY_REGISTERED);
 	ERR(cuFileBufRegister(p, 100, 0), CU_FILE_MEMORY_ALREADY_REGISTERED);

@@ -152,19 +152,30 @@ TEST_VARIANTS(driver_properties, struct memory, memories)
 	memory_end(v);
 }
 
+#define NO CU_FILE_DRIVER_UNSUPPORTED_LIMIT
+/* What NVIDIA's library answers to each limit. */
+static const struct {
+	size_t kb;
+	int direct, cache, pinned, poll;
+} limits[] = {
+	{ 0, NO, 0, 0, NO },	  { 1, NO, NO, NO, NO }, { 3, NO, NO, NO, NO },	 { 4, NO, 0, NO, 0 },
+	{ 5, NO, NO, NO, NO },	  { 60, NO, 0, NO, 0 },	 { 64, 0, 0, 0, 0 },	 { 100, NO, 0, 0, 0 },
+	{ 1000, NO, 0, 0, 0 },	  { 16384, 0, 0, 0, 0 }, { 16388, NO, 0, 0, 0 }, { 20000, NO, 0, 0, 0 },
+	{ 1048576, NO, 0, 0, 0 },
+};
+#undef NO
+
 TEST_VARIANTS(driver_limits, struct memory, memories)
 {
 	CUfileDrvProps_t p;
 
 	memory_begin(v);
-	ERR(cuFileDriverSetMaxDirectIOSize(0), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetMaxDirectIOSize(5), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetMaxCacheSize(0), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetMaxCacheSize(1), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetMaxPinnedMemSize(0), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetMaxPinnedMemSize(7), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetPollMode(true, 0), CU_FILE_INVALID_VALUE);
-	ERR(cuFileDriverSetPollMode(true, 3), CU_FILE_INVALID_VALUE);
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		ERR(cuFileDriverSetMaxDirectIOSize(limits[i].kb), limits[i].direct);
+		ERR(cuFileDriverSetMaxCacheSize(limits[i].kb), limits[i].cache);
+		ERR(cuFileDriverSetMaxPinnedMemSize(limits[i].kb), limits[i].pinned);
+		ERR(cuFileDriverSetPollMode(true, limits[i].kb), limits[i].poll);
+	}
 	OK(cuFileDriverSetMaxDirectIOSize(4096));
 	OK(cuFileDriverSetMaxCacheSize(65536));
 	OK(cuFileDriverSetMaxPinnedMemSize(1048576));
