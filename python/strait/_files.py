@@ -19,7 +19,7 @@ BUDGET = 2 << 30
 
 def load_file(filename: Any, device: Any = 'cuda:0', *, framework: Optional[str] = None, route: Optional[str] = None,
               stats: Optional[Dict[str, Any]] = None, into: Optional[Mapping[str, Any]] = None, immutable: bool = False,
-              progress: Optional[bool] = None) -> Dict[str, Any]:
+              progress: Optional[bool] = None, group: Any = None) -> Dict[str, Any]:
     """Load a safetensors file as a dict of tensors, like safetensors.torch.load_file.
 
     device: "cuda:0" or another CUDA device, "cpu", or "emu:0" for CPU tensors in memory of the emulated device.
@@ -29,10 +29,16 @@ def load_file(filename: Any, device: Any = 'cuda:0', *, framework: Optional[str]
     into: existing arrays by name, which receive the tensors; only these are loaded.
     immutable: a promise that the file does not change while it is loaded.
     progress: False for no bar; by default there is one on a terminal.
+    group: a torch.distributed process group, all of whose ranks load this file: each byte is read once in the group.
 
     PyTorch's tensors are allocated by PyTorch. Arrays of other libraries, and all on emu, share one allocation of
     Strait's, which is freed with the last of them. Raises StraitError, an OSError.
     """
+    if group is not None:
+        if into is not None or framework not in (None, 'pt', 'torch'):
+            raise StraitError(errno.EINVAL, 'a group loads new tensors of PyTorch: neither into nor another framework is possible')
+        from ._group import load_group
+        return load_group(filename, device, group, route, stats, immutable)
     with safe_open(filename, framework, device, route=route, stats=stats, immutable=immutable, progress=progress) as f:
         return f.get_tensors(into=into)
 

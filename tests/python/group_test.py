@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""load_file(group=): processes that load one file together, on gloo. TAP."""
+import importlib.util
+import os
+import subprocess
+import sys
+
+from common import SOURCE, Skip, expect, folder, main, test, write
+
+WORKER = '''
+import os, sys
+sys.path.insert(0, {python!r})
+import torch, torch.distributed as dist
+import strait
+from strait import _group
+_group.SHARE = 100_000
+rank, size = int(sys.argv[1]), int(sys.argv[2])
+dist.init_process_group('gloo', init_method='file://' + sys.argv[3], rank=rank, world_size=size)
+group = dist.new_group(list(range(size))) if sys.argv[5] == 'group' else dist.group.WORLD
+{before}
+stats = {{}}
+try:
+    got = strait.load_file(sys.argv[4], 'cpu', group=group, stats=stats)
+    want = strait.load_file(sys.argv[4], 'cpu', framework='pt')
+    bits = lambda t: t.reshape(-1).view(torch.uint8)
+    same = list(got) == list(want) and all(torch.equal(bits(got[k]), bits(want[k])) and got[k].shape == want[k].shape for k in want)
+    print('same' if same else 'different', stats['bytes'])
+except OSError as error:
+    print('error', error.errno, str(error).replace(chr(10), ' '))
+'''
+
+
+def run(size, file, path, before='', group='world'):
+    """What each rank printed."""
+    if importlib.util.find_spec('torch') is None:
+        raise Skip('PyTorch is not installed: package python3-torch')
+    import torch.distributed
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        raise Skip('this PyTorch has no gloo')
+    meet = f'{path}/meet'
+    if os.path.exists(meet):
+        os.unlink(meet)
+    code = WORKER.format(python=SOURCE + '/python', before=before)
+    ranks = [subprocess.Popen([sys.executable, '-c', code, str(rank), str(size), meet, file, group], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=dict(os.environ, GLOO_SOCKET_IFNAME='lo')) for rank in range(size)]
+    said = []
+    for rank in ranks:
+        out, err = rank.communicate(timeout=240)
+        expect(out, err.decode(errors='replace')[-1500:])
+        said.append(out.decode().strip())
+    return said
+
+
+def sample():
+    tensors = {f't{k}': ('U8', [n], os.urandom(n)) for k, n in enumerate((1, 99_999, 3, 250_000, 17, 100_000, 64, 333_333))}
+    return {**tensors, 'f': ('F32', [50, 70], os.urandom(14000)), 'none': ('F32', [0], b''), 'scalar': ('I64', [], bytes(8))}
+
+
+@test
+def each_byte_is_read_once():
+    with folder() as path:
+        tensors = sample()
+        file, total = write(f'{path}/m', tensors), sum(len(t[2]) for t in tensors.values())
+        for size, group in ((1, 'world'), (3, 'group')):
+            said = run(size, file, path, group=group)
+            expect(all(line.startswith('same') for line in said), said)
+            expect(sum(int(line.split()[1]) for line in said) == total, said)
+
+
+@test
+def an_error_of_one_is_raised_on_all():
+    with folder() as path:
+        file = write(f'{path}/m', sample())
+        said = run(3, file, path, before='if rank == 1: sys.argv[4] += ".none"')
+        expect(all(line.startswith('error 2 ') for line in said) and 'rank 1 failed' in said[0] + said[2], said)
+        # The file ends early for one rank, after the headers were agreed on.
+        before = f'''
+if rank == 2:
+    agree = _group._Load.agree
+    def cut(self, text):
+        agree(self, text)
+        if text: self._start = lambda *a: setattr(self, 'error', strait.StraitError(5, 'the drive is gone'))
+    _group._Load.agree = cut
+'''
+        said = run(3, file, path, before=before)
+        expect(all(line.startswith('error 5 ') and 'the drive is gone' in line for line in said), said)
+
+
+@test
+def different_files_are_noticed():
+    with folder() as path:
+        file = write(f'{path}/m', sample())
+        write(f'{path}/m.other', {'a': ('U8', [4], b'1234')})
+        said = run(2, file, path, before='if rank == 1: sys.argv[4] += ".other"')
+        expect(all(line.startswith('error 116 ') for line in said), said)
+
+
+main()
