@@ -13,19 +13,20 @@
 #include "verbs/bench/bench.h"
 #include "verbs/bench/cufile.h"
 
-enum { MAX_BLOCKS = 32 };
+enum { MAX_BLOCKS = 32, MAX_COUNTS = 16, COUNT_MAX = 4096 };
 
 struct bench {
 	const char *path;
 	uint64_t size;
-	const char *block_list, *mode_list, *plot, *compare;
-	uint32_t threads, depth;
+	const char *block_list, *thread_list, *depth_list, *mode_list, *plot, *compare;
 	double seconds;
 	bool cached, force, keep, with[BENCH_SERIES]; /* with: series to compare with */
 	struct target_opts opts;
 
 	uint64_t block[MAX_BLOCKS], largest;
 	unsigned int blocks;
+	uint32_t threads[MAX_COUNTS], depth[MAX_COUNTS];
+	unsigned int n_threads, n_depths;
 	enum bench_mode mode[BENCH_MODES];
 	unsigned int modes;
 	bool writes;
@@ -61,6 +62,38 @@ static int parse_blocks(struct bench *b)
 		code = fail(CLI_USAGE, "for example --block 64K,1M,16M", "--block is empty");
 	free(list);
 	return code;
+}
+
+/* A list of counts, at least one: threads, or transfers in flight. */
+static int parse_counts(const char *option, const char *text, uint32_t *count, unsigned int *n)
+{
+	char *list = xstrdup(text), *item, *save = NULL, *end;
+	int code = CLI_OK;
+
+	for (item = strtok_r(list, ",", &save); item && !code; item = strtok_r(NULL, ",", &save)) {
+		unsigned long value = strtoul(item, &end, 10);
+
+		if (*n == MAX_COUNTS)
+			code = fail(CLI_USAGE, "give fewer", "--%s has more than %d numbers", option, MAX_COUNTS);
+		else if (*end || item[0] < '0' || item[0] > '9' || !value || value > COUNT_MAX)
+			code = fail(CLI_USAGE, "give numbers from 1 to 4096, for example 1,4,16",
+				    "--%s: \"%s\" is not such a number", option, item);
+		else
+			count[(*n)++] = (uint32_t)value;
+	}
+	if (!code && !*n)
+		code = fail(CLI_USAGE, "give numbers, for example 1,4,16", "--%s is empty", option);
+	free(list);
+	return code;
+}
+
+static uint32_t largest_count(const uint32_t *count, unsigned int n)
+{
+	uint32_t most = 0;
+
+	for (unsigned int i = 0; i < n; i++)
+		most = count[i] > most ? count[i] : most;
+	return most;
 }
 
 static int parse_modes(struct bench *b)
@@ -114,12 +147,23 @@ static int parse(struct bench *b, const char *what)
 	code = parse_compare(b);
 	if (!code)
 		code = parse_blocks(b);
+	if (!code)
+		code = parse_counts("threads", b->thread_list, b->threads, &b->n_threads);
+	if (!code)
+		code = parse_counts("depth", b->depth_list, b->depth, &b->n_depths);
 	return code ? code : parse_modes(b);
+}
+
+/* How many loads are measured. */
+static unsigned int loads(const struct bench *b)
+{
+	return b->modes * b->blocks * b->n_threads * b->n_depths;
 }
 
 static int prepare(struct bench *b)
 {
-	uint64_t need = (uint64_t)b->threads * b->depth * bench_slot(b->largest), got;
+	uint64_t slots = (uint64_t)largest_count(b->threads, b->n_threads) * largest_count(b->depth, b->n_depths);
+	uint64_t need = slots * bench_slot(b->largest), got;
 	char block[SIZE_TEXT], have[SIZE_TEXT];
 	int err, code = bench_file_open(&b->file, b->path, b->size, b->writes, b->force, b->keep);
 
@@ -143,7 +187,7 @@ static int prepare(struct bench *b)
 			return fail(CLI_FAILED, NULL, "cannot fill the memory of %s: %s", b->target.info.name,
 				    error_text(err));
 	}
-	b->row = xcalloc(BENCH_SERIES * b->blocks * b->modes, sizeof(*b->row));
+	b->row = xcalloc(BENCH_SERIES * loads(b), sizeof(*b->row));
 	if (b->with[BENCH_CUFILE])
 		cufile_open(&b->cufile, &b->target, b->region);
 	return CLI_OK;
@@ -173,44 +217,47 @@ static int compare_with(struct bench *b, enum bench_series series, const struct 
 	return CLI_OK;
 }
 
-static int run_one(struct bench *b, enum bench_mode mode, uint64_t block, unsigned int number)
+static int run_one(struct bench *b, const struct bench_load *load, unsigned int number)
 {
-	struct bench_load load = {
-		.mode = mode,
-		.block = block,
-		.threads = b->threads,
-		.depth = b->depth,
-		.seconds = b->seconds,
-		.file = &b->file,
-	};
 	struct bench_row *mine = &b->row[b->rows];
 	char text[SIZE_TEXT];
 	int code;
 
-	progress_text("measuring %s of %s, %u of %u", bench_mode_name(mode), size_short(block, text), number,
-		      b->blocks * b->modes);
+	progress_text("measuring %s of %s, %u of %u", bench_mode_name(load->mode), size_short(load->block, text),
+		      number, loads(b));
 	code = bench_file_prepare(&b->file, b->cache);
 	if (!code)
-		code = bench_strait(&load, &b->target, b->target.routes, b->ep, b->region, mine);
+		code = bench_strait(load, &b->target, b->target.routes, b->ep, b->region, mine);
 	if (code)
 		return code;
 	b->rows++;
 	if (b->with[BENCH_HOST])
-		code = compare_with(b, BENCH_HOST, &load, mine);
+		code = compare_with(b, BENCH_HOST, load, mine);
 	if (!code && b->with[BENCH_CUFILE] && !b->cufile.why[0])
-		code = compare_with(b, BENCH_CUFILE, &load, mine);
+		code = compare_with(b, BENCH_CUFILE, load, mine);
 	if (!code && b->with[BENCH_STAGED])
-		code = compare_with(b, BENCH_STAGED, &load, mine);
+		code = compare_with(b, BENCH_STAGED, load, mine);
 	return code;
 }
 
 static int run(struct bench *b)
 {
+	unsigned int n = loads(b);
 	int code = CLI_OK;
 
-	for (unsigned int m = 0; m < b->modes && !code; m++)
-		for (unsigned int k = 0; k < b->blocks && !code; k++)
-			code = run_one(b, b->mode[m], b->block[k], m * b->blocks + k + 1);
+	/* The innermost is the block size, then the depth, then the threads. */
+	for (unsigned int i = 0; i < n && !code; i++) {
+		unsigned int at = i;
+		struct bench_load load = { .seconds = b->seconds, .file = &b->file };
+
+		load.block = b->block[at % b->blocks];
+		at /= b->blocks;
+		load.depth = b->depth[at % b->n_depths];
+		at /= b->n_depths;
+		load.threads = b->threads[at % b->n_threads];
+		load.mode = b->mode[at / b->n_threads];
+		code = run_one(b, &load, i + 1);
+	}
 	progress_end();
 	return code;
 }
@@ -220,16 +267,16 @@ int cmd_bench(int argc, char **argv)
 	struct bench b = {
 		.block_list = "1M",
 		.mode_list = "read",
-		.threads = 1,
-		.depth = 1,
+		.thread_list = "1",
+		.depth_list = "1",
 		.seconds = 3,
 		.file.fd = -1,
 	};
 	const struct opt opts[] = {
 		{ "size", "SIZE", OPT_SIZE, &b.size, "bytes of the file to use, or to create; default: all, or 1G" },
 		{ "block", "SIZE,...", OPT_TEXT, &b.block_list, "bytes per transfer; default 1M" },
-		{ "threads", "N", OPT_COUNT, &b.threads, "threads that submit transfers; default 1" },
-		{ "depth", "N", OPT_COUNT, &b.depth,
+		{ "threads", "N,...", OPT_TEXT, &b.thread_list, "threads that submit transfers; default 1" },
+		{ "depth", "N,...", OPT_TEXT, &b.depth_list,
 		  "transfers in flight per thread, through a queue if above 1; default 1" },
 		{ "mode", "MODE,...", OPT_TEXT, &b.mode_list, "read (default), write, randread, randwrite" },
 		{ "seconds", "N", OPT_SECONDS, &b.seconds,
@@ -237,7 +284,8 @@ int cmd_bench(int argc, char **argv)
 		{ "cached", NULL, OPT_FLAG, &b.cached, "read the file into the page cache first" },
 		{ "compare", "WITH,...", OPT_TEXT, &b.compare,
 		  "measure as well: host (pread/pwrite into host memory), cufile (NVIDIA's libcufile), staged (that route)" },
-		{ "plot", "OUT.svg", OPT_TEXT, &b.plot, "draw throughput over block size into a file" },
+		{ "plot", "OUT.svg", OPT_TEXT, &b.plot,
+		  "draw throughput over block size, or over threads or depth where these vary, into a file" },
 		{ "force", NULL, OPT_FLAG, &b.force, "allow writing to an existing file or block device" },
 		{ "keep", NULL, OPT_FLAG, &b.keep, "keep the file that was created" },
 		TARGET_OPTS(&b.opts),

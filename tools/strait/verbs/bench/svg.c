@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "verbs/bench/svg.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -144,6 +145,14 @@ static void put_y_axis(const struct plot *p, const struct scale *s, FILE *out)
 	fputs("</g>\n", out);
 }
 
+static const char *x_text(const struct plot *p, uint64_t x, char *text)
+{
+	if (!p->x_counts)
+		return size_short(x, text);
+	snprintf(text, SIZE_TEXT, "%" PRIu64, x);
+	return text;
+}
+
 static void put_x_axis(const struct plot *p, const struct scale *s, FILE *out)
 {
 	double last = -1e9;
@@ -153,10 +162,10 @@ static void put_x_axis(const struct plot *p, const struct scale *s, FILE *out)
 	if (s->bars) {
 		if (p->n && p->series[0].n)
 			put_text(out, (LEFT + RIGHT) / 2.0, BOTTOM + 20, 12, "middle", "#333333",
-				 size_short(p->series[0].point[0].x, text));
+				 x_text(p, p->series[0].point[0].x, text));
 		return;
 	}
-	/* All series have the same block sizes. */
+	/* All series have the same points. */
 	for (unsigned int k = 0; k < p->series[0].n; k++) {
 		uint64_t v = p->series[0].point[k].x;
 		double x = x_at(s, v);
@@ -164,7 +173,7 @@ static void put_x_axis(const struct plot *p, const struct scale *s, FILE *out)
 		put_line(out, x, BOTTOM, x, BOTTOM + 5, "#333333", 1);
 		if (x - last < 46)
 			continue;
-		put_text(out, x, BOTTOM + 20, 12, "middle", "#333333", size_short(v, text));
+		put_text(out, x, BOTTOM + 20, 12, "middle", "#333333", x_text(p, v, text));
 		last = x;
 	}
 }

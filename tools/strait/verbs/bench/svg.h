@@ -2,8 +2,9 @@
 #ifndef CLI_PLOT_H
 #define CLI_PLOT_H
 
-/* A chart as SVG: throughput over block size, one line for each series; bars where there is one block size. */
+/* A chart as SVG: throughput over block size or a count, one line for each series; bars where there is one x. */
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -13,7 +14,7 @@ struct plot_series {
 	char name[64];
 	unsigned int n;
 	struct {
-		uint64_t x; /* bytes, drawn on a logarithmic axis */
+		uint64_t x; /* bytes or a count, drawn on a logarithmic axis */
 		double y;
 	} point[PLOT_POINTS]; /* rising x */
 };
@@ -22,6 +23,7 @@ struct plot {
 	char title[256];
 	char subtitle[256];
 	const char *x_label;
+	bool x_counts; /* numbers, not sizes */
 	const char *y_label;
 	unsigned int n;
 	struct plot_series series[PLOT_SERIES];
