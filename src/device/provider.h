@@ -144,6 +144,11 @@ struct provider_ops {
 	 */
 	int (*host_register)(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 	void (*host_unregister)(struct strait_device *dev, struct host_reg *reg);
+	/*
+	 * Can host_register with HOST_REG_FILE begin at once? False: it would first wait for a preparation, which this call
+	 * has started in the background. Does not wait.
+	 */
+	bool (*register_ready)(struct strait_device *dev);
 
 	/*
 	 * Streams. Work on one stream runs in submission order; streams are independent of each other.

@@ -95,6 +95,11 @@ static int no_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct
 	return -EOPNOTSUPP;
 }
 
+static bool always_ready(struct strait_device *dev)
+{
+	return true;
+}
+
 static void no_host_unregister(struct strait_device *dev, struct host_reg *reg)
 {
 }
@@ -267,6 +272,7 @@ const struct provider_ops provider_default_ops = {
 	.mmio_unmap = no_host_unregister,
 	.host_register = no_host_register,
 	.host_unregister = no_host_unregister,
+	.register_ready = always_ready,
 	.stream_open = no_stream_open,
 	.stream_open_isolated = default_stream_open_isolated,
 	.stream_scratch = no_stream_scratch,

@@ -166,3 +166,18 @@ TEST(checksums)
 		free(data);
 	}
 }
+
+/* Machine code is for GPUs of the same major architecture that are not older. */
+TEST(machine_code_for_a_gpu)
+{
+	static const struct cuda_sass table[] = { { 75, "75" }, { 80, "80" }, { 86, "86" }, { 90, "90" }, { 0, NULL } };
+
+	ASSERT_TRUE(cuda_sass_for(table, 75) == table[0].image);
+	ASSERT_TRUE(cuda_sass_for(table, 80) == table[1].image);
+	ASSERT_TRUE(cuda_sass_for(table, 86) == table[2].image);
+	ASSERT_TRUE(cuda_sass_for(table, 89) == table[2].image);
+	ASSERT_TRUE(cuda_sass_for(table, 90) == table[3].image);
+	ASSERT_FALSE(cuda_sass_for(table, 70));
+	ASSERT_FALSE(cuda_sass_for(table, 100));
+	ASSERT_FALSE(cuda_sass_for(table, 0));
+}

@@ -198,3 +198,31 @@ TEST(less_memory_than_wanted)
 	staging_leave(&p, &u);
 	end(&p);
 }
+
+/* The first use pins a part. The rest comes in the background when chunks run short, and may come while the pool is freed. */
+TEST(grows_in_the_background)
+{
+	enum { N = 32 };
+	struct staging_user u;
+	struct staging_pool p;
+	struct chunk *c[N];
+
+	for (int round = 0; round < 2; round++) {
+		bytes = 0;
+		begin(&p, N * MIB(4), MIB(4));
+		ASSERT_OK(staging_enter(&p, &u));
+		ASSERT_EQ(bytes, MIB(32));
+		c[0] = staging_try(&p, &u);
+		staging_put(&p, &u, c[0]);
+		/* One at a time needs no more. */
+		ASSERT_EQ(p.slabs, 1);
+		for (int i = 0; i < (round ? N : 8); i++)
+			ASSERT_TRUE(c[i] = staging_wait(&p, &u, 10000000000));
+		if (round)
+			ASSERT_EQ(bytes, N * MIB(4));
+		for (int i = 0; i < (round ? N : 8); i++)
+			staging_put(&p, &u, c[i]);
+		staging_leave(&p, &u);
+		end(&p);
+	}
+}

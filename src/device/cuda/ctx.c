@@ -246,47 +246,14 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 	return rc;
 }
 
-static int make_windows_ctx_locked(struct cuda_device *cd)
+int cuda_ctx_adopt(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret)
 {
-	cu_context popped;
-	cu_result r;
 	int rc;
 
-	if (!cu.ctx_create || !cu.ctx_destroy)
-		return -EOPNOTSUPP;
-	if (!cd->spare_ctx) {
-		r = cu.ctx_create(&cd->spare_ctx, 0, cd->ordinal);
-		if (r) {
-			cd->spare_ctx = NULL;
-			return cuda_errno(r);
-		}
-		cu.ctx_pop(&popped); /* cuCtxCreate() made it current */
-	}
-	/*
-	 * On failure the context is left for the next attempt: cuCtxDestroy() waits for all streams of the device,
-	 * and one of them may wait for the transfer that runs here.
-	 */
-	rc = ctx_new_locked(cd, cd->spare_ctx, false, &cd->windows);
-	if (!rc) {
-		cd->windows->own = true;
-		cd->spare_ctx = NULL;
-	}
-	return rc;
-}
-
-int cuda_ctx_get_windows(struct cuda_device *cd, struct cuda_ctx **ret)
-{
-	int rc = 0;
-
-	if (cuda_removed(cd))
-		return -ENODEV;
 	pthread_mutex_lock(&cd->lock);
-	if (!cd->windows)
-		rc = make_windows_ctx_locked(cd);
-	if (!rc) {
-		cuda_ctx_ref(cd->windows);
-		*ret = cd->windows;
-	}
+	rc = ctx_new_locked(cd, ctx, false, ret);
+	if (!rc)
+		(*ret)->own = true;
 	pthread_mutex_unlock(&cd->lock);
 	return rc;
 }

@@ -36,6 +36,8 @@ static void read_device_attributes(struct cuda_device *cd)
 		   (unsigned int)device_attribute(cd->ordinal, CU_DEV_PCI_DOMAIN),
 		   (unsigned int)device_attribute(cd->ordinal, CU_DEV_PCI_BUS) & 0xff,
 		   (unsigned int)device_attribute(cd->ordinal, CU_DEV_PCI_DEVICE) & 0xff);
+	cd->arch = (unsigned int)(device_attribute(cd->ordinal, CU_DEV_CAPABILITY_MAJOR) * 10 +
+				  device_attribute(cd->ordinal, CU_DEV_CAPABILITY_MINOR));
 	cd->dmabuf = cu.range_handle && device_attribute(cd->ordinal, CU_DEV_DMABUF);
 	cd->managed_cpu = device_attribute(cd->ordinal, CU_DEV_CONCURRENT_MANAGED);
 	cd->read_only = device_attribute(cd->ordinal, CU_DEV_READ_ONLY_HOST_REGISTER);
@@ -62,6 +64,7 @@ static int cuda_add_device(struct provider *p, cu_device ordinal)
 	pthread_mutex_init(&cd->reg_lock, NULL);
 	list_init(&cd->files);
 	cuda_watch_init(&cd->watch);
+	cuda_windows_init(&cd->windows);
 	list_init(&cd->contexts);
 	dev->priv = cd;
 	read_device_attributes(cd);
@@ -124,10 +127,7 @@ static void cuda_close(struct provider *p)
 		struct cuda_device *cd = cuda_device(dev);
 
 		cuda_watch_fini(&cd->watch);
-		if (cd->windows)
-			cuda_ctx_put(cd->windows);
-		if (cd->spare_ctx)
-			cu.ctx_destroy(cd->spare_ctx);
+		cuda_windows_fini(&cd->windows);
 		if (cd->primary)
 			cuda_ctx_put(cd->primary);
 		pthread_mutex_destroy(&cd->reg_lock);
@@ -194,6 +194,7 @@ const struct provider_ops cuda_provider_ops = {
 	.mmio_unmap = cuda_host_unregister,
 	.host_register = cuda_host_register,
 	.host_unregister = cuda_host_unregister,
+	.register_ready = cuda_register_ready,
 	.stream_open = cuda_stream_open,
 	.stream_open_isolated = cuda_stream_open_isolated,
 	.stream_scratch = cuda_stream_scratch,

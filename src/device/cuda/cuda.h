@@ -14,7 +14,7 @@
  * stale handle. So each cuda_ctx registers a page of host memory in its context; before it uses a handle it asks the
  * driver whether the page is still registered.
  *
- * Lock order: cuda_device.lock, cuda_ctx.lock; cuda_watch.lock, cuda_stream.lock; cuda_device.reg_lock. The
+ * Lock order: cuda_windows.lock; cuda_device.lock, cuda_ctx.lock; cuda_watch.lock, cuda_stream.lock; cuda_device.reg_lock. The
  * first two may be held during a driver call.
  */
 
@@ -75,9 +75,22 @@ struct cuda_watch {
 	bool fresh; /* a stream was added */
 };
 
+/* The context in which file windows are registered; windows_ctx.c. */
+struct cuda_windows {
+	pthread_mutex_t lock; /* protects the members below; not held while the context is created */
+	pthread_cond_t made;
+	struct cuda_ctx *ctx; /* NULL until it is created; freed with the device */
+	cu_context spare;     /* for @ctx, after an attempt that failed later; of the thread that set @making */
+	bool making;
+	atomic_bool ready; /* the context exists, or the attempt in the background failed */
+	bool thread_started;
+	unsigned long thread;
+};
+
 struct cuda_device {
 	struct strait_device *dev;
 	cu_device ordinal;
+	unsigned int arch; /* 90 for compute capability 9.0 */
 	bool dmabuf;
 	bool managed_cpu; /* the CPU may access managed memory while the GPU works */
 	bool read_only;	  /* host memory can be registered as read-only */
@@ -88,8 +101,7 @@ struct cuda_device {
 	pthread_mutex_t lock;
 	struct list contexts;
 	struct cuda_ctx *primary; /* created on first use, freed with the device */
-	struct cuda_ctx *windows; /* see cuda_ctx_get_windows(); created on first use, freed with the device */
-	cu_context spare_ctx;	  /* for @windows, after an attempt that failed later */
+	struct cuda_windows windows;
 	pthread_mutex_t reg_lock;
 	struct list files; /* registered file windows, struct cuda_reg; under @reg_lock */
 	struct cuda_watch watch;
@@ -134,8 +146,15 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret);
  * Takes a reference on the context, created by the provider, in which file windows are registered.
  * cuMemHostUnregister() waits for all work of its context and blocks other driver calls in that context meanwhile. In a
  * context of the application that work may wait for a transfer, which would deadlock; this context has no such work.
+ * windows_ctx.c. Waits until the context has been created.
  */
 int cuda_ctx_get_windows(struct cuda_device *cd, struct cuda_ctx **ret);
+/* Does that context exist? If not, has a thread create it. */
+bool cuda_register_ready(struct strait_device *dev);
+void cuda_windows_init(struct cuda_windows *w);
+void cuda_windows_fini(struct cuda_windows *w);
+/* ctx.c. Takes over a context that the provider has created. */
+int cuda_ctx_adopt(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret);
 /* Asks the driver whether the context still exists. */
 bool cuda_ctx_alive(struct cuda_ctx *cc);
 /* -ENODEV: the device was reset, so host memory registered with it no longer is. */

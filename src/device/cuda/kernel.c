@@ -5,7 +5,29 @@
 #include "base/util.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/ptx.h"
+#include "device/cuda/sass.h"
 #include "os/os.h"
+
+const void *cuda_sass_for(const struct cuda_sass *table, unsigned int arch)
+{
+	const void *image = NULL;
+
+	for (; table->image; table++)
+		if (table->arch / 10 == arch / 10 && table->arch <= arch)
+			image = table->image;
+	return image;
+}
+
+/* Loads machine code if the library has it for the GPU. Otherwise the driver compiles the PTX, which takes 0.1 s. */
+static cu_result module_load(struct cuda_ctx *cc)
+{
+	const void *image = cuda_sass_for(cuda_sass, cc->cd->arch);
+	cu_result r = image ? cu.module_load(&cc->module, image) : CU_NOT_SUPPORTED;
+
+	if (r && cuda_errno(r) != -ENOMEM)
+		r = cu.module_load(&cc->module, cuda_ptx);
+	return r;
+}
 
 static cu_result kernels_load(struct cuda_ctx *cc)
 {
@@ -17,7 +39,7 @@ static cu_result kernels_load(struct cuda_ctx *cc)
 	cu_result r;
 	int regs;
 
-	r = cu.module_load(&cc->module, cuda_ptx);
+	r = module_load(cc);
 	if (r)
 		return r;
 	for (unsigned int i = 0; i < CUDA_KERNELS && !r; i++) {
@@ -37,6 +59,7 @@ static cu_result kernels_load(struct cuda_ctx *cc)
 static void kernels_load_once(struct cuda_ctx *cc, bool wanted)
 {
 	struct strait_device *dev = cc->cd->dev;
+	uint64_t began;
 	bool mine;
 	cu_result r;
 	int rc;
@@ -49,8 +72,11 @@ static void kernels_load_once(struct cuda_ctx *cc, bool wanted)
 	pthread_mutex_unlock(&cc->lock);
 	if (!mine)
 		return;
+	began = os_now_ns();
 	r = kernels_load(cc);
 	cuda_load_gate_end();
+	log_debug(dev->provider->set->log, "%s: device code %s in %.1f ms", dev->name, r ? "refused" : "loaded",
+		  (double)(os_now_ns() - began) / 1e6);
 	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
 		log_warn(dev->provider->set->log,

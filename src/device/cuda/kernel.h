@@ -49,4 +49,13 @@ struct cuda_crc_args {
 	uint32_t lane[CUDA_WARP]; /* x^(8 * 16 * (31 - lane)) */
 };
 
+/* Machine code for one architecture, 90 for sm_90. */
+struct cuda_sass {
+	unsigned int arch;
+	const void *image;
+};
+
+/* The image of @table, which ends with an empty one, for a GPU of architecture @arch. NULL: there is none. */
+const void *cuda_sass_for(const struct cuda_sass *table, unsigned int arch);
+
 #endif

@@ -61,6 +61,9 @@ void job_claim_register_locked(struct lane *l)
 
 	if (l->registers || l->no_register || job->plan.registers == ROUTE_REGISTER_NONE || job->register_lanes >= most)
 		return;
+	/* Windows are staged until the device is ready to register any. */
+	if (job->plan.registers != ROUTE_REGISTER_ALL && !job->dev->ops->register_ready(job->dev))
+		return;
 	/* Mixed jobs share the register lanes of the device; a job that may only register has its own. */
 	if (job->plan.mixed) {
 		now = atomic_load_explicit(all, memory_order_relaxed);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/transfer/staging.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/lock.h"
 #include "base/util.h"
 #include "os/os.h"
+
+/* Enough for a transfer at full speed while the rest is added. Pinning it takes about 8 ms. */
+#define FIRST_BYTES MIB(32)
 
 int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes)
 {
@@ -18,55 +22,133 @@ int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t byt
 	return 0;
 }
 
+static void slab_free(struct staging_pool *p, struct staging_slab *slab)
+{
+	p->dev->ops->host_unregister(p->dev, &slab->reg);
+	os_unmap(slab->reg.ptr, slab->bytes);
+	free(slab->chunks);
+}
+
 void staging_fini(struct staging_pool *p)
 {
-	if (p->n) {
-		p->dev->ops->host_unregister(p->dev, &p->reg);
-		os_unmap(p->reg.ptr, p->n * p->chunk_bytes);
-		free(p->chunks);
+	if (p->growing) {
+		pthread_mutex_lock(&p->lock);
+		p->stop = true;
+		pthread_mutex_unlock(&p->lock);
+		pthread_join(p->thread, NULL);
 	}
+	for (unsigned int i = 0; i < p->slabs; i++)
+		slab_free(p, &p->slab[i]);
 	pthread_cond_destroy(&p->freed);
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* With the lock held. Allocates less if memory is short, one chunk at least. */
-static int staging_fill(struct staging_pool *p)
+/* Allocates and registers a slab. */
+static int slab_new(struct staging_pool *p, uint64_t bytes, struct staging_slab *slab)
 {
-	uint64_t bytes = p->want_bytes;
-	int rc = -ENOMEM;
+	uint64_t n = bytes / p->chunk_bytes, began = os_now_ns();
 	void *ptr;
+	int rc;
 
-	for (; bytes >= p->chunk_bytes; bytes = align_down(bytes / 2, p->chunk_bytes)) {
-		rc = os_map_anon(bytes, p->dev->numa_node, &ptr);
-		if (rc)
-			continue;
-		rc = p->dev->ops->host_register(p->dev, ptr, bytes, 0, &p->reg);
-		if (!rc)
-			break;
-		os_unmap(ptr, bytes);
-		if (rc != -ENOMEM && rc != -EAGAIN && rc != -EPERM)
-			break;
-	}
+	rc = os_map_anon(bytes, p->dev->numa_node, &ptr);
 	if (rc)
 		return rc;
-	p->chunks = calloc(bytes / p->chunk_bytes, sizeof(*p->chunks));
-	if (!p->chunks) {
-		p->dev->ops->host_unregister(p->dev, &p->reg);
+	rc = p->dev->ops->host_register(p->dev, ptr, bytes, 0, &slab->reg);
+	if (rc) {
 		os_unmap(ptr, bytes);
+		return rc;
+	}
+	slab->bytes = bytes;
+	slab->chunks = calloc(n, sizeof(*slab->chunks));
+	if (!slab->chunks) {
+		slab_free(p, slab);
 		return -ENOMEM;
 	}
 	os_dont_fork(ptr, bytes);
-	p->n = (unsigned int)(bytes / p->chunk_bytes);
-	for (unsigned int i = p->n; i-- > 0;) {
-		struct chunk *c = &p->chunks[i];
-
-		c->ptr = (char *)ptr + i * p->chunk_bytes;
-		c->dev_addr = p->reg.dev_addr + i * p->chunk_bytes;
-		c->next = p->free;
-		p->free = c;
+	for (uint64_t i = 0; i < n; i++) {
+		slab->chunks[i].ptr = (char *)ptr + i * p->chunk_bytes;
+		slab->chunks[i].dev_addr = slab->reg.dev_addr + i * p->chunk_bytes;
 	}
-	atomic_fetch_add_explicit(p->stat_bytes, bytes, memory_order_relaxed);
+	log_debug(p->dev->provider->set->log, "%s: %" PRIu64 " MiB of staging memory pinned in %.1f ms", p->dev->name,
+		  bytes >> 20, (double)(os_now_ns() - began) / 1e6);
 	return 0;
+}
+
+static void slab_add_locked(struct staging_pool *p, const struct staging_slab *slab)
+{
+	unsigned int n = (unsigned int)(slab->bytes / p->chunk_bytes);
+
+	p->slab[p->slabs++] = *slab;
+	p->n += n;
+	for (unsigned int i = n; i-- > 0;) {
+		slab->chunks[i].next = p->free;
+		p->free = &slab->chunks[i];
+	}
+	atomic_fetch_add_explicit(p->stat_bytes, slab->bytes, memory_order_relaxed);
+	if (p->waiters)
+		pthread_cond_broadcast(&p->freed);
+}
+
+/* The length of the next slab: STAGING_SLABS of them suffice for any pool. */
+static uint64_t slab_bytes(const struct staging_pool *p)
+{
+	uint64_t step = max_u64(FIRST_BYTES, align_up(p->want_bytes / (STAGING_SLABS - 2), p->chunk_bytes));
+
+	return align_down(max_u64(min_u64(step, p->want_bytes - p->n * p->chunk_bytes), p->chunk_bytes),
+			  p->chunk_bytes);
+}
+
+/* The first slab. Smaller if memory is short, one chunk at least. */
+static int staging_fill_locked(struct staging_pool *p)
+{
+	struct staging_slab slab;
+	bool less = false;
+	uint64_t bytes;
+	int rc = -ENOMEM;
+
+	for (bytes = slab_bytes(p); bytes >= p->chunk_bytes; bytes = align_down(bytes / 2, p->chunk_bytes)) {
+		rc = slab_new(p, bytes, &slab);
+		if (!rc || (rc != -ENOMEM && rc != -EAGAIN && rc != -EPERM))
+			break;
+		less = true;
+	}
+	if (!rc && less)
+		p->want_bytes = bytes; /* no more is to be had */
+	if (!rc)
+		slab_add_locked(p, &slab);
+	return rc;
+}
+
+/* Adds slabs until the pool is complete or memory is short. */
+static void *grow_main(void *arg)
+{
+	struct staging_pool *p = arg;
+	struct staging_slab slab;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->stop && p->slabs < STAGING_SLABS && p->n * p->chunk_bytes < p->want_bytes) {
+		uint64_t bytes = slab_bytes(p);
+		int rc;
+
+		pthread_mutex_unlock(&p->lock);
+		rc = slab_new(p, bytes, &slab);
+		pthread_mutex_lock(&p->lock);
+		if (rc)
+			break;
+		slab_add_locked(p, &slab);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+/* Chunks are short. */
+static void staging_grow_locked(struct staging_pool *p)
+{
+	if (p->growing || p->n * p->chunk_bytes >= p->want_bytes)
+		return;
+	p->growing = !os_thread("strait-staging", grow_main, p, &p->thread);
+	if (!p->growing)
+		p->want_bytes = p->n * p->chunk_bytes; /* what there is must do */
 }
 
 int staging_enter(struct staging_pool *p, struct staging_user *u)
@@ -76,7 +158,7 @@ int staging_enter(struct staging_pool *p, struct staging_user *u)
 	u->held = 0;
 	pthread_mutex_lock(&p->lock);
 	if (!p->n)
-		rc = staging_fill(p);
+		rc = staging_fill_locked(p);
 	if (!rc)
 		p->users++;
 	pthread_mutex_unlock(&p->lock);
@@ -97,6 +179,8 @@ static struct chunk *take(struct staging_pool *p, struct staging_user *u)
 {
 	struct chunk *c = p->free;
 
+	if (!c || !c->next)
+		staging_grow_locked(p);
 	if (!c)
 		return NULL;
 	/* A share is at least one chunk: a user without any gets a free one. */
@@ -122,6 +206,8 @@ struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 	struct chunk *c;
 
 	pthread_mutex_lock(&p->lock);
+	if (!p->free || !p->free->next)
+		staging_grow_locked(p);
 	c = p->free && p->free->next ? take(p, u) : NULL;
 	pthread_mutex_unlock(&p->lock);
 	return c;

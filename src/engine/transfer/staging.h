@@ -10,6 +10,9 @@
 /*
  * Pinned staging memory of one device, divided into chunks and shared by all transfers of a context.
  *
+ * The first use allocates a small part of it, so that it does not wait for pinning all. When chunks run short a thread of
+ * the pool's own adds the rest, slab by slab.
+ *
  * No thread waits for a chunk while it holds what another holder of chunks waits for (job.h, staging_try_spare()). So a
  * pool of one chunk is enough for any number of transfers. Transfers that compete get equal shares.
  */
@@ -19,18 +22,30 @@ struct chunk {
 	uint64_t dev_addr;
 };
 
+/* Memory that is allocated and registered at once. */
+struct staging_slab {
+	struct host_reg reg;
+	struct chunk *chunks;
+	uint64_t bytes;
+};
+
+#define STAGING_SLABS 40
+
 struct staging_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
 	struct strait_device *dev;
 	uint64_t chunk_bytes;
 	uint64_t want_bytes;
-	unsigned int n; /* 0 until the first use */
+	unsigned int n; /* chunks, 0 until the first use */
 	unsigned int users;
 	unsigned int waiters;
 	struct chunk *free;
-	struct chunk *chunks;
-	struct host_reg reg;
+	struct staging_slab slab[STAGING_SLABS];
+	unsigned int slabs;
+	unsigned long thread;
+	bool growing; /* the thread that adds slabs was started */
+	bool stop;
 	_Atomic uint64_t *stat_waits;
 	_Atomic uint64_t *stat_bytes;
 };

@@ -13,6 +13,16 @@
 #include "lib/transfer_totals.h"
 #include "verbs/load/load.h"
 
+/* With --verbose: how long a phase took, on stderr. Returns the time, where the next one begins. */
+static uint64_t phase(const char *what, uint64_t began)
+{
+	uint64_t now = now_ns();
+
+	if (cli.verbose)
+		fprintf(stderr, "strait: %-40s %8.1f ms\n", what, (double)(now - began) / 1e6);
+	return now;
+}
+
 static int open_file(struct load *l)
 {
 	struct strait_file_info info = { .size = sizeof(info) };
@@ -34,7 +44,7 @@ static int open_file(struct load *l)
 static int load_all(struct load *l)
 {
 	struct strait_region *region;
-	uint64_t room, done;
+	uint64_t room, done, began = now_ns();
 	int code;
 
 	if (!l->length)
@@ -42,6 +52,7 @@ static int load_all(struct load *l)
 	code = target_alloc(&l->target, l->length, &region, &room);
 	if (code)
 		return code;
+	began = phase("device memory, the CUDA context with it", began);
 	progress_start("loading", l->length);
 	for (done = 0; !code && done < l->length;) {
 		struct strait_transfer t = {
@@ -57,7 +68,9 @@ static int load_all(struct load *l)
 		code = totals_run(&l->totals, &t, l->path, done);
 		if (code)
 			break;
+		began = phase("transfer", began);
 		err = strait_region_crc32c(region, 0, t.length, &l->crc);
+		began = phase("checksum on the device", began);
 		if (err)
 			code = fail(CLI_FAILED, NULL, "cannot compute the CRC-32C of the memory of %s: %s",
 				    l->target.info.name, error_text(err));
@@ -149,15 +162,19 @@ int cmd_load(int argc, char **argv)
 		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },
 	};
 	int code, n = args_parse(argc, argv, opts, ARRAY_SIZE(opts), 1, 1, &l.path);
+	uint64_t began;
 
 	if (n < 0)
 		return args_exit(n);
 	code = check_options(&l, l.offset || l.length != UINT64_MAX);
+	began = now_ns();
 	if (!code)
 		code = target_open(&l.opts, &l.target);
 	if (code)
 		return code;
+	began = phase("context: the devices and their drivers", began);
 	code = open_file(&l);
+	phase("file", began);
 	if (!code)
 		code = is_safetensors(&l) ? load_tensors(&l) : load_plain(&l);
 	strait_endpoint_close(l.ep);
