@@ -237,7 +237,7 @@ print(f'{moved} of 20 in the same block, {same} of 20 right; SYNC_MEMOPS set on 
 
 
 def main():
-    sys.argv[1:2] = sys.argv[1:2] or ['/var/tmp/strait-model.safetensors']
+    sys.argv[1:2] = sys.argv[1:2] or ['/var/tmp/strait-python.safetensors']
     path, size = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 8
     rounds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
     if not os.path.exists(path):
