@@ -332,16 +332,14 @@ CF_API CUfileError_t cuFileGetVersion(int *version)
 	return CF_OK;
 }
 
+/* Does not open the driver, so parameters can still be set. */
 CF_API CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *p)
 {
 	size_t largest, sum;
-	int code;
 
 	if (!p)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	code = cf_open_implicit();
-	if (code)
-		return cf_error(code);
+	cf_params_load_once();
 	memset(p, 0, sizeof(*p));
 	p->nvfs.poll_thresh_size = cf_param_size(CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB);
 	p->nvfs.max_direct_io_size = cf_param_size(CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB);

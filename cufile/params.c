@@ -90,7 +90,7 @@ void cf_params_load(void)
 	cf_config_read();
 }
 
-static void load_once(void)
+void cf_params_load_once(void)
 {
 	bool loaded;
 
@@ -176,7 +176,7 @@ static void param_set_string(CUFileStringConfigParameter_t p, const char *value,
 
 void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value, bool open)
 {
-	load_once();
+	cf_params_load_once();
 	pthread_mutex_lock(&params_lock);
 	params.size[p] = value;
 	params.size_by_program[p] |= !open;
@@ -185,7 +185,7 @@ void cf_param_override_size(CUFileSizeTConfigParameter_t p, size_t value, bool o
 
 void cf_param_override_bool(CUFileBoolConfigParameter_t p, bool value, bool open)
 {
-	load_once();
+	cf_params_load_once();
 	pthread_mutex_lock(&params_lock);
 	params.flag[p] = value;
 	params.flag_by_program[p] |= !open;
@@ -250,7 +250,7 @@ CF_API CUfileError_t cuFileGetParameterSizeT(CUFileSizeTConfigParameter_t p, siz
 {
 	if ((unsigned int)p >= SIZES || !value)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	load_once();
+	cf_params_load_once();
 	*value = cf_param_size(p);
 	return CF_OK;
 }
@@ -259,7 +259,7 @@ CF_API CUfileError_t cuFileGetParameterBool(CUFileBoolConfigParameter_t p, bool 
 {
 	if ((unsigned int)p >= BOOLS || !value)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	load_once();
+	cf_params_load_once();
 	*value = cf_param_bool(p);
 	return CF_OK;
 }
@@ -271,7 +271,7 @@ CF_API CUfileError_t cuFileGetParameterString(CUFileStringConfigParameter_t p, c
 
 	if ((unsigned int)p >= STRINGS || !text || len <= 0)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	load_once();
+	cf_params_load_once();
 	pthread_mutex_lock(&params_lock);
 	/* As in NVIDIA's library: reading a log path that was never set is an error. An empty variable counts as set. */
 	readable = p != CUFILE_PARAM_ENV_LOGFILE_PATH || params.text[p][0] || getenv("CUFILE_LOGFILE_PATH");
@@ -286,7 +286,7 @@ static int check_settable(bool sane)
 		return CU_FILE_INVALID_VALUE;
 	if (cf_is_open())
 		return CU_FILE_DRIVER_ALREADY_OPEN;
-	load_once();
+	cf_params_load_once();
 	return CU_FILE_SUCCESS;
 }
 
@@ -350,7 +350,7 @@ static CUfileError_t slabs_get(const struct slabs *s, size_t *size, size_t *coun
 {
 	if (!size || !count || n <= 0)
 		return cf_error(CU_FILE_INVALID_VALUE);
-	load_once();
+	cf_params_load_once();
 	pthread_mutex_lock(&params_lock);
 	for (int i = 0; i < n; i++) {
 		size[i] = i < SLABS ? s->size[i] : 0;

@@ -8,6 +8,7 @@
 
 /* The values in force. cf_params_check() replaces those out of range by their defaults. */
 void cf_params_load(void);
+void cf_params_load_once(void); /* if they were never loaded */
 void cf_params_check(void);
 /* Sets up the log as the parameters say. */
 void cf_params_apply_log(void);

@@ -22,9 +22,12 @@ static void memory_end(const struct memory *m)
 /* The emulated device of the library's context, which is opened if it is not. */
 static struct strait_device *emulated(struct strait_context **ctx)
 {
-	CUfileDrvProps_t p;
+	char any[16];
 
-	OK(cuFileDriverGetProperties(&p));
+	if (!cuFileUseCount()) {
+		OK(cuFileBufRegister(any, sizeof(any), 0));
+		OK(cuFileBufDeregister(any));
+	}
 	ASSERT_OK(strait_context_shared(ctx));
 	return device_named(*ctx, "emu:0");
 }

@@ -57,7 +57,12 @@ TEST_VARIANTS(driver_opens_by_itself, struct memory, memories)
 	cuFileBatchIODestroy(batch);
 	OK(cuFileDriverClose());
 	OK(cuFileDriverGetProperties(&props));
-	ASSERT_EQ(cuFileUseCount(), 1);
+	ASSERT_EQ(cuFileUseCount(), 0);
+	ERR(cuFileDriverClose(), CU_FILE_DRIVER_NOT_INITIALIZED);
+	OK(cuFileSetParameterSizeT(CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE, 64));
+	OK(cuFileDriverOpen());
+	OK(cuFileDriverGetProperties(&props));
+	ASSERT_EQ(props.max_batch_io_size, 64);
 	OK(cuFileDriverClose());
 	memory_end(v);
 }
@@ -148,7 +153,6 @@ TEST_VARIANTS(driver_properties, struct memory, memories)
 	ASSERT_EQ(p.max_device_pinned_mem_size, 33554432);
 	ASSERT_EQ(p.max_batch_io_size, 128);
 	ASSERT_EQ(p.max_batch_io_timeout_msecs, 5);
-	OK(cuFileDriverClose());
 	memory_end(v);
 }
 
@@ -189,7 +193,7 @@ TEST_VARIANTS(driver_limits, struct memory, memories)
 	OK(cuFileDriverSetPollMode(false, 4));
 	OK(cuFileDriverGetProperties(&p));
 	ASSERT_EQ(p.nvfs.dcontrolflags, 1u << CU_FILE_ALLOW_COMPAT_MODE);
-	OK(cuFileDriverClose());
+	ASSERT_EQ(cuFileUseCount(), 0);
 	memory_end(v);
 }
 
