@@ -3,6 +3,7 @@
 """strait.File: reads and writes of arrays, futures, streams. TAP."""
 import ctypes
 import errno
+import gc
 import os
 import threading
 
@@ -136,6 +137,7 @@ def a_file_that_is_dropped_stops_its_transfers():
         rooms = [bytearray(4 << 20) for _ in range(16)]
         futures = [file.submit_read(room, k << 22) for k, room in enumerate(rooms)]
         del futures, file
+        gc.collect()  # a file and its transfers in flight reference each other
         rooms[0][:] = b'\xff' * (4 << 20)
         expect(rooms[0].count(b'\xff') == 4 << 20, 'nothing writes to it any more')
 
