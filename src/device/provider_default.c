@@ -172,6 +172,21 @@ static void default_word_post(struct strait_device *dev, _Atomic uint32_t *word,
 	atomic_store_explicit(word, value, memory_order_release);
 }
 
+static int default_stream_mark(struct dev_stream *s)
+{
+	return 0;
+}
+
+static int default_stream_mark_passed(struct dev_stream *s)
+{
+	return -EOPNOTSUPP;
+}
+
+static int default_stream_mark_wait(struct dev_stream *s)
+{
+	return s->dev->ops->stream_wait(s, STRAIT_FOREVER);
+}
+
 static int no_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len)
 {
 	return -EOPNOTSUPP;
@@ -286,6 +301,9 @@ const struct provider_ops provider_default_ops = {
 	.stream_poll_notices = no_stream_poll_notices,
 	.stream_wait_word = no_stream_wait_word,
 	.word_post = default_word_post,
+	.stream_mark = default_stream_mark,
+	.stream_mark_passed = default_stream_mark_passed,
+	.stream_mark_wait = default_stream_mark_wait,
 	.copy_in = no_copy_in,
 	.copy_pages = default_copy_pages,
 	.copy_out = no_copy_out,

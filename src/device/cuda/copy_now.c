@@ -2,30 +2,10 @@
 /* Small copies that are complete when the call returns. */
 #include "device/cuda/cuda.h"
 
-/*
- * The GPU writes a word after the copy: polling it is faster than querying an event, and needs no interrupt. If the
- * write does not arrive in time, the event is queried: unlike a stream, it may be queried after its context was
- * destroyed.
- */
-static cu_result copy_wait_done(struct cuda_stream *s)
-{
-	cu_result r = cu.event_record(s->done, s->handle);
-
-	if (r || !s->word)
-		return r ? r : cuda_wait_event(s->done, STRAIT_FOREVER);
-	r = cu.stream_write_value(s->handle, cuda_word_addr(s->ctx, s->word), ++s->value, 0);
-	if (!r && cuda_spin_word(s->word, s->value))
-		return CU_OK;
-	/* Some virtual and shared GPUs do not support writes of words. */
-	if (cuda_errno(r) == -EOPNOTSUPP)
-		cuda_stream_put_word(s);
-	return cuda_wait_event(s->done, STRAIT_FOREVER);
-}
-
 static int copy_now_finish(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
 {
 	if (!r)
-		r = s->done ? copy_wait_done(s) : cuda_wait_stream(s, STRAIT_FOREVER);
+		r = cuda_mark_and_wait(s);
 	cuda_drain_on_error(s, r);
 	return cuda_stream_leave(s, e, r);
 }

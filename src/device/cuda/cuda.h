@@ -112,10 +112,8 @@ struct cuda_stream {
 	struct cuda_ctx *ctx;
 	cu_stream handle;
 	bool imported;
-	cu_ptr scratch;		/* device memory of stream_scratch, 0: none */
-	cu_event done;		/* for copy_now, without interrupts; NULL for an imported stream */
-	_Atomic uint32_t *word; /* the GPU writes it after a copy of copy_now; NULL: not supported */
-	uint32_t value;		/* last value submitted for @word */
+	cu_ptr scratch; /* device memory of stream_scratch, 0: none */
+	cu_event done;	/* of a mark, without interrupts; NULL for an imported stream */
 	pthread_mutex_t lock;
 	struct list calls;	       /* struct cuda_call not called yet; under @lock */
 	_Atomic uint32_t *notify_word; /* the GPU writes it when a notice is due; NULL: not allocated */
@@ -166,6 +164,7 @@ void cuda_ctx_put(struct cuda_ctx *cc);
 struct cuda_entry {
 	int capture_mode;
 	bool capture;
+	bool pushed; /* the context was not the current one already */
 };
 /*
  * A call in the context failed with @r. If destruction of the context can cause that error, the next cuda_enter() polls
@@ -215,17 +214,15 @@ bool cuda_load_gate_try_begin(void);
 void cuda_wait_moment(cu_stream s);
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
-/* Spins until the word has the value, for a limited time. False: it does not have it yet. */
-bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value);
+/* For an event that is due in some tens of microseconds: polls longer before it sleeps. */
+cu_result cuda_wait_event_soon(cu_event e);
 /*
  * If @r is an error, waits for the work submitted to the stream before, so that the caller may free the memory that it
  * accesses. Returns @r.
  */
 cu_result cuda_drain_on_error(struct cuda_stream *s, cu_result r);
 
-/* stream.c. Frees s->word, to which no write is in flight. */
-void cuda_stream_put_word(struct cuda_stream *s);
-/* The errno for the result @r of a call on @s; stores an error as the stream's status. */
+/* stream.c. The errno for the result @r of a call on @s; stores an error as the stream's status. */
 int cuda_stream_errno(struct cuda_stream *s, cu_result r);
 /*
  * cuda_enter() for a call on the stream. -EOPNOTSUPP: the application is capturing the stream. After 0 the same thread
@@ -288,6 +285,13 @@ int cuda_event_open(struct dev_stream *s, struct dev_event **ret);
 void cuda_event_close(struct dev_event *e);
 int cuda_event_record(struct dev_event *e, struct dev_stream *s);
 int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
+
+/* mark.c */
+int cuda_stream_mark(struct dev_stream *s);
+int cuda_stream_mark_passed(struct dev_stream *s);
+int cuda_stream_mark_wait(struct dev_stream *s);
+/* stream_mark and stream_mark_wait in one step, inside cuda_enter(). */
+cu_result cuda_mark_and_wait(struct cuda_stream *s);
 
 /* copy_now.c */
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out);

@@ -38,13 +38,6 @@ static struct cuda_stream *stream_new(struct strait_device *dev, struct cuda_ctx
 	return s;
 }
 
-void cuda_stream_put_word(struct cuda_stream *s)
-{
-	if (s->word)
-		cuda_word_put(s->ctx, s->word);
-	s->word = NULL;
-}
-
 static void stream_free(struct cuda_stream *s)
 {
 	pthread_mutex_destroy(&s->lock);
@@ -77,7 +70,6 @@ static int stream_open_in(struct strait_device *dev, struct cuda_ctx *cc, struct
 	rc = cuda_errno(r);
 	if (rc)
 		goto free_stream;
-	s->word = cuda_word_get(cc, &s->value); /* NULL: copy_now uses the event */
 	*ret = &s->base;
 	return 0;
 free_stream:
@@ -231,7 +223,6 @@ static void stream_end(struct cuda_stream *s, bool wait)
 		}
 		if (s->done)
 			cu.event_destroy(s->done);
-		cuda_stream_put_word(s);
 		/* All notices were called before stream_detach, so the GPU has made all writes to the word. */
 		if (s->notify_word)
 			cuda_word_put(s->ctx, s->notify_word);

@@ -7,6 +7,7 @@
 #include "os/os.h"
 
 #define SPIN_STREAM_NS 50000u
+#define SPIN_SOON_NS 200000u
 #define SPIN_EVENT_NS 20000u
 #define NAP_NS 20000u
 #define LONG_NAP_NS 500000u
@@ -51,18 +52,9 @@ cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 	return poll_until_ready(query_event, e, SPIN_EVENT_NS, timeout_ns);
 }
 
-bool cuda_spin_word(const _Atomic uint32_t *word, uint32_t value)
+cu_result cuda_wait_event_soon(cu_event e)
 {
-	uint64_t start = os_now_ns();
-
-	do {
-		for (int i = 0; i < 64; i++) {
-			if (atomic_load_explicit(word, memory_order_acquire) == value)
-				return true;
-			cpu_pause();
-		}
-	} while (os_now_ns() - start < SPIN_STREAM_NS);
-	return false;
+	return poll_until_ready(query_event, e, SPIN_SOON_NS, STRAIT_FOREVER);
 }
 
 static cu_event wait_event_get(struct cuda_ctx *cc)
