@@ -11,13 +11,23 @@
 /* Enough for a transfer at full speed while the rest is added. Pinning it takes about 8 ms. */
 #define FIRST_BYTES MIB(32)
 
+/*
+ * The chunk that this thread held last. The cache of its processor still has it; a chunk that another thread filled
+ * would have to be fetched from the cache of that thread's processor. The pool may be gone: it is only compared.
+ */
+static _Thread_local struct {
+	const struct staging_pool *pool;
+	unsigned int slab, index;
+} last_held;
+
 int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes)
 {
 	memset(p, 0, sizeof(*p));
 	p->dev = dev;
 	p->chunk_bytes = chunk_bytes;
 	p->want_bytes = max_u64(align_down(bytes, chunk_bytes), chunk_bytes);
-	pthread_mutex_init(&p->lock, NULL);
+	list_init(&p->free);
+	mutex_init_brief(&p->lock);
 	cond_init_monotonic(&p->freed);
 	return 0;
 }
@@ -46,7 +56,8 @@ void staging_fini(struct staging_pool *p)
 /* Allocates and registers a slab. */
 static int slab_new(struct staging_pool *p, uint64_t bytes, struct staging_slab *slab)
 {
-	uint64_t n = bytes / p->chunk_bytes, began = os_now_ns();
+	unsigned int n = (unsigned int)(bytes / p->chunk_bytes);
+	uint64_t began = os_now_ns();
 	void *ptr;
 	int rc;
 
@@ -65,9 +76,11 @@ static int slab_new(struct staging_pool *p, uint64_t bytes, struct staging_slab 
 		return -ENOMEM;
 	}
 	os_dont_fork(ptr, bytes);
-	for (uint64_t i = 0; i < n; i++) {
+	for (unsigned int i = 0; i < n; i++) {
 		slab->chunks[i].ptr = (char *)ptr + i * p->chunk_bytes;
 		slab->chunks[i].dev_addr = slab->reg.dev_addr + i * p->chunk_bytes;
+		slab->chunks[i].index = i;
+		list_init(&slab->chunks[i].node);
 	}
 	log_debug(p->dev->provider->set->log, "%s: %" PRIu64 " MiB of staging memory pinned in %.1f ms", p->dev->name,
 		  bytes >> 20, (double)(os_now_ns() - began) / 1e6);
@@ -78,12 +91,12 @@ static void slab_add_locked(struct staging_pool *p, const struct staging_slab *s
 {
 	unsigned int n = (unsigned int)(slab->bytes / p->chunk_bytes);
 
+	for (unsigned int i = n; i-- > 0;) {
+		slab->chunks[i].slab = p->slabs;
+		list_add(&p->free, &slab->chunks[i].node);
+	}
 	p->slab[p->slabs++] = *slab;
 	p->n += n;
-	for (unsigned int i = n; i-- > 0;) {
-		slab->chunks[i].next = p->free;
-		p->free = &slab->chunks[i];
-	}
 	atomic_fetch_add_explicit(p->stat_bytes, slab->bytes, memory_order_relaxed);
 	if (p->waiters)
 		pthread_cond_broadcast(&p->freed);
@@ -175,18 +188,35 @@ void staging_leave(struct staging_pool *p, struct staging_user *u)
 	pthread_mutex_unlock(&p->lock);
 }
 
+/* The chunk that this thread held last, if it is free; else any. One must be. */
+static struct chunk *pick(const struct staging_pool *p)
+{
+	const struct staging_slab *slab;
+
+	if (last_held.pool == p && last_held.slab < p->slabs) {
+		slab = &p->slab[last_held.slab];
+		if (last_held.index < slab->bytes / p->chunk_bytes && !list_empty(&slab->chunks[last_held.index].node))
+			return &slab->chunks[last_held.index];
+	}
+	return list_first(&p->free, struct chunk, node);
+}
+
 static struct chunk *take(struct staging_pool *p, struct staging_user *u)
 {
-	struct chunk *c = p->free;
+	struct chunk *c;
 
-	if (!c || !c->next)
+	if (p->free.next == p->free.prev)
 		staging_grow_locked(p);
-	if (!c)
+	if (list_empty(&p->free))
 		return NULL;
+	c = pick(p);
 	/* A share is at least one chunk: a user without any gets a free one. */
 	if (u->held && u->held >= p->n / p->users)
 		return NULL;
-	p->free = c->next;
+	list_del(&c->node);
+	last_held.pool = p;
+	last_held.slab = c->slab;
+	last_held.index = c->index;
 	u->held++;
 	return c;
 }
@@ -206,9 +236,9 @@ struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 	struct chunk *c;
 
 	pthread_mutex_lock(&p->lock);
-	if (!p->free || !p->free->next)
+	if (p->free.next == p->free.prev)
 		staging_grow_locked(p);
-	c = p->free && p->free->next ? take(p, u) : NULL;
+	c = p->free.next != p->free.prev ? take(p, u) : NULL;
 	pthread_mutex_unlock(&p->lock);
 	return c;
 }
@@ -233,8 +263,7 @@ struct chunk *staging_wait(struct staging_pool *p, struct staging_user *u, int64
 void staging_put(struct staging_pool *p, struct staging_user *u, struct chunk *c)
 {
 	pthread_mutex_lock(&p->lock);
-	c->next = p->free;
-	p->free = c;
+	list_add(&p->free, &c->node);
 	u->held--;
 	if (p->waiters)
 		pthread_cond_broadcast(&p->freed);

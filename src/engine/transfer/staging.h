@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "device/provider.h"
 
 /*
@@ -17,9 +18,10 @@
  * pool of one chunk is enough for any number of transfers. Transfers that compete get equal shares.
  */
 struct chunk {
-	struct chunk *next;
+	struct list node; /* staging_pool.free; not on a list while it is held */
 	void *ptr;
 	uint64_t dev_addr;
+	unsigned int slab, index; /* which one it is */
 };
 
 /* Memory that is allocated and registered at once. */
@@ -40,7 +42,7 @@ struct staging_pool {
 	unsigned int n; /* chunks, 0 until the first use */
 	unsigned int users;
 	unsigned int waiters;
-	struct chunk *free;
+	struct list free;
 	struct staging_slab slab[STAGING_SLABS];
 	unsigned int slabs;
 	unsigned long thread;
