@@ -15,7 +15,7 @@
 
 #define DEFAULT_VERSION 1150
 
-struct cf_state cf = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+struct cf_state cf = { .lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, .changed = PTHREAD_COND_INITIALIZER };
 
 static unsigned int p2p_flags[CU_FILE_MAX_TARGET_TYPES];
 

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/lock.h"
+
 /*
  * Life of a region. It is in device_set.regions from its creation until it is revoked and its transfers in flight
  * have completed, so a provider that frees memory finds the regions over it there and waits for them. The handles
@@ -43,7 +45,7 @@ static struct strait_region *region_new(struct strait_device *dev, bool imported
 	atomic_init(&r->handles, 1);
 	atomic_init(&r->refs, 1);
 	atomic_init(&r->revoked, false);
-	pthread_mutex_init(&r->lock, NULL);
+	mutex_init_brief(&r->lock);
 	pthread_cond_init(&r->idle, NULL);
 	return r;
 }
