@@ -42,6 +42,9 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 		     ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
 	de->pool.stat_bytes = &ctx->stats.pool_bytes;
 	de->pool.stat_waits = &ctx->stats.pool_waits;
+	/* The buffers of small lanes are part of what the staging memory may take. */
+	small_lanes_init(&de->small_lanes, dev, de->pool.want_bytes / 8);
+	combiner_init(&de->combiner);
 	mutex_init_brief(&de->lock);
 	list_init(&de->streams);
 	words_init(&de->words, dev);
@@ -57,6 +60,8 @@ static void close_device(struct strait_device *dev)
 
 	if (!de)
 		return;
+	small_lanes_fini(&de->small_lanes, dev);
+	combiner_fini(&de->combiner);
 	list_for_each_safe(it, tmp, &de->streams)
 		engine_stream_free(dev, list_entry(it, struct lane_stream, node));
 	readahead_free_slots(dev, &de->slots);

@@ -15,6 +15,8 @@
 #include "engine/regcache/regcache.h"
 #include "engine/stats.h"
 #include "engine/stream/words.h"
+#include "engine/transfer/combine.h"
+#include "engine/transfer/small_lane.h"
 #include "engine/transfer/staging.h"
 #include "engine/workers.h"
 #include "os/os.h"
@@ -33,7 +35,10 @@ struct device_engine {
 	unsigned int n_slots;
 	/* Lanes of mixed jobs that register windows now. Drivers register one at a time: more lanes would only wait. */
 	atomic_uint registering;
-	atomic_uint lanes; /* of all jobs, on callers' threads and on workers */
+	atomic_uint lanes;   /* of all jobs, on callers' threads and on workers */
+	atomic_uint callers; /* threads that run transfers of at most a chunk now */
+	struct combiner combiner;
+	struct small_lanes small_lanes;
 };
 
 struct strait_context {
@@ -62,6 +67,7 @@ struct lane_stream {
 	bool isolated;
 	bool broken; /* a copy on it failed: close it instead of using it again */
 	struct dev_stream *stream;
+	struct copy_batch batch;      /* the list in flight, if the combiner has borrowed the stream */
 	struct dev_event *events[64]; /* idle ones */
 	unsigned int n_events;
 };

@@ -53,12 +53,14 @@ void route_plan(const struct route_facts *f, uint32_t mask, struct route_plan *p
 	p->self_dma = (mask & p2p) || (f->self_dma && (mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST)));
 	p->regcache = read && !f->host_memory && !f->dma_only && f->can_register_file && f->ep->can_map &&
 		      !f->ep->force_direct && (!f->routes || (f->routes & pagecache));
-	p->small = f->small;
 	p->coalesced = staged && !p->self_dma && !f->ep->self_dma && (read || f->ep->can_buffered);
 	if (read)
 		p->io = route_read_io(f->ep);
 	else
 		p->io = f->ep->force_direct ? ROUTE_IO_DIRECT : ROUTE_IO_BUFFERED;
+	/* One write call for all of it: the kernel serialises writes to one file anyway. */
+	p->small = f->small || (f->one_chunk && !read && f->ep->can_buffered);
+	p->one_chunk = f->one_chunk && read && staged && p->io != ROUTE_IO_DIRECT;
 	/* Few bytes register no window: they are read out of those that the cache has. */
 	if (read && (mask & pagecache) && f->ep->can_buffered && !(f->brief && staged))
 		p->registers = mask == pagecache ? ROUTE_REGISTER_ALL : ROUTE_REGISTER_CACHED;
@@ -78,8 +80,8 @@ uint32_t route_plan_flags(const struct route_plan *p)
 	/* Without another route there are no unaligned ends. */
 	if (p->mask == STRAIT_ROUTE_MASK(STRAIT_ROUTE_P2P))
 		return flags;
-	flags |= p->small ? STRAIT_PLAN_SMALL : STRAIT_PLAN_WINDOWS;
-	if (!p->small && p->registers)
+	flags |= p->small || p->one_chunk ? STRAIT_PLAN_SMALL : STRAIT_PLAN_WINDOWS;
+	if (!p->small && !p->one_chunk && p->registers)
 		flags |= STRAIT_PLAN_REGISTER;
 	if (p->io != ROUTE_IO_DIRECT)
 		flags |= STRAIT_PLAN_BUFFERED;

@@ -52,6 +52,7 @@ struct route_facts {
 	uint64_t length; /* bytes the request covers, clipped to the endpoint */
 	uint64_t cached; /* of those in memory; UINT64_MAX if unknown */
 	bool small;	 /* short enough for the short path */
+	bool one_chunk;	 /* fits into one staging chunk, and is aligned if it is a direct write */
 	bool brief;	 /* too short for registering to pay */
 	bool unchanged;
 	/* the machine's */
@@ -86,7 +87,8 @@ struct route_plan {
 	uint32_t mask;	/* routes that carry bytes */
 	bool self_dma;	/* the drive moves the aligned part; what follows is for the unaligned ends */
 	bool regcache;	/* one copy out of a cached registration, while the file is unchanged */
-	bool small;	/* one staging chunk, on the calling thread */
+	bool small;	/* one staging buffer, on the calling thread */
+	bool one_chunk; /* one staging chunk, read in pieces, mostly by the calling thread */
 	bool coalesced; /* in a queue: several small transfers in one copy list */
 	/* Else windows, by one lane or more: */
 	enum route_io io;

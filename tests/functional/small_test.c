@@ -23,6 +23,7 @@ TEST_VARIANTS(no_thread_is_started, struct mode, modes)
 	/* The first transfer may probe; a GPU's driver has threads of its own. */
 	ASSERT_EQ(move(STRAIT_READ, v->routes, ep, 0, r, 0, 1).bytes, 1);
 	n++;
+	region_expect(r, 0, want, 1);
 	threads = threads_now();
 	for (int i = 0; i < 60; i++) {
 		uint64_t len = 1 + prng_below(&state, KIB(64)), off = prng_below(&state, MIB(1) - len);

@@ -6,7 +6,8 @@
 #include "device/cuda/kernel.h"
 #include "os/os.h"
 
-#define SEG_BYTES GIB(1) /* maximum length of one segment of the copy kernel */
+#define LIST_ENGINE_BYTES MIB(1) /* average length of segments from which on a copy engine copies a list */
+#define SEG_BYTES GIB(1)	 /* maximum length of one segment of the copy kernel */
 
 /*
  * From pageable memory the driver stages the source before it returns; into pageable memory it returns when the copy is
@@ -170,8 +171,8 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	if (rc)
 		return rc;
 	kernels = cuda_kernels_ready(s->ctx);
-	/* For long segments the copy engines are faster than a kernel. */
-	if (total / n >= COPY_ENGINE_BYTES || !kernels)
+	/* For long segments a copy engine is faster than a kernel. */
+	if (total / n >= LIST_ENGINE_BYTES || !kernels)
 		r = copy_each(s, segs, n, kernels, &err);
 	else
 		r = copy_by_kernel(s, segs, n);

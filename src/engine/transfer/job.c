@@ -166,10 +166,13 @@ static void helper_run(struct task *task)
 
 void job_want_helper(struct job *job)
 {
+	struct device_engine *de = device_engine(job->dev);
 	struct helper *h = NULL;
 
-	/* Callers' threads move bytes as well as workers do; more lanes than threads only contend. */
-	if (atomic_load_explicit(&device_engine(job->dev)->lanes, memory_order_relaxed) > job->ctx->threads)
+	/* Callers' threads move bytes as well as workers do; more of them than threads only contend. */
+	if (atomic_load_explicit(&de->lanes, memory_order_relaxed) +
+		    atomic_load_explicit(&de->callers, memory_order_relaxed) >
+	    job->ctx->threads)
 		return;
 	pthread_mutex_lock(&job->lock);
 	/* Waking a thread pays only if several windows are left. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Small transfers: one staging chunk, read and copied by the calling thread. */
+/* Small transfers: one staging buffer, read and copied by the calling thread. */
 #include "engine/transfer/transfer.h"
 
 #include "base/util.h"
 #include "engine/transfer/host_direct.h"
 
-static ssize_t read_full(struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len, uint64_t done)
+ssize_t read_full(struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len, uint64_t done)
 {
 	while (done < len) {
 		ssize_t n = ep->ops->read(ep, IO_BUFFERED, (char *)buf + done, len - done, off + done);
@@ -144,86 +144,158 @@ static int run_host(struct strait_context *ctx, const struct strait_transfer *t,
 	return 0;
 }
 
-/* Returns the status of the copy: after an error the stream must not be used again. */
-static int read_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
-		       struct lane_stream *ls, struct strait_result *r)
-{
-	uint64_t skip;
-	ssize_t n;
-	int rc = 0;
+/* The staging buffer and the stream of one transfer: a small lane, or a chunk of the pool while all lanes are busy. */
+struct small_buf {
+	struct small_lane *lane; /* NULL: @chunk */
+	struct chunk *chunk;
+	struct staging_user user;
+	char *ptr;
+	uint64_t dev_addr;
+	struct lane_stream *ls;
+	bool broken;
+};
 
-	n = small_read(ctx, t->endpoint, c->ptr, t->endpoint_offset, t->length, &skip);
-	if (n < 0) {
-		finish(r, STRAIT_ROUTE_STAGED, 0, (int)n);
-		return 0;
-	}
-	if (n)
-		rc = t->region->dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset,
-						   (char *)c->ptr + skip, (uint64_t)n, false);
+static int buf_from_pool(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct small_buf *b)
+{
+	struct staging_pool *pool = &device_engine(dev)->pool;
+	int rc = staging_enter(pool, &b->user);
+
 	if (rc)
-		r->device_status = ls->stream->status;
-	finish(r, STRAIT_ROUTE_STAGED, rc ? 0 : (uint64_t)n, rc);
+		return rc;
+	b->chunk = staging_try(pool, &b->user);
+	rc = b->chunk ? engine_stream_get(dev, m, isolated, &b->ls) : -EAGAIN;
+	if (rc) {
+		if (b->chunk)
+			staging_put(pool, &b->user, b->chunk);
+		staging_leave(pool, &b->user);
+		return rc;
+	}
+	b->ptr = b->chunk->ptr;
+	b->dev_addr = b->chunk->dev_addr;
+	return 0;
+}
+
+/* @span: bytes of buffer that are needed. -EAGAIN: there is none right now. */
+static int buf_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, uint64_t span,
+		   struct small_buf *b)
+{
+	struct device_engine *de = device_engine(dev);
+	int rc = -EAGAIN;
+
+	memset(b, 0, sizeof(*b));
+	if (span <= de->small_lanes.buf_bytes)
+		rc = small_lane_get(dev, m, isolated, &b->lane);
+	if (rc == -EAGAIN)
+		return span <= de->pool.chunk_bytes ? buf_from_pool(dev, m, isolated, b) : rc;
+	if (rc)
+		return rc;
+	b->ptr = b->lane->buf;
+	b->dev_addr = b->lane->dev_addr;
+	b->ls = b->lane->ls;
+	return 0;
+}
+
+static void buf_put(struct strait_device *dev, struct small_buf *b)
+{
+	struct staging_pool *pool = &device_engine(dev)->pool;
+
+	if (b->lane) {
+		small_lane_put(dev, b->lane, b->broken);
+		return;
+	}
+	engine_stream_put(dev, b->ls, b->broken);
+	staging_put(pool, &b->user, b->chunk);
+	staging_leave(pool, &b->user);
+}
+
+/* One of many callers: its copy goes along with those of the others. */
+static int copy_combined(struct strait_device *dev, const struct strait_transfer *t, uint64_t src, uint64_t len,
+			 struct strait_result *r)
+{
+	struct copy_request req = { .mem = &t->region->mem,
+				    .seg = { t->region->mem.addr + t->region_offset, src, len } };
+	int rc;
+
+	combine_start(dev, &req);
+	rc = combine_wait(dev, &req);
+	if (rc)
+		r->device_status = req.device_status;
 	return rc;
 }
 
-/* Returns the status of the copy, as read_staged() does. */
-static int write_staged(struct strait_context *ctx, const struct strait_transfer *t, struct chunk *c,
-			struct lane_stream *ls, struct strait_result *r)
+static int copy_alone(const struct strait_transfer *t, struct small_buf *b, void *host, uint64_t len, bool out,
+		      struct strait_result *r)
+{
+	int rc = t->region->dev->ops->copy_now(b->ls->stream, t->region->mem.addr + t->region_offset, host, len, out);
+
+	if (rc) {
+		r->device_status = b->ls->stream->status;
+		b->broken = true;
+	}
+	return rc;
+}
+
+static void read_staged(struct strait_context *ctx, const struct strait_transfer *t, struct small_buf *b, bool combine,
+			struct strait_result *r)
+{
+	uint64_t skip;
+	ssize_t n = small_read(ctx, t->endpoint, b->ptr, t->endpoint_offset, t->length, &skip);
+	int rc = 0;
+
+	if (n < 0) {
+		finish(r, STRAIT_ROUTE_STAGED, 0, (int)n);
+		return;
+	}
+	if (n && combine)
+		rc = copy_combined(t->region->dev, t, b->dev_addr + skip, (uint64_t)n, r);
+	else if (n)
+		rc = copy_alone(t, b, b->ptr + skip, (uint64_t)n, false, r);
+	finish(r, STRAIT_ROUTE_STAGED, rc ? 0 : (uint64_t)n, rc);
+}
+
+static void write_staged(struct strait_context *ctx, const struct strait_transfer *t, struct small_buf *b,
+			 struct strait_result *r)
 {
 	uint64_t done;
-	int rc, err;
+	int err, rc = copy_alone(t, b, b->ptr, t->length, true, r);
 
-	rc = t->region->dev->ops->copy_now(ls->stream, t->region->mem.addr + t->region_offset, c->ptr, t->length, true);
 	if (rc) {
-		r->device_status = ls->stream->status;
 		finish(r, STRAIT_ROUTE_STAGED, 0, rc);
-		return rc;
+		return;
 	}
-	done = small_write(ctx, t->endpoint, c->ptr, t->endpoint_offset, t->length, &err);
+	done = small_write(ctx, t->endpoint, b->ptr, t->endpoint_offset, t->length, &err);
 	finish(r, STRAIT_ROUTE_STAGED, done, err);
-	return 0;
 }
 
 int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *r)
 {
 	struct strait_context *ctx = t->endpoint->owner;
 	struct strait_device *dev = t->region->dev;
-	struct staging_pool *pool = &device_engine(dev)->pool;
-	struct lane_stream *ls;
-	struct staging_user user;
-	struct chunk *c;
+	uint64_t span = small_span(t->endpoint, t->endpoint_offset, t->length);
+	struct small_buf b;
+	bool combine;
 	int rc;
 
 	if (mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_HOST))
 		return run_host(ctx, t, r);
-	if (!(mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)) ||
-	    small_span(t->endpoint, t->endpoint_offset, t->length) > pool->chunk_bytes)
+	if (!(mask & STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED)))
 		return -EAGAIN;
 	if (t->op == STRAIT_WRITE && !t->endpoint->facts.can_buffered)
 		return -EAGAIN;
-	rc = staging_enter(pool, &user);
+	rc = buf_get(dev, &t->region->mem, isolated, span, &b);
+	if (rc == -EAGAIN)
+		return rc;
 	if (rc) {
 		r->status = rc;
 		return 0;
 	}
-	c = staging_try(pool, &user);
-	if (!c) {
-		rc = -EAGAIN;
-		goto leave_pool;
-	}
-	rc = engine_stream_get(dev, &t->region->mem, isolated, &ls);
-	if (rc) {
-		r->status = rc;
-		rc = 0;
-		goto put_chunk;
-	}
-	rc = t->op == STRAIT_READ ? read_staged(ctx, t, c, ls, r) : write_staged(ctx, t, c, ls, r);
-	engine_stream_put(dev, ls, rc != 0);
-	rc = 0;
+	combine = combine_pays(callers_enter(dev), t->length) && !isolated;
+	if (t->op == STRAIT_READ)
+		read_staged(ctx, t, &b, combine, r);
+	else
+		write_staged(ctx, t, &b, r);
+	callers_leave(dev);
+	buf_put(dev, &b);
 	stat_add(&ctx->stats.small, 1);
-put_chunk:
-	staging_put(pool, &user, c);
-leave_pool:
-	staging_leave(pool, &user);
-	return rc;
+	return 0;
 }

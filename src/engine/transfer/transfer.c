@@ -111,6 +111,16 @@ int transfer_begin_all(const struct strait_context *ctx, const struct strait_tra
 	return rc;
 }
 
+/* Does it fit into one staging chunk? A direct write must be aligned as well, to be one call. */
+static bool fits_chunk(const struct strait_transfer *t)
+{
+	const struct endpoint_facts *ep = &t->endpoint->facts;
+
+	if (t->length > device_engine(t->region->dev)->pool.chunk_bytes)
+		return false;
+	return t->op == STRAIT_READ || !ep->force_direct || !((t->endpoint_offset | t->length) % ep->dio_align);
+}
+
 void transfer_facts(const struct strait_transfer *t, bool ask, struct route_facts *f)
 {
 	struct strait_device *dev = t->region->dev;
@@ -125,6 +135,7 @@ void transfer_facts(const struct strait_transfer *t, bool ask, struct route_fact
 	f->routes = t->routes;
 	f->length = t->length;
 	f->small = transfer_is_small(t);
+	f->one_chunk = fits_chunk(t);
 	f->brief = t->length < t->region->dev->tuning.register_bytes;
 	f->cached = UINT64_MAX;
 	p2p_facts(t, f);
@@ -235,7 +246,9 @@ static void run_copies(const struct strait_transfer *t, const struct route_plan 
 
 	if (regcache_read(t, plan, terms->isolated, result, &miss))
 		return;
-	if (!plan->small || small_run(t, plan->mask, terms->isolated, result) == -EAGAIN)
+	if ((!plan->small || small_run(t, plan->mask, terms->isolated, result) == -EAGAIN) &&
+	    (!plan->one_chunk ||
+	     chunk_read_run(t, plan, terms->deadline, terms->cancel, terms->isolated, result) == -EAGAIN))
 		run_job(t, plan, terms, result);
 	regcache_missed(t, &miss);
 }
@@ -273,6 +286,7 @@ static bool run_part(const struct strait_transfer *t, const struct route_facts *
 	if (start >= end)
 		return true;
 	part_facts.small = transfer_is_small(&part);
+	part_facts.one_chunk = fits_chunk(&part);
 	route_plan(&part_facts, mask, &plan);
 	run_copies(&part, &plan, terms, &r);
 	add_result(result, &r);

@@ -37,6 +37,39 @@ void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const 
 void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomic_bool *cancel,
 		     struct strait_result *result);
 
+/*
+ * Callers that run transfers of at most a chunk now, this one included. With up to HELPED_CALLERS workers help to read.
+ */
+#define HELPED_CALLERS 2
+static inline unsigned int callers_enter(struct strait_device *dev)
+{
+	return atomic_fetch_add_explicit(&device_engine(dev)->callers, 1, memory_order_relaxed) + 1;
+}
+
+static inline void callers_leave(struct strait_device *dev)
+{
+	atomic_fetch_sub_explicit(&device_engine(dev)->callers, 1, memory_order_relaxed);
+}
+
+/*
+ * Is it quicker to combine the copies of so many callers than to have the copy engine serve the stream of each? It needs
+ * some microseconds to change streams. Shorter copies cost no more than a list; longer ones do not notice.
+ */
+#define COMBINE_CALLERS 6
+#define COMBINE_MIN KIB(32)
+#define COMBINE_MAX MIB(2)
+static inline bool combine_pays(unsigned int callers, uint64_t len)
+{
+	return callers >= COMBINE_CALLERS && len >= COMBINE_MIN && len <= COMBINE_MAX;
+}
+
+/*
+ * Reads a transfer that fits into one staging chunk, in pieces, so that one is read while another is copied. -EAGAIN: it
+ * cannot be run that way now.
+ */
+int chunk_read_run(const struct strait_transfer *t, const struct route_plan *plan, uint64_t deadline,
+		   const atomic_bool *cancel, bool isolated, struct strait_result *result);
+
 /* Runs a small transfer on the calling thread. -EAGAIN: it cannot be run that way now. */
 int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result);
 
@@ -52,6 +85,8 @@ static inline uint64_t small_span(const struct strait_endpoint *ep, uint64_t off
 
 	return align_up(off + len, align) - align_down(off, align);
 }
+/* Reads through the page cache from byte @done of the range on. Returns bytes of the range, less only at the end of file. */
+ssize_t read_full(struct strait_endpoint *ep, void *buf, uint64_t off, uint64_t len, uint64_t done);
 /* Returns the bytes written; if that is not all, the error is in @err. */
 uint64_t small_write(struct strait_context *ctx, struct strait_endpoint *ep, const void *buf, uint64_t off,
 		     uint64_t len, int *err);

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads of at most one staging chunk, out of the page cache, in pieces: one is copied while the next is read. While few
+ * callers are active workers help to read, each with a stream of its own; while many are, their copies are combined.
+ *
+ * A piece is read by one thread. Pieces are copied in their order, by the thread that completes the run of read pieces
+ * behind those already copied: so no byte behind a piece that turns out to be short reaches the device. The caller waits
+ * for its helpers, which wait for nothing but file I/O and their copies; a helper that no worker has begun to run is
+ * withdrawn.
+ */
+#include "base/util.h"
+#include "engine/transfer/transfer.h"
+
+#define PIECE_BYTES KIB(256)
+#define ALONE_BYTES MIB(2) /* of a piece whose copy waits for those of other streams: fewer copies are quicker */
+#define PIECES_MAX 64
+#define HELPERS_MAX 3
+#define HELPED_BYTES KIB(512) /* for each thread */
+
+struct chunk_read;
+
+struct read_helper {
+	struct task task;
+	struct chunk_read *read;
+	bool offered;
+};
+
+struct chunk_read {
+	const struct strait_transfer *t;
+	struct strait_device *dev;
+	uint64_t deadline;
+	const atomic_bool *cancel;
+	bool isolated;
+	struct chunk *chunk;
+	uint64_t len, piece;
+	unsigned int n;
+	pthread_mutex_t lock; /* protects the members below */
+	pthread_cond_t changed;
+	unsigned int next;   /* piece to be read next */
+	unsigned int copied; /* pieces before this one are being copied, or were */
+	uint64_t ready;	     /* bitmap of pieces that were read */
+	uint64_t limit;	     /* bytes of the transfer that are valid */
+	int err;	     /* why it is short */
+	int32_t device_status;
+	unsigned int helpers; /* that run or may still run */
+	struct read_helper helper[HELPERS_MAX];
+};
+
+static uint64_t addr_of(const struct chunk_read *c, uint64_t off)
+{
+	return c->t->region->mem.addr + c->t->region_offset + off;
+}
+
+static uint64_t piece_len(const struct chunk_read *c, unsigned int i)
+{
+	return min_u64(c->piece, c->len - i * c->piece);
+}
+
+static void stop_at_locked(struct chunk_read *c, uint64_t off, int err, int32_t device_status)
+{
+	if (off >= c->limit)
+		return;
+	c->limit = off;
+	c->err = err;
+	c->device_status = device_status;
+}
+
+/* Reads piece @i. Returns its bytes; fewer than its length end the transfer there. */
+static uint64_t read_piece(struct chunk_read *c, unsigned int i)
+{
+	uint64_t off = i * c->piece, want = piece_len(c, i), got = 0;
+	int err = os_stop(c->deadline, c->cancel);
+	ssize_t n;
+
+	if (!err) {
+		n = read_full(c->t->endpoint, (char *)c->chunk->ptr + off, c->t->endpoint_offset + off, want, 0);
+		err = n < 0 ? (int)n : 0;
+		got = n < 0 ? 0 : (uint64_t)n;
+	}
+	if (got < want) {
+		pthread_mutex_lock(&c->lock);
+		stop_at_locked(c, off + got, err, 0);
+		pthread_mutex_unlock(&c->lock);
+	}
+	return got;
+}
+
+/* The next piece to read. False: none is left. */
+static bool take_piece(struct chunk_read *c, unsigned int *i)
+{
+	bool more;
+
+	pthread_mutex_lock(&c->lock);
+	more = c->next < c->n && c->next * c->piece < c->limit;
+	if (more)
+		*i = c->next++;
+	pthread_mutex_unlock(&c->lock);
+	return more;
+}
+
+/* Marks a piece as read and takes the run of pieces that can be copied now. False: none can. */
+static bool take_run(struct chunk_read *c, unsigned int i, uint64_t *start, uint64_t *end)
+{
+	pthread_mutex_lock(&c->lock);
+	c->ready |= 1ull << i;
+	*start = c->copied * c->piece;
+	while (c->copied < c->n && (c->ready >> c->copied & 1))
+		c->copied++;
+	*end = min_u64(c->copied * c->piece, c->limit);
+	pthread_mutex_unlock(&c->lock);
+	return *end > *start;
+}
+
+/* Reads and copies pieces on a stream of its own. */
+static void read_pieces(struct chunk_read *c, struct lane_stream *ls)
+{
+	const struct provider_ops *ops = c->dev->ops;
+	uint64_t start, end, first = UINT64_MAX;
+	unsigned int i;
+	int rc = 0;
+
+	while (!rc && take_piece(c, &i)) {
+		read_piece(c, i);
+		if (!take_run(c, i, &start, &end))
+			continue;
+		first = min_u64(first, start);
+		rc = ops->copy_in(ls->stream, addr_of(c, start), (char *)c->chunk->ptr + start, end - start);
+	}
+	if (!rc && first != UINT64_MAX) {
+		rc = ops->stream_mark(ls->stream);
+		if (!rc)
+			rc = ops->stream_mark_wait(ls->stream);
+	}
+	if (!rc)
+		return;
+	/* Copies may be in flight, and the chunk is free to be used again after an error. */
+	ops->stream_wait(ls->stream, STRAIT_FOREVER);
+	ls->broken = true;
+	pthread_mutex_lock(&c->lock);
+	stop_at_locked(c, first, rc, ls->stream->status);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static int read_on_stream(struct chunk_read *c)
+{
+	struct lane_stream *ls;
+	int rc = engine_stream_get(c->dev, &c->t->region->mem, c->isolated, &ls);
+
+	if (rc)
+		return rc;
+	read_pieces(c, ls);
+	engine_stream_put(c->dev, ls, ls->broken);
+	return 0;
+}
+
+static void helper_run(struct task *task)
+{
+	struct chunk_read *c = container_of(task, struct read_helper, task)->read;
+
+	read_on_stream(c); /* without a stream the other threads read all pieces */
+	pthread_mutex_lock(&c->lock);
+	c->helpers--;
+	pthread_cond_signal(&c->changed);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void offer_helpers(struct chunk_read *c, unsigned int n)
+{
+	struct workers *w = &device_context(c->dev)->workers;
+
+	for (unsigned int i = 0; i < n; i++) {
+		struct read_helper *h = &c->helper[i];
+
+		h->read = c;
+		h->task.run = helper_run;
+		list_init(&h->task.node);
+		pthread_mutex_lock(&c->lock);
+		c->helpers++;
+		pthread_mutex_unlock(&c->lock);
+		h->offered = !workers_offer(w, &h->task);
+		if (h->offered)
+			continue;
+		pthread_mutex_lock(&c->lock);
+		c->helpers--;
+		pthread_mutex_unlock(&c->lock);
+		break;
+	}
+}
+
+static void end_helpers(struct chunk_read *c)
+{
+	struct workers *w = &device_context(c->dev)->workers;
+	unsigned int withdrawn = 0;
+
+	for (unsigned int i = 0; i < HELPERS_MAX && c->helper[i].offered; i++)
+		withdrawn += workers_withdraw(w, &c->helper[i].task);
+	pthread_mutex_lock(&c->lock);
+	c->helpers -= withdrawn;
+	while (c->helpers)
+		pthread_cond_wait(&c->changed, &c->lock);
+	pthread_mutex_unlock(&c->lock);
+}
+
+static int read_helped(struct chunk_read *c, unsigned int helpers)
+{
+	int rc;
+
+	offer_helpers(c, helpers);
+	rc = read_on_stream(c);
+	end_helpers(c);
+	return rc;
+}
+
+/* One of many callers: reads all pieces, and their copies go along with those of the others. */
+static void read_combined(struct chunk_read *c)
+{
+	struct copy_request req[PIECES_MAX];
+	unsigned int n = 0;
+	int rc;
+
+	for (unsigned int i = 0; i < c->n && i * c->piece < c->limit; i++) {
+		uint64_t off = i * c->piece, got = read_piece(c, i);
+
+		if (!got)
+			break;
+		req[n] = (struct copy_request){ .mem = &c->t->region->mem,
+						.seg = { addr_of(c, off), c->chunk->dev_addr + off, got } };
+		combine_start(c->dev, &req[n++]);
+	}
+	for (unsigned int i = 0; i < n; i++) {
+		rc = combine_wait(c->dev, &req[i]);
+		if (rc)
+			stop_at_locked(c, i * c->piece, rc, req[i].device_status); /* no other thread has @c */
+	}
+}
+
+/* Is it in the page cache, so that reading it takes no longer than copying? */
+static bool in_memory(const struct strait_transfer *t, const struct route_plan *plan, uint64_t len)
+{
+	uint64_t bytes;
+
+	if (plan->io == ROUTE_IO_BUFFERED)
+		return true;
+	return !t->endpoint->ops->cached(t->endpoint, t->endpoint_offset, len, &bytes) && bytes >= len - len / 16;
+}
+
+static void divide(struct chunk_read *c, uint64_t piece)
+{
+	c->piece = max_u64(piece, align_up((c->len + PIECES_MAX - 1) / PIECES_MAX, os_page_size()));
+	c->n = (unsigned int)((c->len + c->piece - 1) / c->piece);
+}
+
+static void run(struct chunk_read *c, struct strait_result *r)
+{
+	unsigned int callers = callers_enter(c->dev);
+	bool combine = combine_pays(callers, c->len) && !c->isolated;
+	int rc = 0;
+
+	divide(c, combine || callers <= HELPED_CALLERS ? PIECE_BYTES : ALONE_BYTES);
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->changed, NULL);
+	if (combine)
+		read_combined(c);
+	else if (callers <= HELPED_CALLERS)
+		rc = read_helped(c, (unsigned int)min_u64((c->len - 1) / HELPED_BYTES, HELPERS_MAX));
+	else
+		rc = read_on_stream(c);
+	callers_leave(c->dev);
+	pthread_cond_destroy(&c->changed);
+	pthread_mutex_destroy(&c->lock);
+	if (rc) {
+		r->status = rc;
+		return;
+	}
+	r->bytes = r->route_bytes[STRAIT_ROUTE_STAGED] = c->limit;
+	r->routes = c->limit ? STRAIT_ROUTE_MASK(STRAIT_ROUTE_STAGED) : 0;
+	r->status = c->err;
+	r->device_status = c->device_status;
+}
+
+int chunk_read_run(const struct strait_transfer *t, const struct route_plan *plan, uint64_t deadline,
+		   const atomic_bool *cancel, bool isolated, struct strait_result *r)
+{
+	struct strait_device *dev = t->region->dev;
+	struct staging_pool *pool = &device_engine(dev)->pool;
+	struct chunk_read c = { .t = t, .dev = dev, .deadline = deadline, .cancel = cancel, .isolated = isolated };
+	struct staging_user user;
+	uint64_t len;
+	int rc;
+
+	if (t->endpoint->ops->length(t->endpoint, &len))
+		return -EAGAIN;
+	c.len = t->endpoint_offset < len ? min_u64(t->length, len - t->endpoint_offset) : 0;
+	/* Some files have bytes and no length: the job finds their end by reading. */
+	if (!c.len || !in_memory(t, plan, c.len))
+		return -EAGAIN;
+	rc = staging_enter(pool, &user);
+	if (rc) {
+		r->status = rc;
+		return 0;
+	}
+	c.chunk = staging_try(pool, &user);
+	if (c.chunk) {
+		c.limit = c.len;
+		run(&c, r);
+		staging_put(pool, &user, c.chunk);
+	}
+	staging_leave(pool, &user);
+	return c.chunk ? 0 : -EAGAIN;
+}
