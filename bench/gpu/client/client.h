@@ -40,6 +40,12 @@ struct backend {
 	/* Return the number of bytes, or a negative number. */
 	ssize_t (*read)(struct client *c, uint64_t off, uint64_t at, size_t len);
 	ssize_t (*write)(struct client *c, uint64_t off, uint64_t at, size_t len);
+	/* A file of its own, for transfers on several at once. */
+	void *(*handle_open)(struct client *c, const char *path, int flags);
+	ssize_t (*move)(struct client *c, void *handle, bool write, uint64_t off, uint64_t at, size_t len);
+	void (*handle_close)(void *handle);
+	/* Registers the memory with the library, or takes that back. */
+	int (*register_memory)(struct client *c, bool on);
 	void *(*batch_open)(struct client *c, unsigned int n);
 	int (*batch_run)(struct client *c, void *batch, struct request *r, unsigned int n);
 	void (*batch_close)(void *batch);
@@ -112,6 +118,11 @@ int by_value(const void *a, const void *b);
 void latency(struct client *c, const char *name, size_t block);
 void batches(struct client *c, const char *name, unsigned int threads);
 void streams(struct client *c, const char *name, bool fixed);
+
+/* sweep.c; @quick: registered memory and one file only */
+void sweep(struct client *c, bool quick);
+/* Only cells with that in their names, and with what earlier calls said. */
+void sweep_only(const char *text);
 
 /* cost.c */
 int costs(struct client *c);

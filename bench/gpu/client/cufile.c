@@ -28,38 +28,85 @@
 	X(cuFileStreamRegister)                                                                                        \
 	X(cuFileStreamDeregister)
 
+struct handle {
+	CUfileHandle_t fh;
+	int fd;
+};
+
 static struct {
 #define POINTER(name) __typeof__(name) *name;
 	CALLS(POINTER)
-	CUfileHandle_t fh;
-	int fd;
+	struct handle *file; /* the one that is selected */
 	bool registered;
 } cf;
 
+static void handle_close(void *handle)
+{
+	struct handle *h = handle;
+
+	cf.cuFileHandleDeregister(h->fh);
+	close(h->fd);
+	free(h);
+}
+
+static void *handle_open(struct client *c, const char *path, int flags)
+{
+	CUfileDescr_t d = { .type = CU_FILE_HANDLE_TYPE_OPAQUE_FD };
+	struct handle *h = calloc(1, sizeof(*h));
+	CUfileError_t e;
+
+	if (!h)
+		return say("memory", ENOMEM), NULL;
+	h->fd = d.handle.fd = open(path, flags);
+	if (h->fd < 0) {
+		say(path, errno);
+		free(h);
+		return NULL;
+	}
+	e = cf.cuFileHandleRegister(&h->fh, &d);
+	if (!e.err)
+		return h;
+	say("cuFileHandleRegister", e.err);
+	close(h->fd);
+	free(h);
+	return NULL;
+}
+
 static void close_file(void)
 {
-	if (!cf.fh)
-		return;
-	cf.cuFileHandleDeregister(cf.fh);
-	close(cf.fd);
-	cf.fh = NULL;
+	if (cf.file)
+		handle_close(cf.file);
+	cf.file = NULL;
 }
 
 static int use_file(struct client *c, const char *path, int flags)
 {
-	CUfileDescr_t d = { .type = CU_FILE_HANDLE_TYPE_OPAQUE_FD };
-	CUfileError_t e;
-
 	close_file();
-	cf.fd = d.handle.fd = open(path, flags);
-	if (cf.fd < 0)
-		return say(path, errno);
-	e = cf.cuFileHandleRegister(&cf.fh, &d);
-	if (!e.err)
+	cf.file = handle_open(c, path, flags);
+	return cf.file ? 0 : 1;
+}
+
+static ssize_t move(struct client *c, void *handle, bool write, uint64_t off, uint64_t at, size_t len)
+{
+	struct handle *h = handle;
+	ssize_t n = write ? cf.cuFileWrite(h->fh, c->memory, len, (off_t)off, (off_t)at) :
+			    cf.cuFileRead(h->fh, c->memory, len, (off_t)off, (off_t)at);
+
+	if (n < 0)
+		say(write ? "cuFileWrite" : "cuFileRead", n == -1 ? errno : (int)-n);
+	return n;
+}
+
+static int register_memory(struct client *c, bool on)
+{
+	CUfileError_t e = { 0 };
+
+	if (on == cf.registered)
 		return 0;
-	close(cf.fd);
-	cf.fh = NULL;
-	return say("cuFileHandleRegister", e.err);
+	e = on ? cf.cuFileBufRegister(c->memory, c->length, 0) : cf.cuFileBufDeregister(c->memory);
+	if (!e.err)
+		cf.registered = on;
+	return e.err ? say("cuFileBufRegister", e.err) : 0;
 }
 
 static int backend_open(struct client *c)
@@ -87,36 +134,24 @@ static int backend_open(struct client *c)
 		return say("cuFileDriverOpen", e.err);
 	if (use_file(c, c->path, O_RDONLY))
 		return 1;
-	e = cf.cuFileBufRegister(c->memory, c->length, 0);
-	cf.registered = !e.err;
-	if (e.err)
-		say("cuFileBufRegister (goes on without)", e.err);
+	register_memory(c, true); /* goes on without */
 	return 0;
 }
 
 static void backend_close(struct client *c)
 {
-	if (cf.registered)
-		cf.cuFileBufDeregister(c->memory);
+	register_memory(c, false);
 	close_file();
 }
 
 static ssize_t read_some(struct client *c, uint64_t off, uint64_t at, size_t len)
 {
-	ssize_t n = cf.cuFileRead(cf.fh, c->memory, len, (off_t)off, (off_t)at);
-
-	if (n < 0)
-		say("cuFileRead", n == -1 ? errno : (int)-n);
-	return n;
+	return move(c, cf.file, false, off, at, len);
 }
 
 static ssize_t write_some(struct client *c, uint64_t off, uint64_t at, size_t len)
 {
-	ssize_t n = cf.cuFileWrite(cf.fh, c->memory, len, (off_t)off, (off_t)at);
-
-	if (n < 0)
-		say("cuFileWrite", n == -1 ? errno : (int)-n);
-	return n;
+	return move(c, cf.file, true, off, at, len);
 }
 
 static void *batch_open(struct client *c, unsigned int n)
@@ -139,7 +174,7 @@ static int batch_run(struct client *c, void *batch, struct request *r, unsigned 
 	for (unsigned int i = 0; i < n; i++)
 		p[i] = (CUfileIOParams_t){ .mode = CUFILE_BATCH,
 					   .u.batch = { c->memory, (off_t)r[i].off, (off_t)r[i].at, r[i].len },
-					   .fh = cf.fh,
+					   .fh = cf.file->fh,
 					   .opcode = CUFILE_READ,
 					   .cookie = &r[i] };
 	e = cf.cuFileBatchIOSubmit(batch, n, p, 0);
@@ -173,8 +208,8 @@ static int stream_open(struct client *c, void *native, bool fixed)
 
 static int stream_read(struct client *c, void *native, struct request *r)
 {
-	CUfileError_t e = cf.cuFileReadAsync(cf.fh, c->memory, &r->len, (off_t *)&r->off, (off_t *)&r->at, &r->done,
-					     (CUstream)native);
+	CUfileError_t e = cf.cuFileReadAsync(cf.file->fh, c->memory, &r->len, (off_t *)&r->off, (off_t *)&r->at,
+					     &r->done, (CUstream)native);
 
 	return e.err ? say("cuFileReadAsync", e.err) : 0;
 }
@@ -191,6 +226,10 @@ const struct backend backend_cufile = {
 	.file = use_file,
 	.read = read_some,
 	.write = write_some,
+	.handle_open = handle_open,
+	.move = move,
+	.handle_close = handle_close,
+	.register_memory = register_memory,
 	.batch_open = batch_open,
 	.batch_run = batch_run,
 	.batch_close = batch_close,

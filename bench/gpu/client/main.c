@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- *	bench-cufile-client [--strait | --cost] [--host] [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
+ *	bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick] [--only TEXT]... [--host] [--rounds N]
+ *			    [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
  *
  * Creates FILE if it does not exist, and leaves it there. Prints a line for each measurement, "name|value|unit|cores|
  * state", of which bench/gpu/cufile-run makes a table. The bytes are compared with those of the file: if they differ,
@@ -8,6 +9,8 @@
  * program with exit status 4; "--from N" continues with the next one.
  *
  * --cost: the cost of the cuFile interface compared with Strait's own, in percent of the rate or in microseconds.
+ * --sweep: synchronous calls from 1 to 16 threads, in all sizes, ways to open a file and to pass memory. --only TEXT, as
+ * often as wanted: the cells that have all of the texts in their names.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -124,7 +127,7 @@ int main(int argc, char **argv)
 {
 	struct client c = { .backend = &backend_cufile, .length = 8192ull * MIB };
 	unsigned int from = 0, limit = 60;
-	bool host = false, cost = false;
+	bool host = false, cost = false, sweeps = false, quick = false;
 	int at = 1, rc;
 
 	for (; at < argc && argv[at][0] == '-'; at++) {
@@ -132,6 +135,11 @@ int main(int argc, char **argv)
 			c.backend = &backend_strait;
 		else if (!strcmp(argv[at], "--cost"))
 			cost = true;
+		else if (!strcmp(argv[at], "--sweep") || !strcmp(argv[at], "--sweep-quick")) {
+			sweeps = true;
+			quick = strlen(argv[at]) > strlen("--sweep");
+		} else if (!strcmp(argv[at], "--only") && at + 1 < argc)
+			sweep_only(argv[++at]);
 		else if (!strcmp(argv[at], "--host"))
 			host = true;
 		else if (!strcmp(argv[at], "--rounds") && at + 1 < argc)
@@ -147,8 +155,8 @@ int main(int argc, char **argv)
 	}
 	if (at >= argc || rounds < 1) {
 		fprintf(stderr,
-			"usage: bench-cufile-client [--strait | --cost] [--host] [--rounds N] [--seconds S] [--from N] "
-			"[--limit S] FILE [SIZE_MIB]\n");
+			"usage: bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick] [--only TEXT]... [--host] "
+			"[--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]\n");
 		return 2;
 	}
 	c.path = argv[at];
@@ -171,7 +179,9 @@ int main(int argc, char **argv)
 	if (rc)
 		return 1;
 	printf("library|0|%s|0|ok\n", c.version);
-	rc = cost ? costs(&c) : measure(&c, from, limit);
+	if (sweeps)
+		sweep(&c, quick);
+	rc = sweeps ? (wrong ? 3 : 0) : cost ? costs(&c) : measure(&c, from, limit);
 	c.backend->close(&c);
 	return rc;
 }

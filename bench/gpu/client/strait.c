@@ -39,16 +39,38 @@ static struct {
 	struct strait_stream *stream;
 } st;
 
-static int use_file(struct client *c, const char *path, int flags)
+static void *handle_open(struct client *c, const char *path, int flags)
 {
 	uint32_t how = flags & O_DIRECT ? STRAIT_FILE_DIRECT : 0;
-	int rc;
+	struct strait_endpoint *ep;
+	int rc = st.strait_file_open(st.ctx, path, flags & ~O_DIRECT, 0, how, &ep);
 
+	return rc ? say(path, -rc), NULL : ep;
+}
+
+static void handle_close(void *handle)
+{
+	st.strait_endpoint_close(handle);
+}
+
+static int use_file(struct client *c, const char *path, int flags)
+{
 	if (st.ep)
 		st.strait_endpoint_close(st.ep);
-	st.ep = NULL;
-	rc = st.strait_file_open(st.ctx, path, flags & ~O_DIRECT, 0, how, &st.ep);
-	return rc ? say(path, -rc) : 0;
+	st.ep = handle_open(c, path, flags);
+	return st.ep ? 0 : 1;
+}
+
+static ssize_t move(struct client *c, void *handle, bool write, uint64_t off, uint64_t at, size_t len)
+{
+	return write ? st.strait_write(handle, off, st.region, at, len) :
+		       st.strait_read(handle, off, st.region, at, len);
+}
+
+/* Its memory is always a region. */
+static int register_memory(struct client *c, bool on)
+{
+	return !on;
 }
 
 static int backend_open(struct client *c)
@@ -165,6 +187,10 @@ const struct backend backend_strait = {
 	.file = use_file,
 	.read = read_some,
 	.write = write_some,
+	.handle_open = handle_open,
+	.move = move,
+	.handle_close = handle_close,
+	.register_memory = register_memory,
 	.batch_open = batch_open,
 	.batch_run = batch_run,
 	.batch_close = batch_close,
