@@ -194,15 +194,14 @@ struct provider_ops {
 	void (*word_post)(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value);
 
 	/*
-	 * Marks: waiting for work by polling memory instead of the driver, for work that ends soon. stream_mark
-	 * marks the end of the work submitted so far. stream_mark_passed: 1 if the last mark was reached, which
-	 * implies that the work before it succeeded, 0 if not yet or never, -EOPNOTSUPP if only
-	 * stream_mark_wait can tell; any number of threads may ask. stream_mark_wait waits for the last mark, on
-	 * one thread, and returns the error of the work before it.
+	 * For work that several threads wait for. stream_mark marks the end of the work submitted so far.
+	 * stream_mark_passed: 1 if the last mark was reached, which implies that the work before it succeeded, 0 if
+	 * not yet or never, -EOPNOTSUPP if only stream_wait_soon can tell; any number of threads may ask.
 	 */
 	int (*stream_mark)(struct dev_stream *s);
 	int (*stream_mark_passed)(struct dev_stream *s);
-	int (*stream_mark_wait)(struct dev_stream *s);
+	/* stream_wait without a timeout, for work that ends soon: spins rather than sleeps. */
+	int (*stream_wait_soon)(struct dev_stream *s);
 
 	/*
 	 * Copies, in stream order. copy_in and copy_out accept any host memory, but are asynchronous only for

@@ -182,7 +182,7 @@ static int default_stream_mark_passed(struct dev_stream *s)
 	return -EOPNOTSUPP;
 }
 
-static int default_stream_mark_wait(struct dev_stream *s)
+static int default_stream_wait_soon(struct dev_stream *s)
 {
 	return s->dev->ops->stream_wait(s, STRAIT_FOREVER);
 }
@@ -303,7 +303,7 @@ const struct provider_ops provider_default_ops = {
 	.word_post = default_word_post,
 	.stream_mark = default_stream_mark,
 	.stream_mark_passed = default_stream_mark_passed,
-	.stream_mark_wait = default_stream_mark_wait,
+	.stream_wait_soon = default_stream_wait_soon,
 	.copy_in = no_copy_in,
 	.copy_pages = default_copy_pages,
 	.copy_out = no_copy_out,

@@ -8,7 +8,6 @@
 
 #define PAGE_BYTES (CUDA_WORDS * 64)
 #define SUSPECT_POLL_NS 1000000u
-#define SEEN_NS 20000u
 
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e)
 {
@@ -114,34 +113,12 @@ bool cuda_valid_after_error(struct cuda_ctx *cc, cu_result r)
 	return ctx_still_valid(cc);
 }
 
-/*
- * Did this thread find a moment ago that the context exists? Asking takes a lock of the driver, too, and no context is
- * destroyed in so short a time by the thread itself; another thread may destroy it after any check.
- */
-static bool ctx_seen_valid(struct cuda_ctx *cc)
-{
-	static _Thread_local struct {
-		const struct cuda_ctx *cc;
-		uint64_t ns;
-	} seen;
-	uint64_t now = os_now_ns();
-
-	if (seen.cc == cc && now - seen.ns < SEEN_NS && !atomic_load_explicit(&cc->suspect, memory_order_relaxed) &&
-	    !atomic_load_explicit(&cc->dead, memory_order_acquire))
-		return true;
-	if (!ctx_still_valid(cc))
-		return false;
-	seen.cc = cc;
-	seen.ns = now;
-	return true;
-}
-
 int cuda_enter(struct cuda_ctx *cc, struct cuda_entry *e)
 {
 	cu_result r;
 	int rc;
 
-	if (!ctx_seen_valid(cc))
+	if (!ctx_still_valid(cc))
 		return -ENODEV;
 	r = cuda_push(cc->ctx, e);
 	rc = cuda_errno(r);

@@ -214,8 +214,6 @@ bool cuda_load_gate_try_begin(void);
 void cuda_wait_moment(cu_stream s);
 cu_result cuda_wait_stream(struct cuda_stream *s, int64_t timeout_ns);
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns);
-/* For an event that is due in some tens of microseconds: polls longer before it sleeps. */
-cu_result cuda_wait_event_soon(cu_event e);
 /*
  * If @r is an error, waits for the work submitted to the stream before, so that the caller may free the memory that it
  * accesses. Returns @r.
@@ -289,9 +287,7 @@ int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
 /* mark.c */
 int cuda_stream_mark(struct dev_stream *s);
 int cuda_stream_mark_passed(struct dev_stream *s);
-int cuda_stream_mark_wait(struct dev_stream *s);
-/* stream_mark and stream_mark_wait in one step, inside cuda_enter(). */
-cu_result cuda_mark_and_wait(struct cuda_stream *s);
+int cuda_stream_wait_soon(struct dev_stream *s);
 
 /* copy_now.c */
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out);

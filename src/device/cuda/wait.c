@@ -7,7 +7,6 @@
 #include "os/os.h"
 
 #define SPIN_STREAM_NS 50000u
-#define SPIN_SOON_NS 200000u
 #define SPIN_EVENT_NS 20000u
 #define NAP_NS 20000u
 #define LONG_NAP_NS 500000u
@@ -50,11 +49,6 @@ static cu_result poll_until_ready(query_fn *query, void *what, uint64_t spin_ns,
 cu_result cuda_wait_event(cu_event e, int64_t timeout_ns)
 {
 	return poll_until_ready(query_event, e, SPIN_EVENT_NS, timeout_ns);
-}
-
-cu_result cuda_wait_event_soon(cu_event e)
-{
-	return poll_until_ready(query_event, e, SPIN_SOON_NS, STRAIT_FOREVER);
 }
 
 static cu_event wait_event_get(struct cuda_ctx *cc)

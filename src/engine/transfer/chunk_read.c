@@ -126,11 +126,8 @@ static void read_pieces(struct chunk_read *c, struct lane_stream *ls)
 		first = min_u64(first, start);
 		rc = ops->copy_in(ls->stream, addr_of(c, start), (char *)c->chunk->ptr + start, end - start);
 	}
-	if (!rc && first != UINT64_MAX) {
-		rc = ops->stream_mark(ls->stream);
-		if (!rc)
-			rc = ops->stream_mark_wait(ls->stream);
-	}
+	if (!rc && first != UINT64_MAX)
+		rc = ops->stream_wait_soon(ls->stream);
 	if (!rc)
 		return;
 	/* Copies may be in flight, and the chunk is free to be used again after an error. */

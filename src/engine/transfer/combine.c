@@ -178,7 +178,7 @@ static void wait_list(struct strait_device *dev, struct lane_stream *ls)
 			if (!atomic_load_explicit(&b->done, memory_order_relaxed)) {
 				rc = dev->ops->stream_mark_passed(ls->stream);
 				if (rc < 0 || (end && os_now_ns() >= end)) {
-					b->rc = dev->ops->stream_mark_wait(ls->stream);
+					b->rc = dev->ops->stream_wait_soon(ls->stream);
 					rc = 1;
 				}
 				atomic_store_explicit(&b->done, rc > 0, memory_order_release);
