@@ -210,7 +210,9 @@ class Guest:
             args.extend(['-drive', f'file={image(name)},format=raw,if=none,cache=unsafe,id=image-{name}{how}'])
             controller(name, f',drive=image-{name}{more}')
 
-        drive('mdts0', ',mdts=0')
+        # The newer QEMU refuses a drive without a limit for transfers.
+        if not self.options.parallel:
+            drive('mdts0', ',mdts=0')
         drive('mdts3', ',mdts=3')
         drive('mdts7', ',mdts=7')
         drive('lba4096', ',logical_block_size=4096,physical_block_size=4096')

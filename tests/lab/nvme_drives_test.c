@@ -261,7 +261,7 @@ static void *drive_other(void *arg)
 /* One process, two drives, one GPU; then two processes. */
 TEST_TIMEOUT(two_drives, 240)
 {
-	struct other x[2] = { { "mdts0", 0 }, { "lba4096", 0 } };
+	struct other x[2] = { { "mdts7", 0 }, { "lba4096", 0 } };
 	int status;
 	pthread_t t;
 	pid_t pid;
