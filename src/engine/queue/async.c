@@ -175,7 +175,7 @@ static void async_drive(struct strait_queue *q, struct queue_worker *w)
 			return;
 		}
 		if (others)
-			queue_call_workers(q);
+			queue_call_workers_locked(q);
 		queue_unlock(q);
 		in_flight += async_start(w, &out);
 		n = p2p_batch_step(&w->async, w->completed);

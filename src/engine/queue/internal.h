@@ -43,7 +43,7 @@
  *
  * The invariant, checked wherever the lock is dropped (queue_check()): while a transfer is pending or a batch is
  * started, there is a worker (.workers: posted, or running and bound to look again before it ends) or a thread of the
- * application inside the queue that has yet to run queue_serve() to its end (.obliged). queue_serve() returns only when
+ * application inside the queue that has yet to run queue_serve_locked() to its end (.obliged). queue_serve_locked() returns only when
  * a worker is there for all that is left. In particular:
  *
  *	- the deadline of a wait passes, or its minimum is met: a batch that the waiter has started goes on .started, what
@@ -118,7 +118,7 @@ struct strait_queue {
 	unsigned int busy;	     /* workers that run something that may take long */
 	unsigned int helpers;	     /* waiters that run or start small transfers */
 	unsigned int waiters;	     /* threads that wait for results */
-	unsigned int obliged;	     /* threads that have not run queue_serve() to its end */
+	unsigned int obliged;	     /* threads that have not run queue_serve_locked() to its end */
 	int fd;			     /* strait_queue_fd(), -1 until it is asked for */
 	bool fd_readable;
 	bool has_ring; /* a worker has a ring and can be woken to submit more */
@@ -219,12 +219,12 @@ void queue_classify(struct list *entries, const struct strait_transfer *t, bool 
 struct queue_worker *queue_worker_new(struct strait_queue *q);
 enum queue_step queue_decide_locked(const struct strait_queue *q, const struct queue_thread *me);
 /*
- * Runs what queue_decide_locked() gives to this thread, then has a worker for what is left. With the lock held, which is
- * dropped meanwhile; an obliged thread calls it before it leaves.
+ * Runs what queue_decide_locked() gives to this thread, then has a worker for what is left. The lock is dropped
+ * meanwhile; an obliged thread calls it before it leaves.
  */
-void queue_serve(struct strait_queue *q, struct queue_thread *me);
-/* Posts workers for what no thread is there to do. With the lock held, which is dropped meanwhile. By a worker. */
-void queue_call_workers(struct strait_queue *q);
+void queue_serve_locked(struct strait_queue *q, struct queue_thread *me);
+/* Posts workers for what no thread is there to do. The lock is dropped meanwhile. By a worker. */
+void queue_call_workers_locked(struct strait_queue *q);
 /*
  * Starts the first of @n requests, whose reserved entries are on @entries, that lie in registered windows, and takes
  * their entries off the list: how many. The lock is not held before and is held after, if any was started.

@@ -81,7 +81,7 @@ void queue_announce_locked(struct strait_queue *q)
 		pthread_cond_broadcast(&q->changed);
 }
 
-/* Takes @n entries off .free, for a thread that is obliged to queue_serve() from here on. */
+/* Takes @n entries off .free, for a thread that is obliged to queue_serve_locked() from here on. */
 static int reserve_locked(struct strait_queue *q, unsigned int n, struct list *entries)
 {
 	struct list *last = &q->free;
@@ -162,7 +162,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 	if (started) {
 		/* The device may run several batches at once and need the submitter to start them: wait only briefly. */
 		me.end = os_now_ns() + START_NS;
-		queue_serve(q, &me);
+		queue_serve_locked(q, &me);
 	}
 	if (started < n) {
 		bool wake;
@@ -178,7 +178,7 @@ int queue_submit(struct strait_queue *q, const struct strait_transfer *t, unsign
 		pend_locked(q, &entries, kinds);
 		wake = kinds[ENTRY_RING] && q->has_ring;
 		me = (struct queue_thread){ .role = QUEUE_SUBMITTER };
-		queue_serve(q, &me);
+		queue_serve_locked(q, &me);
 		if (wake) {
 			queue_unlock(q);
 			os_event_signal(q->wake);
@@ -226,7 +226,7 @@ int queue_wait(struct strait_queue *q, unsigned int min, unsigned int max, int64
 	if (timeout_ns && q->n_done < min) {
 		q->waiters++;
 		q->obliged++;
-		queue_serve(q, &me);
+		queue_serve_locked(q, &me);
 		discharge_locked(q);
 		/* No more results can come than there are transfers in flight. */
 		while (!rc && q->n_done < min && q->n_done < q->n_entries - q->n_free) {
@@ -336,7 +336,7 @@ void queue_close(struct strait_queue *q)
 	cancel_where(q, NULL);
 	queue_lock(q);
 	q->obliged++;
-	queue_serve(q, &me);
+	queue_serve_locked(q, &me);
 	q->obliged--;
 	if (!queue_has_work_locked(q))
 		queue_withdraw_workers_locked(q);

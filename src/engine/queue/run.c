@@ -142,8 +142,8 @@ static void batch_started(struct strait_queue *q, struct queue_batch *b)
 	list_add_tail(&q->started, &b->node);
 }
 
-/* Waits for a started batch until @end. False: it is on .started again. With the lock held, which is dropped meanwhile. */
-static bool finish_started(struct strait_queue *q, uint64_t end)
+/* Waits for a started batch until @end. False: it is on .started again. The lock is dropped meanwhile. */
+static bool finish_started_locked(struct strait_queue *q, uint64_t end)
 {
 	struct queue_batch *b = list_first(&q->started, struct queue_batch, node);
 	bool done;
@@ -161,8 +161,8 @@ static bool finish_started(struct strait_queue *q, uint64_t end)
 	return done;
 }
 
-/* With the lock held, which is dropped meanwhile. */
-static void run_small(struct strait_queue *q, struct queue_batch *b)
+/* The lock is dropped meanwhile. */
+static void run_small_locked(struct strait_queue *q, struct queue_batch *b)
 {
 	take_small_locked(q, b);
 	queue_unlock(q);
@@ -170,8 +170,8 @@ static void run_small(struct strait_queue *q, struct queue_batch *b)
 	batch_done(q, b);
 }
 
-/* Starts a batch. False: some items would block, and all are pending again. With the lock held, dropped meanwhile. */
-static bool start_small(struct strait_queue *q, struct queue_batch *b)
+/* Starts a batch. False: some items would block, and all are pending again. The lock is dropped meanwhile. */
+static bool start_small_locked(struct strait_queue *q, struct queue_batch *b)
 {
 	bool started;
 
@@ -188,8 +188,8 @@ static bool start_small(struct strait_queue *q, struct queue_batch *b)
 	return started;
 }
 
-/* Runs or starts small transfers for a waiter. False: it can do no more. With the lock held, dropped meanwhile. */
-static bool help(struct strait_queue *q, struct queue_thread *me, bool run)
+/* Runs or starts small transfers for a waiter. False: it can do no more. The lock is dropped meanwhile. */
+static bool help_locked(struct strait_queue *q, struct queue_thread *me, bool run)
 {
 	struct queue_batch *b = batch_get_locked(q);
 
@@ -197,17 +197,17 @@ static bool help(struct strait_queue *q, struct queue_thread *me, bool run)
 		return false;
 	q->helpers++;
 	if (run) {
-		run_small(q, b);
+		run_small_locked(q, b);
 		batch_put_locked(q, b);
 	} else {
-		me->leaves = !start_small(q, b);
+		me->leaves = !start_small_locked(q, b);
 	}
 	q->helpers--;
 	return true;
 }
 
-/* Runs the next pending transfer to its end. With the lock held, dropped meanwhile. */
-static void run_one(struct strait_queue *q)
+/* Runs the next pending transfer to its end. The lock is dropped meanwhile. */
+static void run_one_locked(struct strait_queue *q)
 {
 	struct entry *e = list_first(&q->pending, struct entry, node);
 
@@ -222,8 +222,8 @@ static void run_one(struct strait_queue *q)
 	queue_announce_locked(q);
 }
 
-/* Runs one step. False: the thread can do no more. With the lock held, which is dropped meanwhile. */
-static bool run_step(struct strait_queue *q, struct queue_thread *me, enum queue_step step)
+/* Runs one step. False: the thread can do no more. The lock is dropped meanwhile. */
+static bool run_step_locked(struct strait_queue *q, struct queue_thread *me, enum queue_step step)
 {
 	bool worker = me->role == QUEUE_WORKER;
 
@@ -233,25 +233,25 @@ static bool run_step(struct strait_queue *q, struct queue_thread *me, enum queue
 		return false;
 	case QUEUE_FINISH:
 		q->busy += worker;
-		me->leaves = !finish_started(q, me->end);
+		me->leaves = !finish_started_locked(q, me->end);
 		q->busy -= worker;
 		return true;
 	case QUEUE_START_SMALL:
-		return help(q, me, false);
+		return help_locked(q, me, false);
 	case QUEUE_RUN_SMALL:
 		if (!worker)
-			return help(q, me, true);
-		run_small(q, &me->worker->batch);
+			return help_locked(q, me, true);
+		run_small_locked(q, &me->worker->batch);
 		return true;
 	case QUEUE_RUN_RING:
 		if (!queue_run_ring(q, me->worker) && !list_empty(&q->pending))
-			run_one(q);
+			run_one_locked(q);
 		return true;
 	case QUEUE_RUN_ASYNC:
 		queue_run_async(q, me->worker);
 		return true;
 	case QUEUE_RUN_LARGE:
-		run_one(q);
+		run_one_locked(q);
 		return true;
 	}
 	return false;
@@ -265,12 +265,12 @@ static void worker_leave_locked(struct strait_queue *q, struct queue_worker *w)
 		pthread_cond_broadcast(&q->changed);
 }
 
-/* With the lock held, which is dropped meanwhile. */
-static void worker_run(struct strait_queue *q, struct queue_worker *w)
+/* The lock is dropped meanwhile. */
+static void worker_run_locked(struct strait_queue *q, struct queue_worker *w)
 {
 	struct queue_thread me = { .role = QUEUE_WORKER, .end = QUEUE_FOREVER, .worker = w };
 
-	while (run_step(q, &me, queue_decide_locked(q, &me)))
+	while (run_step_locked(q, &me, queue_decide_locked(q, &me)))
 		;
 	CHECK(!queue_has_work_locked(q) || q->workers > 1);
 	worker_leave_locked(q, w);
@@ -282,7 +282,7 @@ static void worker_main(struct task *task)
 	struct strait_queue *q = w->queue;
 
 	queue_lock(q);
-	worker_run(q, w);
+	worker_run_locked(q, w);
 	queue_unlock(q);
 }
 
@@ -330,7 +330,7 @@ static void call_workers(struct strait_queue *q, bool by_worker)
 			continue;
 		/* No thread can be created: this one runs the worker, unless it is a worker and will look again anyway. */
 		if (must && !by_worker) {
-			worker_run(q, w);
+			worker_run_locked(q, w);
 			continue;
 		}
 		worker_leave_locked(q, w);
@@ -343,15 +343,15 @@ static void call_workers(struct strait_queue *q, bool by_worker)
 	}
 }
 
-void queue_call_workers(struct strait_queue *q)
+void queue_call_workers_locked(struct strait_queue *q)
 {
 	call_workers(q, true);
 }
 
-void queue_serve(struct strait_queue *q, struct queue_thread *me)
+void queue_serve_locked(struct strait_queue *q, struct queue_thread *me)
 {
 	CHECK(q->obliged);
-	while (run_step(q, me, queue_decide_locked(q, me)))
+	while (run_step_locked(q, me, queue_decide_locked(q, me)))
 		;
 	/* Transfers that were pending when the waiter came have had their workers since their submission. */
 	if (me->role == QUEUE_SUBMITTER || me->leaves || !list_empty(&q->started))

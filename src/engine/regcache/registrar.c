@@ -77,8 +77,8 @@ static bool mostly_cached(const struct reg_wanted *p, uint64_t len)
 	return !p->ep->ops->cached(p->ep, p->off, len, &bytes) && bytes >= len / 8 * 7;
 }
 
-/* With the lock held, which is dropped meanwhile. Returns how long it registered and unregistered. */
-static uint64_t register_wanted(struct reg_cache *k, const struct reg_wanted *p)
+/* The lock is dropped meanwhile. Returns how long it registered and unregistered. */
+static uint64_t register_wanted_locked(struct reg_cache *k, const struct reg_wanted *p)
 {
 	struct strait_endpoint *ep = p->ep;
 	struct list out = LIST_INIT(out);
@@ -158,7 +158,7 @@ static void *registrar_main(void *arg)
 			continue;
 		}
 		w = take_locked(k);
-		took = register_wanted(k, &w);
+		took = register_wanted_locked(k, &w);
 		resume = os_now_ns() + admission_pause(&k->admission, w.dev->number, took);
 		while (!k->stop && os_now_ns() < resume)
 			cond_wait_until(&k->wanted_added, &k->lock, resume);
