@@ -131,7 +131,7 @@ static void sequential(struct bench *b)
 	row("read cached, default", any, "copy limit", limit, 0, 0, 0);
 	row("read cached, pagecache", pagecache, "cuFile", one, 0, 28, 1.2);
 	row("read cached, staged", staged, "cuFile", one, 0, 48, 0);
-	row("read again, promised unchanged", again, "copy limit", limit, 0, 54, 0.3);
+	row("read again, promised immutable", again, "copy limit", limit, 0, 54, 0.3);
 }
 
 static void small(struct bench *b)
@@ -143,7 +143,7 @@ static void small(struct bench *b)
 	for (int i = 0; i < b->rounds && b->cufile; i++)
 		keep_best(&theirs, cufile_batch(b));
 	row("random 4 KiB cached, queued", best_queued(b, 0), "cuFile batch", theirs, 20, 4e6, 0);
-	row("random 4 KiB, promised unchanged", best_queued(b, STRAIT_FILE_IMMUTABLE), "cuFile batch", theirs, 0, 10e6,
+	row("random 4 KiB, promised immutable", best_queued(b, STRAIT_FILE_IMMUTABLE), "cuFile batch", theirs, 0, 10e6,
 	    0);
 }
 

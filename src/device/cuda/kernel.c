@@ -80,7 +80,7 @@ static void kernels_load_once(struct cuda_ctx *cc, bool wanted)
 	rc = cuda_errno(r);
 	if (rc && rc != -ENOMEM)
 		log_warn(dev->provider->set->log,
-			 "%s: the driver does not take the kernels (%s): the CPU and plain copies replace them",
+			 "%s: the driver cannot load the kernels (%s): the CPU and plain copies replace them",
 			 dev->name, cuda_error_name(r));
 	pthread_mutex_lock(&cc->lock);
 	/* Try again later if the GPU is out of memory. */

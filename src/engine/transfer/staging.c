@@ -161,7 +161,7 @@ static void staging_grow_locked(struct staging_pool *p)
 		return;
 	p->growing = !os_thread("strait-staging", grow_main, p, &p->thread);
 	if (!p->growing)
-		p->want_bytes = p->n * p->chunk_bytes; /* what there is must do */
+		p->want_bytes = p->n * p->chunk_bytes; /* without a thread the pool stays as it is */
 }
 
 int staging_enter(struct staging_pool *p, struct staging_user *u)
