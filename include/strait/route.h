@@ -32,7 +32,7 @@ struct strait_route_verdict {
  * enum strait_plan - How a transfer is executed, as a mask
  * @STRAIT_PLAN_DRIVE: DMA of the drive for the aligned part; the other bits are for the unaligned ends
  * @STRAIT_PLAN_REGISTERED: one copy from a cached registration, if there is one
- * @STRAIT_PLAN_SMALL: one staging chunk, on the calling thread
+ * @STRAIT_PLAN_SMALL: as one piece of at most a staging chunk, on the calling thread
  * @STRAIT_PLAN_WINDOWS: windows, on the calling thread and free workers
  * @STRAIT_PLAN_REGISTER: windows in the page cache are registered with the device
  * @STRAIT_PLAN_BUFFERED: file I/O through the page cache

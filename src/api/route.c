@@ -58,7 +58,7 @@ STRAIT_API int strait_route_plan_text(uint32_t plan, char *text, size_t len)
 	str_format(text, len, "%s%s%s%s%s",
 		   plan & STRAIT_PLAN_DRIVE ? "the drive transfers the aligned part by DMA; " : "",
 		   plan & STRAIT_PLAN_REGISTERED ? "copies from cached registrations where there are any; " : "",
-		   plan & STRAIT_PLAN_SMALL   ? "one read and one copy on the calling thread" :
+		   plan & STRAIT_PLAN_SMALL   ? "as one piece, on the calling thread" :
 		   plan & STRAIT_PLAN_WINDOWS ? "in windows, on several threads" :
 						"none",
 		   plan & STRAIT_PLAN_REGISTER ? ", registering cached windows" : "", io);
