@@ -126,31 +126,46 @@ static struct staging_pool *staging(struct bulk *b)
 	return &device_engine(b->dev)->pool;
 }
 
-/* Allocates the staging memory and fills it with a value that does not occur in the data. */
-static void poison(struct bulk *b)
+static void read_staged(struct bulk *b, uint64_t len)
 {
-	struct strait_transfer t = { .op = STRAIT_READ,
-				     .routes = STRAIT_ROUTE_MASK(STAGED),
-				     .endpoint = b->ep,
-				     .region = b->r,
-				     .length = KIB(64) };
+	struct strait_transfer t = {
+		.op = STRAIT_READ, .routes = STRAIT_ROUTE_MASK(STAGED), .endpoint = b->ep, .region = b->r, .length = len
+	};
 	struct strait_result res;
 
 	ASSERT_OK(strait_transfer_run(&t, STRAIT_FOREVER, &res));
-	ASSERT_EQ(res.route_bytes[STAGED], KIB(64));
+	ASSERT_EQ(res.route_bytes[STAGED], len);
+}
+
+/* Allocates the staging memory, of small transfers too, and fills it with a value that does not occur in the data. */
+static void poison(struct bulk *b)
+{
+	struct small_lanes *lanes = &device_engine(b->dev)->small_lanes;
+
+	read_staged(b, KIB(64));
+	read_staged(b, KIB(256));
 	ASSERT_EQ(staging(b)->slabs, 1); /* it grows only when chunks run short */
 	memset(staging(b)->slab[0].reg.ptr, POISON, staging(b)->slab[0].bytes);
+	ASSERT_GT(atomic_load(&lanes->n), 0);
+	memset(lanes->reg.ptr, POISON, lanes->reg.len);
+}
+
+static void expect_unused(const void *mem, uint64_t len)
+{
+	const uint64_t *p = mem, want = UINT64_MAX / 255 * POISON;
+
+	for (uint64_t i = 0; i < len / 8; i++)
+		if (p[i] != want)
+			FAIL("the staging memory was used, at %llu", (unsigned long long)i * 8);
 }
 
 static void expect_poison(struct bulk *b)
 {
-	const struct staging_slab *slab = &staging(b)->slab[0];
-	const uint64_t *p = slab->reg.ptr, want = UINT64_MAX / 255 * POISON;
+	const struct small_lanes *lanes = &device_engine(b->dev)->small_lanes;
 
 	ASSERT_EQ(staging(b)->slabs, 1);
-	for (uint64_t i = 0; i < slab->bytes / 8; i++)
-		if (p[i] != want)
-			FAIL("the staging memory was used, at %llu", (unsigned long long)i * 8);
+	expect_unused(staging(b)->slab[0].reg.ptr, staging(b)->slab[0].bytes);
+	expect_unused(lanes->reg.ptr, lanes->reg.len);
 }
 
 /* Memory to file and back, at other places, compared from outside after each step. */
