@@ -15,7 +15,8 @@
  * A caller whose request finds no leader becomes the leader, submits what is pending, also what came meanwhile, and stops
  * leading: it never waits for the device. A pending request that the leader left behind is submitted by the next leader;
  * that is its owner at the latest, in combine_wait(). So callers wait for the leader, which waits for the driver only.
- * The members of a list poll its mark, each for itself. The last one to see it returns the stream.
+ * One member of a list at a time asks the device whether it is complete, the others poll what that one found. The last
+ * member to see the end returns the stream.
  */
 
 #include <pthread.h>
