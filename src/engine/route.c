@@ -60,10 +60,10 @@ void route_plan(const struct route_facts *f, uint32_t mask, struct route_plan *p
 		p->io = f->ep->force_direct ? ROUTE_IO_DIRECT : ROUTE_IO_BUFFERED;
 	/* One write call for all of it: the kernel serialises writes to one file anyway. */
 	p->small = f->small || (f->one_chunk && !read && f->ep->can_buffered);
-	p->one_chunk = f->one_chunk && read && staged && p->io != ROUTE_IO_DIRECT;
 	/* Few bytes register no window: they are read out of those that the cache has. */
 	if (read && (mask & pagecache) && f->ep->can_buffered && !(f->brief && staged))
 		p->registers = mask == pagecache ? ROUTE_REGISTER_ALL : ROUTE_REGISTER_CACHED;
+	p->one_chunk = f->one_chunk && read && staged && p->io != ROUTE_IO_DIRECT && !p->registers;
 	p->mixed = p->registers == ROUTE_REGISTER_CACHED && staged && !f->unchanged && !f->ep->force_direct;
 }
 

@@ -88,7 +88,7 @@ struct route_plan {
 	bool self_dma;	/* the drive moves the aligned part; what follows is for the unaligned ends */
 	bool regcache;	/* one copy out of a cached registration, while the file is unchanged */
 	bool small;	/* one staging buffer, on the calling thread */
-	bool one_chunk; /* one staging chunk, read in pieces, mostly by the calling thread */
+	bool one_chunk; /* one staging chunk, read in pieces, mostly by the calling thread; registers nothing */
 	bool coalesced; /* in a queue: several small transfers in one copy list */
 	/* Else windows, by one lane or more: */
 	enum route_io io;
