@@ -9,6 +9,7 @@
 
 #include "base/list.h"
 #include "base/util.h"
+#include "device/cuda/kernel.h"
 #include "fakecuda/fake.h"
 
 /* One lock for all state, and a condition for every change of it. Not held while bytes are copied. */
@@ -30,6 +31,7 @@ struct cu_context_st {
 	cu_stream default_stream;
 	unsigned int streams; /* made so far */
 	uint64_t queued[FAKE_QUEUES], passed[FAKE_QUEUES];
+	uint32_t bytes_done[CUDA_MARKS]; /* the counts of marked copies */
 };
 
 struct device {

@@ -16,10 +16,24 @@
 SAME(copy_args, cuda_copy_args, seg);
 SAME(copy_args, cuda_copy_args, n);
 SAME(copy_args, cuda_copy_args, pieces);
+SAME(marked_args, cuda_marked_args, seg);
+SAME(marked_args, cuda_marked_args, words);
+SAME(marked_args, cuda_marked_args, n);
+SAME(marked_args, cuda_marked_args, pieces);
+SAME(marked_arg, cuda_marked_arg, src);
+SAME(marked_arg, cuda_marked_arg, len);
+SAME(marked_arg, cuda_marked_arg, first);
+SAME(marked_arg, cuda_marked_arg, filler);
+SAME(marked_arg, cuda_marked_arg, total);
+SAME(marked_arg, cuda_marked_arg, value);
+SAME(marked_arg, cuda_marked_arg, mark);
+_Static_assert(MARKED_SEGS == CUDA_MARKED_SEGS && MARKS == CUDA_MARKS && MARK_STEP == CUDA_MARK_STEP, "numbers");
 SAME(copy_arg, cuda_copy_arg, len);
 SAME(copy_arg, cuda_copy_arg, first);
 SAME(compare_args, cuda_compare_args, slice);
 SAME(compare_args, cuda_compare_args, found);
+SAME(pages_args, cuda_pages_args, pages);
+SAME(pages_args, cuda_pages_args, bits);
 SAME(crc_args, cuda_crc_args, slice);
 SAME(crc_args, cuda_crc_args, crc);
 SAME(crc_args, cuda_crc_args, row);
@@ -27,7 +41,9 @@ SAME(crc_args, cuda_crc_args, full);
 SAME(crc_args, cuda_crc_args, last);
 SAME(crc_args, cuda_crc_args, word);
 SAME(crc_args, cuda_crc_args, lane);
-_Static_assert(COPY_PIECE == CUDA_COPY_PIECE && COPY_SEGS == CUDA_COPY_SEGS && ROW == CUDA_ROW, "numbers");
+_Static_assert(COPY_PIECE == CUDA_COPY_PIECE && COPY_SEGS == CUDA_COPY_SEGS && ROW == CUDA_ROW &&
+		       PAGE == CUDA_COMPARE_BLOCK,
+	       "numbers");
 
 static void run_copy(const void *args)
 {
@@ -37,6 +53,11 @@ static void run_copy(const void *args)
 static void run_compare(const void *args)
 {
 	strait_compare(*(const struct compare_args *)args);
+}
+
+static void run_pages(const void *args)
+{
+	strait_compare_pages(*(const struct pages_args *)args);
 }
 
 static void run_crc(const void *args)
@@ -78,6 +99,75 @@ TEST(copies_lists)
 		copy_round(&state, 1 + (unsigned int)prng_below(&state, COPY_SEGS), i % 2 ? 40 : 700);
 	for (int i = 0; i < 10; i++)
 		copy_round(&state, 1 + (unsigned int)prng_below(&state, 20), 20000);
+}
+
+static void run_marked(const void *args)
+{
+	strait_copy_marked(*(const struct marked_args *)args);
+}
+
+static u32 mark_words[MARKS * MARK_STEP / 4];
+
+/*
+ * Transfers of several segments each, in lists of random composition: a mark's word is written by the list that has the
+ * last bytes of the transfer, and not before.
+ */
+static void marked_round(uint64_t *state)
+{
+	enum { TRANSFERS = 9, SEGS = 5, ROOM = 5000 };
+	uint32_t left[TRANSFERS], sent[TRANSFERS] = { 0 }, total[TRANSFERS] = { 0 }, len[TRANSFERS][SEGS];
+	char *src = pattern_new(0, TRANSFERS * SEGS * ROOM, 1), *dst = calloc(TRANSFERS * SEGS, ROOM);
+	static u32 value;
+	uint32_t open = 0;
+
+	value++;
+	for (unsigned int t = 0; t < TRANSFERS; t++) {
+		left[t] = 1 + (uint32_t)prng_below(state, SEGS);
+		open += left[t];
+		for (unsigned int k = 0; k < left[t]; k++) {
+			/* The last may be a filler. */
+			len[t][k] = (uint32_t)prng_below(state, 3) || k + 1 < left[t] ?
+					    1 + (uint32_t)prng_below(state, ROOM) :
+					    0;
+			total[t] += len[t][k] ? len[t][k] : 7;
+		}
+	}
+	while (open) {
+		struct marked_args a = { .words = number(mark_words) };
+
+		for (unsigned int t = 0; t < TRANSFERS; t++) {
+			while (left[t] && prng_below(state, 2) && a.n < MARKED_SEGS) {
+				unsigned int k = sent[t]++, at = (t * SEGS + k) * ROOM;
+
+				ASSERT_EQ(mark_words[t * MARK_STEP / 4] == value, false);
+				a.seg[a.n++] = (struct marked_arg){
+					number(dst + at), number(src + at), len[t][k], a.pieces, 7, total[t], value, t
+				};
+				a.pieces += len[t][k] ? (len[t][k] + COPY_PIECE - 1) / COPY_PIECE : 1;
+				left[t]--;
+				open--;
+			}
+		}
+		if (a.n)
+			simt_run(a.pieces, run_marked, &a);
+		for (unsigned int t = 0; t < TRANSFERS; t++) {
+			ASSERT_EQ(mark_words[t * MARK_STEP / 4] == value, !left[t]);
+			ASSERT_EQ(left[t] || !bytes_done[t], true);
+		}
+	}
+	for (unsigned int t = 0; t < TRANSFERS; t++)
+		for (unsigned int k = 0; k < sent[t]; k++)
+			ASSERT_MEMEQ(dst + (t * SEGS + k) * ROOM, src + (t * SEGS + k) * ROOM, len[t][k]);
+	free(src);
+	free(dst);
+}
+
+TEST(marks_the_end_of_each_transfer)
+{
+	uint64_t state = 3;
+
+	for (int i = 0; i < 60; i++)
+		marked_round(&state);
 }
 
 /* All pairs of alignments, at every short length. */
@@ -135,6 +225,40 @@ TEST(compares)
 static uint32_t zeros(uint64_t bytes)
 {
 	return crc32c_combine(0x80000000u, 0, bytes);
+}
+
+/* One byte anywhere in a page is found, in each of its words and rows, and no other page is reported. */
+TEST(compares_pages)
+{
+	uint64_t state = 3, pages = 70;
+	char *a = aligned_alloc(PAGE, pages * PAGE), *b = aligned_alloc(PAGE, pages * PAGE);
+	uint32_t bits[4], want[4];
+
+	for (int i = 0; i < 60; i++) {
+		struct pages_args p = {
+			.a = number(a), .b = number(b), .pages = 1 + prng_below(&state, pages), .bits = number(bits)
+		};
+		unsigned int warps = (unsigned int)((p.pages + 31) / 32);
+
+		pattern(a, 0, pages * PAGE, 4);
+		memcpy(b, a, pages * PAGE);
+		memset(want, 0, sizeof(want));
+		memset(bits, 0xff, sizeof(bits));
+		for (unsigned int k = 0; k < (unsigned int)i % 5; k++) {
+			uint64_t page = prng_below(&state, p.pages);
+
+			b[page * PAGE + prng_below(&state, PAGE)] ^= 0x20;
+			want[page / 32] |= 1u << page % 32;
+		}
+		/* Past the end nothing is compared. */
+		if (p.pages < pages)
+			b[p.pages * PAGE] ^= 1;
+		simt_run(warps, run_pages, &p);
+		ASSERT_MEMEQ(bits, want, warps * sizeof(*bits));
+		ASSERT_EQ(bits[3], 0xffffffffu);
+	}
+	free(a);
+	free(b);
 }
 
 TEST(checksums)

@@ -108,6 +108,27 @@ static inline unsigned int __funnelshift_r(unsigned int lo, unsigned int hi, uns
 	return (unsigned int)(((uint64_t)hi << 32 | lo) >> (shift & 31));
 }
 
+static inline void __syncwarp(void)
+{
+	simt_meet(threadIdx.x / 32, 32);
+}
+
+static inline void __threadfence(void)
+{
+}
+
+static inline void __threadfence_system(void)
+{
+}
+
+static inline unsigned int atomicAdd(unsigned int *p, unsigned int n)
+{
+	unsigned int old = *p;
+
+	*p += n;
+	return old;
+}
+
 static inline int __ffs(int v)
 {
 	return __builtin_ffs(v);

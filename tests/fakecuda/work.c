@@ -240,16 +240,22 @@ cu_result cuStreamWaitValue32_v2(cu_stream s, cu_ptr addr, uint32_t value, unsig
 	return stream_submit(s, run_wait, &w, sizeof(w), false);
 }
 
+static cu_result write_word(cu_context ctx, uint64_t addr, uint32_t value)
+{
+	struct span word;
+
+	if (!span_get(ctx, addr, sizeof(uint32_t), true, &word))
+		return CU_ILLEGAL_ADDRESS;
+	__atomic_store_n((uint32_t *)(void *)word.p, value, __ATOMIC_RELEASE);
+	span_put(&word);
+	return CU_OK;
+}
+
 static cu_result run_write(cu_context ctx, void *args)
 {
 	struct wait *w = args;
-	struct span word;
 
-	if (!span_get(ctx, w->addr, sizeof(uint32_t), true, &word))
-		return CU_ILLEGAL_ADDRESS;
-	__atomic_store_n((uint32_t *)(void *)word.p, w->value, __ATOMIC_RELEASE);
-	span_put(&word);
-	return CU_OK;
+	return write_word(ctx, w->addr, w->value);
 }
 
 cu_result cuStreamWriteValue32_v2(cu_stream s, cu_ptr addr, uint32_t value, unsigned int flags)
@@ -264,30 +270,64 @@ cu_result cuStreamWriteValue32_v2(cu_stream s, cu_ptr addr, uint32_t value, unsi
 
 /* ---- kernels ---- */
 
+static cu_result copy_span(cu_context ctx, uint64_t to, uint64_t from, uint64_t len)
+{
+	struct span dst, src;
+
+	if (!span_get(ctx, from, len, false, &src))
+		return CU_ILLEGAL_ADDRESS;
+	if (!span_get(ctx, to, len, true, &dst)) {
+		span_put(&src);
+		return CU_ILLEGAL_ADDRESS;
+	}
+	copy_bytes(dst.p, src.p, len);
+	span_put(&src);
+	span_put(&dst);
+	return CU_OK;
+}
+
 static cu_result run_copy_list(cu_context ctx, void *args)
 {
 	struct cuda_copy_args *a = args;
 	uint32_t pieces = 0;
+	cu_result r;
 
 	for (uint32_t i = 0; i < a->n; i++) {
-		struct span dst, src;
-
 		if (a->seg[i].first != pieces)
 			violation("segment %u begins with piece %u, not %u", i, a->seg[i].first, pieces);
 		pieces += (a->seg[i].len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE;
-		if (!span_get(ctx, a->seg[i].src, a->seg[i].len, false, &src))
-			return CU_ILLEGAL_ADDRESS;
-		if (!span_get(ctx, a->seg[i].dst, a->seg[i].len, true, &dst)) {
-			span_put(&src);
-			return CU_ILLEGAL_ADDRESS;
-		}
-		copy_bytes(dst.p, src.p, a->seg[i].len);
-		span_put(&src);
-		span_put(&dst);
+		r = copy_span(ctx, a->seg[i].dst, a->seg[i].src, a->seg[i].len);
+		if (r)
+			return r;
 	}
 	if (pieces != a->pieces)
 		violation("there are %u pieces, not %u", pieces, a->pieces);
 	return CU_OK;
+}
+
+static cu_result run_copy_marked(cu_context ctx, void *args)
+{
+	struct cuda_marked_args *a = args;
+	uint32_t pieces = 0;
+	cu_result r = CU_OK;
+
+	for (uint32_t i = 0; i < a->n && !r; i++) {
+		const struct cuda_marked_arg *seg = &a->seg[i];
+		uint32_t bytes = seg->len ? seg->len : seg->filler;
+
+		if (seg->first != pieces)
+			violation("marked segment %u begins with piece %u, not %u", i, seg->first, pieces);
+		pieces += seg->len ? (seg->len + CUDA_COPY_PIECE - 1) / CUDA_COPY_PIECE : 1;
+		if (seg->len)
+			r = copy_span(ctx, seg->dst, seg->src, seg->len);
+		if (r || __atomic_add_fetch(&ctx->bytes_done[seg->mark], bytes, __ATOMIC_ACQ_REL) != seg->total)
+			continue;
+		__atomic_store_n(&ctx->bytes_done[seg->mark], 0, __ATOMIC_RELAXED);
+		r = write_word(ctx, a->words + (uint64_t)seg->mark * CUDA_MARK_STEP, seg->value);
+	}
+	if (!r && pieces != a->pieces)
+		violation("there are %u marked pieces, not %u", pieces, a->pieces);
+	return r;
 }
 
 static cu_result run_compare(cu_context ctx, void *args)
@@ -312,6 +352,34 @@ static cu_result run_compare(cu_context ctx, void *args)
 	}
 	r = CU_OK;
 	span_put(&found);
+put_b:
+	span_put(&b);
+put_a:
+	span_put(&a);
+	return r;
+}
+
+static cu_result run_compare_pages(cu_context ctx, void *args)
+{
+	struct cuda_pages_args *p = args;
+	uint64_t words = (p->pages + 31) / 32, len = p->pages * CUDA_COMPARE_BLOCK;
+	struct span a, b, bits;
+	cu_result r = CU_ILLEGAL_ADDRESS;
+
+	if ((p->a | p->b) % 16)
+		violation("pages are compared at an address that is not aligned");
+	if (!span_get(ctx, p->a, len, false, &a))
+		return r;
+	if (!span_get(ctx, p->b, len, false, &b))
+		goto put_a;
+	if (!span_get(ctx, p->bits, words * sizeof(uint32_t), true, &bits))
+		goto put_b;
+	memset(bits.p, 0, words * sizeof(uint32_t));
+	for (uint64_t i = 0; i < p->pages; i++)
+		if (memcmp(a.p + i * CUDA_COMPARE_BLOCK, b.p + i * CUDA_COMPARE_BLOCK, CUDA_COMPARE_BLOCK) != 0)
+			((uint32_t *)(void *)bits.p)[i / 32] |= 1u << i % 32;
+	r = CU_OK;
+	span_put(&bits);
 put_b:
 	span_put(&b);
 put_a:
@@ -377,15 +445,17 @@ struct cu_function_st {
 struct cu_module_st {
 	struct list node;
 	cu_context ctx;
-	struct cu_function_st functions[4];
+	struct cu_function_st functions[8];
 };
 
 static struct list modules = LIST_INIT(modules);
 
 static const struct cu_function_st kernels[] = {
 	{ "strait_copy_list", run_copy_list, sizeof(struct cuda_copy_args), NULL },
+	{ "strait_copy_marked", run_copy_marked, sizeof(struct cuda_marked_args), NULL },
 	{ "strait_compare", run_compare, sizeof(struct cuda_compare_args), NULL },
 	{ "strait_crc32c", run_crc32c, sizeof(struct cuda_crc_args), NULL },
+	{ "strait_compare_pages", run_compare_pages, sizeof(struct cuda_pages_args), NULL },
 	{ "strrev", run_strrev, sizeof(struct strrev_args), NULL },
 };
 

@@ -36,7 +36,7 @@ struct cuda_scratch {
 
 #define CUDA_WORDS 256 /* words in the page of a context, a cache line each */
 
-enum cuda_kernel { CUDA_COPY_LIST, CUDA_COMPARE, CUDA_CRC32C, CUDA_KERNELS };
+enum cuda_kernel { CUDA_COPY_LIST, CUDA_COPY_MARKED, CUDA_COMPARE, CUDA_CRC32C, CUDA_COMPARE_PAGES, CUDA_KERNELS };
 
 /* cuda_ctx.module_status, beside 0 and negative errnos. */
 enum { CUDA_KERNELS_UNTRIED = 1, CUDA_KERNELS_LOADING };

@@ -33,8 +33,10 @@ static cu_result kernels_load(struct cuda_ctx *cc)
 {
 	static const char *const names[CUDA_KERNELS] = {
 		[CUDA_COPY_LIST] = "strait_copy_list",
+		[CUDA_COPY_MARKED] = "strait_copy_marked",
 		[CUDA_COMPARE] = "strait_compare",
 		[CUDA_CRC32C] = "strait_crc32c",
+		[CUDA_COMPARE_PAGES] = "strait_compare_pages",
 	};
 	cu_result r;
 	int regs;

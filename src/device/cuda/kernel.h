@@ -29,6 +29,28 @@ struct cuda_copy_args {
 /* The driver limits the parameters of a kernel to 4 KiB. */
 _Static_assert(sizeof(struct cuda_copy_args) <= 4096, "too many segments for the parameters of a kernel");
 
+#define CUDA_MARKED_SEGS 64u
+#define CUDA_MARKS 1024u
+#define CUDA_MARK_STEP 64u /* bytes from one mark's word to the next */
+
+struct cuda_marked_arg {
+	uint64_t dst;
+	uint64_t src;
+	uint32_t len;	/* 0: nothing is copied, and counts as @filler bytes */
+	uint32_t first; /* number of the segment's first piece of CUDA_COPY_PIECE bytes; every segment has one */
+	uint32_t filler;
+	uint32_t total; /* when so many bytes have been copied for the mark, @value is stored to its word */
+	uint32_t value;
+	uint32_t mark;
+};
+
+struct cuda_marked_args {
+	struct cuda_marked_arg seg[CUDA_MARKED_SEGS];
+	uint64_t words; /* address of the word of mark 0 */
+	uint32_t n;
+	uint32_t pieces; /* one per warp */
+};
+
 struct cuda_compare_args {
 	uint64_t a;
 	uint64_t b;
@@ -48,6 +70,15 @@ struct cuda_crc_args {
 	uint32_t word;		  /* x^32 */
 	uint32_t lane[CUDA_WARP]; /* x^(8 * 16 * (31 - lane)) */
 };
+
+struct cuda_pages_args {
+	uint64_t a; /* multiples of 16 */
+	uint64_t b;
+	uint64_t pages;
+	uint64_t bits; /* results: a word per warp, which compares 32 pages of CUDA_COMPARE_BLOCK bytes */
+};
+
+#define CUDA_COMPARE_BLOCK 4096u
 
 /* Machine code for one architecture, 90 for sm_90. */
 struct cuda_sass {

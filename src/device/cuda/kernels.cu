@@ -106,26 +106,91 @@ DEVICE void copy_piece(u8 *dst, const u8 *src, u32 len, u32 lane)
 	copy_bytes(dst + head + body, src + head + body, len - head - body, lane);
 }
 
+/* The last of @n segments whose first piece is @piece or before it. A macro, as lists differ in the type of a segment. */
+#define FIND_SEGMENT(seg, n, piece, lo)                                                                                \
+	do {                                                                                                           \
+		u32 hi = (n);                                                                                          \
+                                                                                                                       \
+		(lo) = 0;                                                                                              \
+		while (hi - (lo) > 1) {                                                                                \
+			u32 mid = ((lo) + hi) / 2;                                                                     \
+                                                                                                                       \
+			if ((seg)[mid].first <= (piece))                                                               \
+				(lo) = mid;                                                                            \
+			else                                                                                           \
+				hi = mid;                                                                              \
+		}                                                                                                      \
+	} while (0)
+
 /* One warp per piece. */
 KERNEL strait_copy_list(ARGS struct copy_args a)
 {
 	u32 piece = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
-	u32 lo = 0, hi = a.n, off, len;
+	u32 lo, off, len;
 
 	if (piece >= a.pieces)
 		return;
-	/* The last segment that begins at or before the piece. */
-	while (hi - lo > 1) {
-		u32 mid = (lo + hi) / 2;
-
-		if (a.seg[mid].first <= piece)
-			lo = mid;
-		else
-			hi = mid;
-	}
+	FIND_SEGMENT(a.seg, a.n, piece, lo);
 	off = (piece - a.seg[lo].first) * COPY_PIECE;
 	len = a.seg[lo].len - off;
 	copy_piece((u8 *)a.seg[lo].dst + off, (const u8 *)a.seg[lo].src + off, len < COPY_PIECE ? len : COPY_PIECE, lane);
+}
+
+/* ---- copy a list of pieces that report to several waiters ---- */
+
+#define MARKED_SEGS 64u
+#define MARKS 1024u
+#define MARK_STEP 64u /* bytes from one mark's word to the next */
+
+struct marked_arg {
+	u64 dst;
+	u64 src;
+	u32 len;    /* 0: nothing is copied, and counts as @filler bytes */
+	u32 first;  /* number of the segment's first piece */
+	u32 filler;
+	u32 total;  /* when so many bytes have been copied for the mark, @value is stored to its word */
+	u32 value;
+	u32 mark;   /* below MARKS */
+};
+
+struct marked_args {
+	struct marked_arg seg[MARKED_SEGS];
+	u64 words;
+	u32 n;
+	u32 pieces;
+};
+
+/* Bytes copied for each mark; 0 while none is in flight. */
+DEVICE u32 bytes_done[MARKS];
+
+/* Adds what the warp has copied. The bytes are visible to the whole system before the word is. */
+DEVICE void count_bytes(const struct marked_args *a, const struct marked_arg *seg, u32 bytes, u32 lane)
+{
+	__syncwarp();
+	if (lane)
+		return;
+	__threadfence();
+	if (atomicAdd(&bytes_done[seg->mark], bytes) + bytes != seg->total)
+		return;
+	bytes_done[seg->mark] = 0;
+	__threadfence_system();
+	*(volatile u32 *)(a->words + (u64)seg->mark * MARK_STEP) = seg->value;
+}
+
+/* One warp per piece. */
+KERNEL strait_copy_marked(ARGS struct marked_args a)
+{
+	u32 piece = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
+	u32 lo, off, len;
+
+	if (piece >= a.pieces)
+		return;
+	FIND_SEGMENT(a.seg, a.n, piece, lo);
+	off = (piece - a.seg[lo].first) * COPY_PIECE;
+	len = a.seg[lo].len - off;
+	len = len < COPY_PIECE ? len : COPY_PIECE;
+	copy_piece((u8 *)a.seg[lo].dst + off, (const u8 *)a.seg[lo].src + off, len, lane);
+	count_bytes(&a, &a.seg[lo], len ? len : a.seg[lo].filler, lane);
 }
 
 /* ---- compare two ranges ---- */
@@ -198,6 +263,48 @@ KERNEL strait_compare(ARGS struct compare_args c)
 	}
 	if (!lane)
 		((u64 *)c.found)[warp] = found;
+}
+
+/* ---- compare two ranges by pages ---- */
+
+#define PAGE 4096u
+
+struct pages_args {
+	u64 a; /* multiples of 16 */
+	u64 b;
+	u64 pages;
+	u64 bits; /* results: a word per warp, which compares 32 pages */
+};
+
+/* Does the part of a page that this thread compares differ? */
+DEVICE u32 page_differs(const uint4 *a, const uint4 *b)
+{
+	u32 differs = 0;
+
+#pragma unroll
+	for (u32 row = 0; row < PAGE / ROW; row++) {
+		uint4 v = a[row * WARP], w = b[row * WARP];
+
+		differs |= (v.x ^ w.x) | (v.y ^ w.y) | (v.z ^ w.z) | (v.w ^ w.w);
+	}
+	return differs;
+}
+
+/* One warp per 32 pages. */
+KERNEL strait_compare_pages(ARGS struct pages_args p)
+{
+	u64 warp = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, page = warp * 32;
+	u32 lane = threadIdx.x % WARP, bits = 0;
+	u32 n = page >= p.pages ? 0 : p.pages - page < 32 ? (u32)(p.pages - page) : 32;
+	const uint4 *a = (const uint4 *)(p.a + page * PAGE) + lane, *b = (const uint4 *)(p.b + page * PAGE) + lane;
+
+	if (!n)
+		return;
+#pragma unroll 1
+	for (u32 i = 0; i < n; i++, a += PAGE / 16, b += PAGE / 16)
+		bits |= __ballot_sync(FULL, page_differs(a, b) != 0) ? 1u << i : 0;
+	if (!lane)
+		((u32 *)p.bits)[warp] = bits;
 }
 
 /* ---- CRC-32C ---- */
