@@ -5,7 +5,7 @@
 static int copy_now_finish(struct cuda_stream *s, struct cuda_entry *e, cu_result r)
 {
 	if (!r)
-		r = cu.stream_sync(s->handle);
+		r = cuda_wait_soon(s);
 	cuda_drain_on_error(s, r);
 	return cuda_stream_leave(s, e, r);
 }

@@ -288,6 +288,8 @@ int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
 int cuda_stream_mark(struct dev_stream *s);
 int cuda_stream_mark_passed(struct dev_stream *s);
 int cuda_stream_wait_soon(struct dev_stream *s);
+/* Called inside cuda_enter(). Waits for the work of the stream, without sleeping if that ends soon. */
+cu_result cuda_wait_soon(struct cuda_stream *s);
 
 /* copy_now.c */
 int cuda_copy_now(struct dev_stream *stream, uint64_t addr, void *host, uint64_t len, bool out);
