@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Starting the driver, devices, contexts, failures on request. */
 #include <stdarg.h>
+#include <unistd.h>
 
 #include "fakecuda/internal.h"
 
@@ -337,8 +338,12 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device dev)
 	return r;
 }
 
+/* The real driver takes longer still to destroy a context. */
+#define DESTROY_US 50
+
 cu_result cuDevicePrimaryCtxReset_v2(cu_device dev)
 {
+	usleep(DESTROY_US);
 	pthread_mutex_lock(&fake_lock);
 	if (devices[dev].primary.alive)
 		context_gone(&devices[dev].primary);
@@ -374,6 +379,7 @@ cu_result cuCtxCreate_v2(cu_context *ctx, unsigned int flags, cu_device dev)
 
 cu_result cuCtxDestroy_v2(cu_context ctx)
 {
+	usleep(DESTROY_US);
 	pthread_mutex_lock(&fake_lock);
 	if (!context_known(ctx) || ctx->primary || !ctx->alive) {
 		pthread_mutex_unlock(&fake_lock);

@@ -9,6 +9,12 @@
 #define PAGE_BYTES (CUDA_WORDS * 64)
 #define SUSPECT_POLL_NS 1000000u
 
+/*
+ * Threads that ask the driver queue for one of its locks. Destroying a context takes the driver longer than this, so the
+ * answer still holds for a program that destroys a context after its transfers.
+ */
+#define CHECKED_NS 20000u
+
 cu_result cuda_push(cu_context ctx, struct cuda_entry *e)
 {
 	cu_context now = NULL;
@@ -92,11 +98,17 @@ void cuda_suspect(struct cuda_ctx *cc, cu_result r)
  */
 static bool ctx_still_valid(struct cuda_ctx *cc)
 {
-	uint64_t end;
+	uint64_t now = os_now_ns(), end;
 
-	if (!atomic_load_explicit(&cc->suspect, memory_order_relaxed))
-		return cuda_ctx_alive(cc);
-	end = os_now_ns() + cuda_suspect_ns;
+	if (!atomic_load_explicit(&cc->suspect, memory_order_relaxed)) {
+		if (now - atomic_load_explicit(&cc->checked_ns, memory_order_relaxed) < CHECKED_NS)
+			return !atomic_load_explicit(&cc->dead, memory_order_acquire);
+		if (!cuda_ctx_alive(cc))
+			return false;
+		atomic_store_explicit(&cc->checked_ns, now, memory_order_relaxed);
+		return true;
+	}
+	end = now + cuda_suspect_ns;
 	while (cuda_ctx_alive(cc)) {
 		if (os_now_ns() >= end) {
 			atomic_store_explicit(&cc->suspect, false, memory_order_relaxed);

@@ -49,12 +49,13 @@ struct cuda_ctx {
 	bool primary; /* the primary context of the device, retained */
 	bool own;     /* created by the provider, see cuda_ctx_get_windows() */
 	atomic_uint refs;
-	atomic_bool dead;      /* the context was destroyed or reset; never cleared */
-	atomic_bool suspect;   /* a call failed with an error that destruction causes, see cuda_suspect() */
-	void *page;	       /* registered in the context, and so with the driver while the context exists */
-	bool page_has_context; /* the driver reports the context of a registered page */
-	cu_ptr page_addr;      /* device address of @page, 0: unknown */
-	pthread_mutex_t lock;  /* protects the members below */
+	atomic_bool dead;	     /* the context was destroyed or reset; never cleared */
+	atomic_bool suspect;	     /* a call failed with an error that destruction causes, see cuda_suspect() */
+	_Atomic uint64_t checked_ns; /* when the context was last seen to exist */
+	void *page;		     /* registered in the context, and so with the driver while the context exists */
+	bool page_has_context;	     /* the driver reports the context of a registered page */
+	cu_ptr page_addr;	     /* device address of @page, 0: unknown */
+	pthread_mutex_t lock;	     /* protects the members below */
 	uint64_t words[CUDA_WORDS / 64]; /* bitmap of allocated words of @page */
 	struct list scratch;		 /* idle struct cuda_scratch */
 	cu_event wait_events[8];	 /* idle events for cuda_wait_stream() */
