@@ -13,6 +13,15 @@
  * One that could not be put on the stream as a whole is abandoned: the submitter waits until its notice was called, and
  * nothing is run.
  *
+ * Transfers that follow each other are not combined into one read, unless the file does not change (readahead.h). Between
+ * two of them the application may have put work of its own on the stream: a kernel that reads the first one's bytes, a
+ * host function that changes the file or the parameters of the second, a wait for an event. The driver does not tell
+ * what precedes an operation on a stream, and the device does not come to the second notice before the first wait is
+ * over: by then the second file read is due anyway. Ending that wait early, to see whether the second notice is next,
+ * would let such work run before its bytes are there. So a file that may change is read when its transfer is due, never
+ * before, and the transfer is made short instead: several threads read it (transfer/chunk_read.c), and each of them
+ * spins for the next one.
+ *
  * Locks: order (submitters only), then lock or readahead_lock. lock is never held over a call of the driver. The other
  * two are: order by a submitter, readahead_lock by whichever thread starts or ends a read ahead; no thread that holds
  * one of them waits for a transfer of this stream. A closer waits for the device, then for all transfers to end; workers

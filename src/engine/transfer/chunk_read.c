@@ -4,26 +4,21 @@
  * callers are active workers help to read, each with a stream of its own; while many are, their copies are combined.
  *
  * A piece is read by one thread. Pieces are copied in their order, by the thread that completes the run of read pieces
- * behind those already copied: so no byte behind a piece that turns out to be short reaches the device. The caller waits
- * for its helpers, which wait for nothing but file I/O and their copies; a helper that no worker has begun to run is
- * withdrawn.
+ * behind those already copied: so no byte behind a piece that turns out to be short reaches the device. Helpers wait for
+ * nothing but file I/O and their copies.
  */
 #include "base/util.h"
+#include "engine/transfer/helpers.h"
 #include "engine/transfer/transfer.h"
 
 #define PIECE_BYTES KIB(256)
 #define ALONE_BYTES MIB(2) /* of a piece whose copy waits for those of other streams: fewer copies are quicker */
 #define PIECES_MAX 64
-#define HELPERS_MAX 3
-#define HELPED_BYTES KIB(512) /* for each thread */
-
-struct chunk_read;
-
-struct read_helper {
-	struct task task;
-	struct chunk_read *read;
-	bool offered;
-};
+#define HELPERS_MOST 3
+#define HELPED_BYTES KIB(512)	     /* for each thread */
+#define STREAM_HELPED_BYTES KIB(384) /* the same while a stream waits, which has nothing else to do */
+#define HELPED_CALLERS 2	     /* with more, one helper for a read of more than ALONE_BYTES */
+#define HELPED_CALLERS_LONG 4
 
 struct chunk_read {
 	const struct strait_transfer *t;
@@ -35,15 +30,12 @@ struct chunk_read {
 	uint64_t len, piece;
 	unsigned int n;
 	pthread_mutex_t lock; /* protects the members below */
-	pthread_cond_t changed;
-	unsigned int next;   /* piece to be read next */
-	unsigned int copied; /* pieces before this one are being copied, or were */
-	uint64_t ready;	     /* bitmap of pieces that were read */
-	uint64_t limit;	     /* bytes of the transfer that are valid */
-	int err;	     /* why it is short */
+	unsigned int next;    /* piece to be read next */
+	unsigned int copied;  /* pieces before this one are being copied, or were */
+	uint64_t ready;	      /* bitmap of pieces that were read */
+	uint64_t limit;	      /* bytes of the transfer that are valid */
+	int err;	      /* why it is short */
 	int32_t device_status;
-	unsigned int helpers; /* that run or may still run */
-	struct read_helper helper[HELPERS_MAX];
 };
 
 static uint64_t addr_of(const struct chunk_read *c, uint64_t off)
@@ -150,61 +142,19 @@ static int read_on_stream(struct chunk_read *c)
 	return 0;
 }
 
-static void helper_run(struct task *task)
+static void help(void *arg)
 {
-	struct chunk_read *c = container_of(task, struct read_helper, task)->read;
-
-	read_on_stream(c); /* without a stream the other threads read all pieces */
-	pthread_mutex_lock(&c->lock);
-	c->helpers--;
-	pthread_cond_signal(&c->changed);
-	pthread_mutex_unlock(&c->lock);
-}
-
-static void offer_helpers(struct chunk_read *c, unsigned int n)
-{
-	struct workers *w = &device_context(c->dev)->workers;
-
-	for (unsigned int i = 0; i < n; i++) {
-		struct read_helper *h = &c->helper[i];
-
-		h->read = c;
-		h->task.run = helper_run;
-		list_init(&h->task.node);
-		pthread_mutex_lock(&c->lock);
-		c->helpers++;
-		pthread_mutex_unlock(&c->lock);
-		h->offered = !workers_offer(w, &h->task);
-		if (h->offered)
-			continue;
-		pthread_mutex_lock(&c->lock);
-		c->helpers--;
-		pthread_mutex_unlock(&c->lock);
-		break;
-	}
-}
-
-static void end_helpers(struct chunk_read *c)
-{
-	struct workers *w = &device_context(c->dev)->workers;
-	unsigned int withdrawn = 0;
-
-	for (unsigned int i = 0; i < HELPERS_MAX && c->helper[i].offered; i++)
-		withdrawn += workers_withdraw(w, &c->helper[i].task);
-	pthread_mutex_lock(&c->lock);
-	c->helpers -= withdrawn;
-	while (c->helpers)
-		pthread_cond_wait(&c->changed, &c->lock);
-	pthread_mutex_unlock(&c->lock);
+	read_on_stream(arg); /* without a stream the other threads read all pieces */
 }
 
 static int read_helped(struct chunk_read *c, unsigned int helpers)
 {
+	struct helpers h;
 	int rc;
 
-	offer_helpers(c, helpers);
+	helpers_begin(&h, &device_context(c->dev)->workers, HELPERS_IDLE, helpers, help, c);
 	rc = read_on_stream(c);
-	end_helpers(c);
+	helpers_end(&h);
 	return rc;
 }
 
@@ -247,23 +197,40 @@ static void divide(struct chunk_read *c, uint64_t piece)
 	c->n = (unsigned int)((c->len + c->piece - 1) / c->piece);
 }
 
+/* Each helper takes a processor that a caller may want. */
+static unsigned int helpers_for(const struct chunk_read *c, unsigned int callers)
+{
+	uint64_t each = c->isolated ? STREAM_HELPED_BYTES : HELPED_BYTES;
+
+	if (callers <= HELPED_CALLERS)
+		return (unsigned int)min_u64((c->len - 1) / each, HELPERS_MOST);
+	return callers <= HELPED_CALLERS_LONG && c->len > ALONE_BYTES;
+}
+
+/* Two pieces for each thread: all threads end together, and each copies its first piece while it reads the second. */
+static uint64_t helped_piece(const struct chunk_read *c, unsigned int helpers)
+{
+	uint64_t threads = helpers + 1;
+
+	return min_u64(align_up((c->len + 2 * threads - 1) / (2 * threads), os_page_size()), PIECE_BYTES);
+}
+
 static void run(struct chunk_read *c, struct strait_result *r)
 {
-	unsigned int callers = callers_enter(c->dev);
+	unsigned int callers = callers_enter(c->dev), helpers;
 	bool combine = combine_pays(callers, c->len) && !c->isolated;
 	int rc = 0;
 
-	divide(c, combine || callers <= HELPED_CALLERS ? PIECE_BYTES : ALONE_BYTES);
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->changed, NULL);
-	if (combine)
+	if (combine) {
+		divide(c, PIECE_BYTES);
 		read_combined(c);
-	else if (callers <= HELPED_CALLERS)
-		rc = read_helped(c, (unsigned int)min_u64((c->len - 1) / HELPED_BYTES, HELPERS_MAX));
-	else
-		rc = read_on_stream(c);
+	} else {
+		helpers = helpers_for(c, callers);
+		divide(c, callers <= HELPED_CALLERS ? helped_piece(c, helpers) : ALONE_BYTES);
+		rc = read_helped(c, helpers);
+	}
 	callers_leave(c->dev);
-	pthread_cond_destroy(&c->changed);
 	pthread_mutex_destroy(&c->lock);
 	if (rc) {
 		r->status = rc;

@@ -37,10 +37,7 @@ void transfer_execute(const struct strait_transfer *t, uint64_t deadline, const 
 void transfer_resume(const struct strait_transfer *t, uint64_t done, const atomic_bool *cancel,
 		     struct strait_result *result);
 
-/*
- * Callers that run transfers of at most a chunk now, this one included. With up to HELPED_CALLERS workers help to read.
- */
-#define HELPED_CALLERS 2
+/* Callers that run transfers of at most a chunk now, this one included. */
 static inline unsigned int callers_enter(struct strait_device *dev)
 {
 	return atomic_fetch_add_explicit(&device_engine(dev)->callers, 1, memory_order_relaxed) + 1;
