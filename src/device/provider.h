@@ -68,9 +68,29 @@ struct copy_seg {
 };
 
 /* The first member of each provider's stream and event. */
+/* A word of host memory that the device writes. */
+struct dev_mark {
+	const _Atomic uint32_t *word; /* NULL: not opened */
+	uint32_t value;		      /* expected next; the owner counts it up before it submits copies for the mark */
+};
+
 struct dev_stream {
 	struct strait_device *dev;
 	_Atomic int32_t status; /* device-specific code of the last error, 0: none; any thread may read it */
+	struct dev_mark mark;	/* see mark_open */
+};
+
+#define MARKED_COPIES 64 /* in one list */
+
+/*
+ * A copy that counts for a mark. When the copies submitted for the mark add up to @total bytes, the device stores the
+ * mark's value to its word: they are complete, also for the CPU and other streams.
+ */
+struct marked_copy {
+	struct copy_seg seg;
+	const struct dev_mark *mark;
+	uint32_t total;
+	uint32_t filler; /* a segment of length 0 counts as so many bytes */
 };
 
 struct dev_event {
@@ -194,12 +214,11 @@ struct provider_ops {
 	void (*word_post)(struct strait_device *dev, _Atomic uint32_t *word, uint32_t value);
 
 	/*
-	 * For work that several threads wait for. stream_mark marks the end of the work submitted so far.
-	 * stream_mark_passed: 1 if the last mark was reached, which implies that the work before it succeeded, 0 if
-	 * not yet or never, -EOPNOTSUPP if only stream_wait_soon can tell; any number of threads may ask.
+	 * mark_open: gives the stream a mark, which exists until the stream is closed. -EAGAIN: it cannot now.
+	 * copy_marked: at most MARKED_COPIES copies, for marks of streams of the same context; each at most 1 GiB.
 	 */
-	int (*stream_mark)(struct dev_stream *s);
-	int (*stream_mark_passed)(struct dev_stream *s);
+	int (*mark_open)(struct dev_stream *s);
+	int (*copy_marked)(struct dev_stream *s, const struct marked_copy *copies, unsigned int n);
 	/* stream_wait without a timeout, for work that ends soon: spins rather than sleeps. */
 	int (*stream_wait_soon)(struct dev_stream *s);
 

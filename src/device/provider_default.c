@@ -172,12 +172,12 @@ static void default_word_post(struct strait_device *dev, _Atomic uint32_t *word,
 	atomic_store_explicit(word, value, memory_order_release);
 }
 
-static int default_stream_mark(struct dev_stream *s)
+static int no_mark_open(struct dev_stream *s)
 {
-	return 0;
+	return -EOPNOTSUPP;
 }
 
-static int default_stream_mark_passed(struct dev_stream *s)
+static int no_copy_marked(struct dev_stream *s, const struct marked_copy *copies, unsigned int n)
 {
 	return -EOPNOTSUPP;
 }
@@ -301,8 +301,8 @@ const struct provider_ops provider_default_ops = {
 	.stream_poll_notices = no_stream_poll_notices,
 	.stream_wait_word = no_stream_wait_word,
 	.word_post = default_word_post,
-	.stream_mark = default_stream_mark,
-	.stream_mark_passed = default_stream_mark_passed,
+	.mark_open = no_mark_open,
+	.copy_marked = no_copy_marked,
 	.stream_wait_soon = default_stream_wait_soon,
 	.copy_in = no_copy_in,
 	.copy_pages = default_copy_pages,

@@ -61,7 +61,7 @@ static void close_device(struct strait_device *dev)
 	if (!de)
 		return;
 	small_lanes_fini(&de->small_lanes, dev);
-	combiner_fini(&de->combiner);
+	combiner_fini(&de->combiner, dev);
 	list_for_each_safe(it, tmp, &de->streams)
 		engine_stream_free(dev, list_entry(it, struct lane_stream, node));
 	readahead_free_slots(dev, &de->slots);

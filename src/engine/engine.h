@@ -50,6 +50,7 @@ struct strait_context {
 	uint64_t chunk_bytes; /* 0: the device's default */
 	uint32_t queue_depth;
 	struct device_set set;
+	atomic_uint small_threads; /* that run coalesced transfers of queues */
 	struct workers workers;
 	struct reg_cache reg_cache;
 	struct stats stats;
@@ -67,7 +68,6 @@ struct lane_stream {
 	bool isolated;
 	bool broken; /* a copy on it failed: close it instead of using it again */
 	struct dev_stream *stream;
-	struct copy_batch batch;      /* the list in flight, if the combiner has borrowed the stream */
 	struct dev_event *events[64]; /* idle ones */
 	unsigned int n_events;
 };

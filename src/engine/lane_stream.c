@@ -11,7 +11,6 @@ void engine_stream_free(struct strait_device *dev, struct lane_stream *ls)
 		dev->ops->event_close(ls->events[i]);
 	if (ls->stream)
 		dev->ops->stream_close(ls->stream);
-	pthread_mutex_destroy(&ls->batch.lock);
 	free(ls);
 }
 
@@ -58,7 +57,6 @@ int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, b
 	if (!ls)
 		return -ENOMEM;
 	list_init(&ls->node);
-	pthread_mutex_init(&ls->batch.lock, NULL);
 	ls->context = m->context;
 	ls->isolated = isolated;
 	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :

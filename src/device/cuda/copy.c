@@ -146,8 +146,7 @@ static int copy_leave(struct cuda_stream *s, struct cuda_entry *e, cu_result r, 
 	return err ? err : cuda_stream_errno(s, r);
 }
 
-/* cuda_enter() for a kernel that reads host memory: if that is no longer registered, the kernel fails its context. */
-static int enter_for_host_access(struct cuda_stream *s, struct cuda_entry *e)
+int cuda_enter_for_host_access(struct cuda_stream *s, struct cuda_entry *e)
 {
 	int rc = s->ctx->primary ? 0 : cuda_primary_check(s->ctx->cd);
 
@@ -167,7 +166,7 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 		total += segs[i].len;
 	if (!total)
 		return 0;
-	rc = enter_for_host_access(s, &e);
+	rc = cuda_enter_for_host_access(s, &e);
 	if (rc)
 		return rc;
 	kernels = cuda_kernels_ready(s->ctx);
@@ -190,7 +189,7 @@ int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_r
 
 	if (len >= COPY_ENGINE_BYTES)
 		return cuda_copy_in(stream, dst, (char *)reg->ptr + off, len);
-	rc = enter_for_host_access(s, &e);
+	rc = cuda_enter_for_host_access(s, &e);
 	if (rc)
 		return rc;
 	/* A kernel in the provider's own context cannot access the memory of the region. */

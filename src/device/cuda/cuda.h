@@ -34,7 +34,7 @@ struct cuda_scratch {
 
 #define CUDA_SCRATCH_BYTES KIB(32)
 
-#define CUDA_WORDS 256 /* words in the page of a context, a cache line each */
+#define CUDA_WORDS 1024 /* words in the page of a context, a cache line each */
 
 enum cuda_kernel { CUDA_COPY_LIST, CUDA_COPY_MARKED, CUDA_COMPARE, CUDA_CRC32C, CUDA_COMPARE_PAGES, CUDA_KERNELS };
 
@@ -114,7 +114,6 @@ struct cuda_stream {
 	cu_stream handle;
 	bool imported;
 	cu_ptr scratch; /* device memory of stream_scratch, 0: none */
-	cu_event done;	/* of a mark, without interrupts; NULL for an imported stream */
 	pthread_mutex_t lock;
 	struct list calls;	       /* struct cuda_call not called yet; under @lock */
 	_Atomic uint32_t *notify_word; /* the GPU writes it when a notice is due; NULL: not allocated */
@@ -246,7 +245,8 @@ cu_result cuda_check_capture(struct cuda_stream *s);
 /* word.c */
 /* Allocates a word of the context's page for the GPU to write; @value is its content. NULL: none is free. */
 _Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value);
-void cuda_word_put(struct cuda_ctx *cc, _Atomic uint32_t *word);
+void cuda_word_put(struct cuda_ctx *cc, const _Atomic uint32_t *word);
+unsigned int cuda_word_number(const struct cuda_ctx *cc, const _Atomic uint32_t *word);
 cu_ptr cuda_word_addr(const struct cuda_ctx *cc, const _Atomic uint32_t *word);
 
 /* notify.c */
@@ -286,8 +286,10 @@ int cuda_event_record(struct dev_event *e, struct dev_stream *s);
 int cuda_event_wait(struct dev_event *e, int64_t timeout_ns);
 
 /* mark.c */
-int cuda_stream_mark(struct dev_stream *s);
-int cuda_stream_mark_passed(struct dev_stream *s);
+int cuda_mark_open(struct dev_stream *s);
+/* Called inside cuda_enter() unless the context was destroyed, after all work that writes the mark has ended. */
+void cuda_mark_close(struct cuda_stream *s);
+int cuda_copy_marked(struct dev_stream *s, const struct marked_copy *copies, unsigned int n);
 int cuda_stream_wait_soon(struct dev_stream *s);
 /* Called inside cuda_enter(). Waits for the work of the stream, without sleeping if that ends soon. */
 cu_result cuda_wait_soon(struct cuda_stream *s);
@@ -321,6 +323,8 @@ int cuda_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t l
 int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
 int cuda_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+/* cuda_enter() for a kernel that reads host memory: if that is no longer registered, the kernel fails its context. */
+int cuda_enter_for_host_access(struct cuda_stream *s, struct cuda_entry *e);
 void cuda_prepare_copy_lists(struct strait_device *dev);
 int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);

@@ -126,7 +126,7 @@ static cu_result stream_put_notice(struct cuda_stream *s, strait_stream_fn *fn, 
 	struct cuda_watch *w = &s->ctx->cd->watch;
 	cu_result r;
 
-	if (!s->no_notices && !s->notify_word && watch_start(w))
+	if (cu.stream_write_value && !s->no_notices && !s->notify_word && watch_start(w))
 		s->notify_word = cuda_word_get(s->ctx, &s->notify_value);
 	if (!s->notify_word)
 		return cuda_call_put(s, fn, arg, false);

@@ -61,11 +61,6 @@ static int stream_open_in(struct strait_device *dev, struct cuda_ctx *cc, struct
 	if (rc)
 		goto free_stream;
 	r = cu.stream_create(&s->handle, CU_STREAM_NON_BLOCKING);
-	if (!r) {
-		r = cu.event_create(&s->done, CU_EVENT_NO_TIMING);
-		if (r)
-			cu.stream_destroy(s->handle);
-	}
 	cuda_leave(&e);
 	rc = cuda_errno(r);
 	if (rc)
@@ -221,11 +216,10 @@ static void stream_end(struct cuda_stream *s, bool wait)
 			cu.mem_free(s->scratch);
 			cuda_load_gate_end();
 		}
-		if (s->done)
-			cu.event_destroy(s->done);
 		/* All notices were called before stream_detach, so the GPU has made all writes to the word. */
 		if (s->notify_word)
 			cuda_word_put(s->ctx, s->notify_word);
+		cuda_mark_close(s);
 		cuda_leave(&e);
 	}
 	cuda_ctx_put(s->ctx);

@@ -2,14 +2,17 @@
 /* Words in the page of a context: 32-bit counters in host memory that the GPU writes. */
 #include "base/util.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/kernel.h"
 
-#define WORD_STEP 64 /* a cache line */
+#define WORD_STEP CUDA_MARK_STEP /* a cache line */
+
+_Static_assert(CUDA_WORDS == CUDA_MARKS && CUDA_WORDS * WORD_STEP <= CUDA_PAGE, "words of a page");
 
 _Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value)
 {
 	_Atomic uint32_t *word = NULL;
 
-	if (!cu.stream_write_value || !cc->page_addr)
+	if (!cc->page_addr)
 		return NULL;
 	pthread_mutex_lock(&cc->lock);
 	for (unsigned int k = 0; k < ARRAY_SIZE(cc->words) && !word; k++) {
@@ -25,9 +28,14 @@ _Atomic uint32_t *cuda_word_get(struct cuda_ctx *cc, uint32_t *value)
 	return word;
 }
 
-void cuda_word_put(struct cuda_ctx *cc, _Atomic uint32_t *word)
+unsigned int cuda_word_number(const struct cuda_ctx *cc, const _Atomic uint32_t *word)
 {
-	unsigned int i = (unsigned int)(((char *)word - (char *)cc->page) / WORD_STEP);
+	return (unsigned int)(((const char *)word - (const char *)cc->page) / WORD_STEP);
+}
+
+void cuda_word_put(struct cuda_ctx *cc, const _Atomic uint32_t *word)
+{
+	unsigned int i = cuda_word_number(cc, word);
 
 	pthread_mutex_lock(&cc->lock);
 	cc->words[i / 64] &= ~(1ull << i % 64);

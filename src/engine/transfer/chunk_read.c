@@ -12,6 +12,7 @@
 #include "engine/transfer/transfer.h"
 
 #define PIECE_BYTES KIB(256)
+#define COMBINED_BYTES KIB(128)
 #define ALONE_BYTES MIB(2) /* of a piece whose copy waits for those of other streams: fewer copies are quicker */
 #define PIECES_MAX 64
 #define HELPERS_MOST 3
@@ -158,27 +159,35 @@ static int read_helped(struct chunk_read *c, unsigned int helpers)
 	return rc;
 }
 
-/* One of many callers: reads all pieces, and their copies go along with those of the others. */
-static void read_combined(struct chunk_read *c)
+/* One of many callers: reads all pieces, and their copies go along with those of the others. -EAGAIN: nothing was done. */
+static int read_combined(struct chunk_read *c)
 {
-	struct copy_request req[PIECES_MAX];
+	struct copy_request req[PIECES_MAX + 1];
+	struct lane_stream *ls;
+	struct copy_group g;
 	unsigned int n = 0;
-	int rc;
+	int rc = engine_stream_get(c->dev, &c->t->region->mem, false, &ls);
 
+	if (rc)
+		return rc;
+	rc = combine_begin(c->dev, ls, c->len, &g);
+	if (rc) {
+		engine_stream_put(c->dev, ls, false);
+		return rc;
+	}
 	for (unsigned int i = 0; i < c->n && i * c->piece < c->limit; i++) {
 		uint64_t off = i * c->piece, got = read_piece(c, i);
 
 		if (!got)
 			break;
-		req[n] = (struct copy_request){ .mem = &c->t->region->mem,
-						.seg = { addr_of(c, off), c->chunk->dev_addr + off, got } };
-		combine_start(c->dev, &req[n++]);
+		combine_start(c->dev, &g, &req[n++],
+			      (struct copy_seg){ addr_of(c, off), c->chunk->dev_addr + off, got });
 	}
-	for (unsigned int i = 0; i < n; i++) {
-		rc = combine_wait(c->dev, &req[i]);
-		if (rc)
-			stop_at_locked(c, i * c->piece, rc, req[i].device_status); /* no other thread has @c */
-	}
+	rc = combine_wait(c->dev, &g, &req[n]);
+	if (rc)
+		stop_at_locked(c, 0, rc, g.device_status); /* no other thread has @c */
+	engine_stream_put(c->dev, ls, rc != 0);
+	return 0;
 }
 
 /* Is it in the page cache, so that reading it takes no longer than copying? */
@@ -219,13 +228,14 @@ static void run(struct chunk_read *c, struct strait_result *r)
 {
 	unsigned int callers = callers_enter(c->dev), helpers;
 	bool combine = combine_pays(callers, c->len) && !c->isolated;
-	int rc = 0;
+	int rc = -EAGAIN;
 
 	pthread_mutex_init(&c->lock, NULL);
 	if (combine) {
-		divide(c, PIECE_BYTES);
-		read_combined(c);
-	} else {
+		divide(c, COMBINED_BYTES);
+		rc = read_combined(c);
+	}
+	if (rc == -EAGAIN) {
 		helpers = helpers_for(c, callers);
 		divide(c, callers <= HELPED_CALLERS ? helped_piece(c, helpers) : ALONE_BYTES);
 		rc = read_helped(c, helpers);

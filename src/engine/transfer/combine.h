@@ -3,63 +3,78 @@
 #define ENGINE_TRANSFER_COMBINE_H
 
 /*
- * Combining: copies of callers on several threads become one copy list. A copy engine takes some microseconds for each
- * copy beside its bytes, and the driver as long for each submission; a list has that cost once.
+ * Combining: copies of callers on several threads become one list of marked copies. A copy engine takes some microseconds for
+ * each copy beside its bytes, and the driver as long for each submission; a list has that cost once.
  *
- * A request is
+ * A caller makes a group for its transfer, starts a request for each piece of it, and waits for the group:
  *
- *   PENDING    on the combiner's list, under its lock
- *   TAKEN      owned by the leader, the thread that submits lists; there is one at a time
- *   SUBMITTED  part of a list in flight, whose stream is @ls; or failed with @rc, and @ls is NULL
+ *   PENDING    on the combiner's stack, owned by the combiner
+ *   TAKEN      by the leader, the thread that holds the lock
+ *   SUBMITTED  or failed, with the reason in the group: no other thread accesses the request again
  *
- * A caller whose request finds no leader becomes the leader, submits what is pending, also what came meanwhile, and stops
- * leading: it never waits for the device. A pending request that the leader left behind is submitted by the next leader;
- * that is its owner at the latest, in combine_wait(). So callers wait for the leader, which waits for the driver only.
- * One member of a list at a time asks the device whether it is complete, the others poll what that one found. The last
- * member to see the end returns the stream.
+ * The caller whose request is the first on an empty stack leads: it takes the lock, then all that is pending by then, and
+ * submits it. So what callers start while a leader is in the driver becomes the next list. Other callers go on at once. A
+ * leader waits for the lock and for the driver, never for the device or another caller. One with a short transfer spins for
+ * the lock; one with a long transfer may sleep, which makes the lists longer and the submissions fewer.
+ *
+ * A request may not end before it was taken and, if submitted, the device is done. The device writes the mark of the group's
+ * stream when all bytes of the group are copied, which implies both; callers poll it. If it is late, or the group failed, the
+ * caller leads once more, so that none of its requests is pending, and waits for the streams of its context.
  */
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/list.h"
 #include "device/provider.h"
 
+#define COMBINE_CONTEXTS 4
+#define COMBINE_STREAMS 4
+#define COMBINE_BROKEN 16
+
 struct lane_stream;
-
-struct combiner {
-	pthread_mutex_t lock;
-	struct list pending; /* struct copy_request.node */
-	atomic_uint n_pending;
-	atomic_uint in_flight; /* requests of submitted lists whose owners have not seen the end */
-	atomic_bool leading;   /* a thread submits lists; changed under @lock */
-};
-
-enum copy_state { COPY_PENDING, COPY_TAKEN, COPY_SUBMITTED };
+struct copy_group;
 
 struct copy_request {
-	struct list node;
-	const struct provider_mem *mem; /* of the region that @seg writes to or reads from */
+	struct copy_request *next;
+	struct copy_group *group;
 	struct copy_seg seg;
-	atomic_int state; /* enum copy_state */
-	struct lane_stream *ls;
-	int rc;
-	int32_t device_status;
+	uint32_t filler; /* of a segment of length 0, see struct marked_copy */
 };
 
-/* The list in flight on a stream. */
-struct copy_batch {
-	atomic_uint members;  /* that have not seen its end */
-	pthread_mutex_t lock; /* of the member that asks the driver */
-	atomic_bool done;     /* @rc is its status; set under @lock */
-	int rc;
+/* The copies of one transfer. */
+struct copy_group {
+	struct lane_stream *ls;	 /* of the caller; its mark is written */
+	uint32_t total, started; /* bytes */
+	atomic_int err;		 /* why a request was not submitted */
+	int32_t device_status;	 /* set before @err */
+};
+
+/* Streams on which lists run, in turn. */
+struct combine_slot {
+	uintptr_t context; /* 0: not used */
+	struct lane_stream *ls[COMBINE_STREAMS];
+	unsigned int next;
+};
+
+struct combiner {
+	_Atomic(struct copy_request *) pending;
+	pthread_mutex_t lock; /* protects the members below */
+	struct combine_slot slot[COMBINE_CONTEXTS];
+	struct lane_stream *broken[COMBINE_BROKEN]; /* a waiter may use them: closed with the device */
+	atomic_uint n_broken;
 };
 
 void combiner_init(struct combiner *c);
-void combiner_fini(struct combiner *c);
+void combiner_fini(struct combiner *c, struct strait_device *dev);
 
-/* Starts a copy. The memory of @r and of the copy is in use until combine_wait() returns its status. */
-void combine_start(struct strait_device *dev, struct copy_request *r);
-int combine_wait(struct strait_device *dev, struct copy_request *r);
+/*
+ * Makes a group of @total bytes, not 0. @ls is the caller's until combine_wait() has returned. -EAGAIN: copy without the
+ * combiner.
+ */
+int combine_begin(struct strait_device *dev, struct lane_stream *ls, uint64_t total, struct copy_group *g);
+/* Starts a copy. @r and its memory are in use until combine_wait() returns. */
+void combine_start(struct strait_device *dev, struct copy_group *g, struct copy_request *r, struct copy_seg seg);
+/* Waits for the copies. If fewer bytes were started than the group has, @r is used for the rest. Returns their status. */
+int combine_wait(struct strait_device *dev, struct copy_group *g, struct copy_request *r);
 
 #endif

@@ -208,18 +208,24 @@ static void buf_put(struct strait_device *dev, struct small_buf *b)
 	staging_leave(pool, &b->user);
 }
 
-/* One of many callers: its copy goes along with those of the others. */
-static int copy_combined(struct strait_device *dev, const struct strait_transfer *t, uint64_t src, uint64_t len,
+/* One of many callers: its copy goes along with those of the others. -EAGAIN: nothing was done. */
+static int copy_combined(const struct strait_transfer *t, struct small_buf *b, uint64_t skip, uint64_t len,
 			 struct strait_result *r)
 {
-	struct copy_request req = { .mem = &t->region->mem,
-				    .seg = { t->region->mem.addr + t->region_offset, src, len } };
-	int rc;
+	struct strait_device *dev = t->region->dev;
+	struct copy_request req;
+	struct copy_group g;
+	int rc = combine_begin(dev, b->ls, len, &g);
 
-	combine_start(dev, &req);
-	rc = combine_wait(dev, &req);
 	if (rc)
-		r->device_status = req.device_status;
+		return rc;
+	combine_start(dev, &g, &req,
+		      (struct copy_seg){ t->region->mem.addr + t->region_offset, b->dev_addr + skip, len });
+	rc = combine_wait(dev, &g, &req);
+	if (rc) {
+		r->device_status = g.device_status;
+		b->broken = true;
+	}
 	return rc;
 }
 
@@ -246,9 +252,9 @@ static void read_staged(struct strait_context *ctx, const struct strait_transfer
 		finish(r, STRAIT_ROUTE_STAGED, 0, (int)n);
 		return;
 	}
-	if (n && combine)
-		rc = copy_combined(t->region->dev, t, b->dev_addr + skip, (uint64_t)n, r);
-	else if (n)
+	if (n)
+		rc = combine ? copy_combined(t, b, skip, (uint64_t)n, r) : -EAGAIN;
+	if (rc == -EAGAIN)
 		rc = copy_alone(t, b, b->ptr + skip, (uint64_t)n, false, r);
 	finish(r, STRAIT_ROUTE_STAGED, rc ? 0 : (uint64_t)n, rc);
 }

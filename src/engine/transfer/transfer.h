@@ -50,11 +50,11 @@ static inline void callers_leave(struct strait_device *dev)
 
 /*
  * Is it quicker to combine the copies of so many callers than to have the copy engine serve the stream of each? It needs
- * some microseconds to change streams. Shorter copies cost no more than a list; longer ones do not notice.
+ * some microseconds to change streams. Shorter copies cost no more than a list.
  */
-#define COMBINE_CALLERS 6
+#define COMBINE_CALLERS 5
 #define COMBINE_MIN KIB(32)
-#define COMBINE_MAX MIB(2)
+#define COMBINE_MAX MIB(4)
 static inline bool combine_pays(unsigned int callers, uint64_t len)
 {
 	return callers >= COMBINE_CALLERS && len >= COMBINE_MIN && len <= COMBINE_MAX;
