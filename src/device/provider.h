@@ -165,10 +165,11 @@ struct provider_ops {
 	int (*host_register)(struct strait_device *dev, void *ptr, size_t len, uint32_t flags, struct host_reg *ret);
 	void (*host_unregister)(struct strait_device *dev, struct host_reg *reg);
 	/*
-	 * Can host_register with HOST_REG_FILE begin at once? False: it would first wait for a preparation, which this call
-	 * has started in the background. Does not wait.
+	 * Can host_register with HOST_REG_FILE begin at once? False: it would first wait for a preparation. Does not wait.
+	 * @staged: bytes that are read into staging memory if it cannot; when they add up to so much that the preparation
+	 * pays, it is begun in the background.
 	 */
-	bool (*register_ready)(struct strait_device *dev);
+	bool (*register_ready)(struct strait_device *dev, uint64_t staged);
 
 	/*
 	 * Streams. Work on one stream runs in submission order; streams are independent of each other.

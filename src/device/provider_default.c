@@ -95,7 +95,7 @@ static int no_mmio_map(struct strait_device *dev, void *mmio, size_t len, struct
 	return -EOPNOTSUPP;
 }
 
-static bool always_ready(struct strait_device *dev)
+static bool always_ready(struct strait_device *dev, uint64_t staged)
 {
 	return true;
 }

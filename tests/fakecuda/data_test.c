@@ -2,6 +2,8 @@
 /* Every byte arrives, by every kind of copy of the provider. */
 #include "fakecuda/common.h"
 
+#include "device/provider.h"
+
 static const struct mode modes[] = {
 	{ "any", "cuda:0", 0, 0, 0 },
 	{ "staged", "cuda:0", ROUTE(STAGED), 0, 0 },
@@ -214,6 +216,40 @@ TEST(readers_unregister_nothing)
 	ASSERT_GT(registered, 0);
 	ASSERT_GE(staged, MIB(96));
 	ASSERT_EQ(fake_strangers(), 0);
+	strait_region_close(r);
+	strait_endpoint_close(ep);
+	strait_context_close(ctx);
+	free(want);
+	expect_clean();
+	expect_usage(&(struct fake_usage){ 0 });
+}
+
+/* Creating the windows' context holds up all copies: only a process that reads tens of GiB has it created. */
+TEST(windows_are_staged_until_their_context_pays)
+{
+	const char *path = make_file("data", MIB(96), 1);
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device *dev = device_named(ctx, "cuda:0");
+	struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, 0);
+	struct strait_region *r = region_new(dev, MIB(96));
+	void *want = pattern_new(0, MIB(96), 1);
+	unsigned int contexts = fake_usage().contexts;
+
+	for (int i = 0; i < 3; i++) {
+		struct strait_result res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(96));
+
+		ASSERT_EQ(res.bytes, MIB(96));
+		ASSERT_EQ(res.routes, ROUTE(STAGED));
+	}
+	region_expect(r, 0, want, MIB(96));
+	ASSERT_FALSE(dev->ops->register_ready(dev, GIB(1)));
+	ASSERT_EQ(fake_usage().contexts, contexts);
+	while (!dev->ops->register_ready(dev, GIB(32)))
+		sleep_ms(1);
+	ASSERT_EQ(fake_usage().contexts, contexts + 1);
+	ASSERT_OK(strait_region_fill(r, 0, 0, MIB(96)));
+	ASSERT_EQ(move(STRAIT_READ, 0, ep, 0, r, 0, MIB(96)).bytes, MIB(96));
+	region_expect(r, 0, want, MIB(96));
 	strait_region_close(r);
 	strait_endpoint_close(ep);
 	strait_context_close(ctx);

@@ -64,6 +64,8 @@ static void rig_open(struct rig *g, const struct variant *v)
 	plan.delay_read = v->delay_read;
 	/* The memory of the pool is prepared by the same call as pages are: do not count it. */
 	ASSERT_EQ(strait_read(g->ep, 0, g->r, 0, 100), 100);
+	/* A GPU is ready to register after the first read that demands it. */
+	ASSERT_EQ(move(STRAIT_READ, ROUTE(PAGECACHE), g->ep, 0, g->r, 0, 4096).bytes, 4096);
 }
 
 static void rig_close(struct rig *g)

@@ -83,7 +83,8 @@ struct cuda_windows {
 	struct cuda_ctx *ctx; /* NULL until it is created; freed with the device */
 	cu_context spare;     /* for @ctx, after an attempt that failed later; of the thread that set @making */
 	bool making;
-	atomic_bool ready; /* the context exists, or the attempt in the background failed */
+	atomic_bool ready;	 /* the context exists, or the attempt in the background failed */
+	_Atomic uint64_t staged; /* bytes for which cuda_register_ready() was asked */
 	bool thread_started;
 	unsigned long thread;
 };
@@ -147,8 +148,8 @@ int cuda_ctx_get(struct cuda_device *cd, cu_context ctx, struct cuda_ctx **ret);
  * windows_ctx.c. Waits until the context has been created.
  */
 int cuda_ctx_get_windows(struct cuda_device *cd, struct cuda_ctx **ret);
-/* Does that context exist? If not, has a thread create it. */
-bool cuda_register_ready(struct strait_device *dev);
+/* Does that context exist? If not, counts the bytes, and has a thread create it once they are many. */
+bool cuda_register_ready(struct strait_device *dev, uint64_t staged);
 void cuda_windows_init(struct cuda_windows *w);
 void cuda_windows_fini(struct cuda_windows *w);
 /* ctx.c. Takes over a context that the provider has created. */

@@ -53,7 +53,7 @@ bool job_starts_cached(const struct job *job)
 	return !job->ep->ops->cached(job->ep, job->start, len, &bytes) && bytes >= len / 2;
 }
 
-void job_claim_register_locked(struct lane *l)
+void job_claim_register_locked(struct lane *l, uint64_t bytes)
 {
 	struct job *job = l->job;
 	atomic_uint *all = &device_engine(job->dev)->registering;
@@ -62,7 +62,7 @@ void job_claim_register_locked(struct lane *l)
 	if (l->registers || l->no_register || job->plan.registers == ROUTE_REGISTER_NONE || job->register_lanes >= most)
 		return;
 	/* Windows are staged until the device is ready to register any. */
-	if (job->plan.registers != ROUTE_REGISTER_ALL && !job->dev->ops->register_ready(job->dev))
+	if (job->plan.registers != ROUTE_REGISTER_ALL && !job->dev->ops->register_ready(job->dev, bytes))
 		return;
 	/* Mixed jobs share the register lanes of the device; a job that may only register has its own. */
 	if (job->plan.mixed) {
@@ -125,7 +125,7 @@ static void lane_run(struct job *job, bool helper)
 
 	list_init(&l.copies);
 	pthread_mutex_lock(&job->lock);
-	job_claim_register_locked(&l);
+	job_claim_register_locked(&l, 0);
 	pthread_mutex_unlock(&job->lock);
 	if (!helper && l.registers && job->plan.mixed && job_starts_cached(job))
 		job_want_helper(job);

@@ -117,8 +117,8 @@ void job_add_bytes(struct job *job, int route, uint64_t bytes);
 void job_want_helper(struct job *job);
 /* Does the page cache hold the first block of the range? */
 bool job_starts_cached(const struct job *job);
-/* Lets the lane register windows, if the plan says so and not too many lanes do. */
-void job_claim_register_locked(struct lane *l);
+/* Lets the lane register windows, if the plan says so and not too many lanes do; @bytes are read otherwise. */
+void job_claim_register_locked(struct lane *l, uint64_t bytes);
 void job_release_register(struct lane *l);
 /* Leaves a registered window to a lane that registers, which unregisters it. */
 void job_leave_registered(struct job *job, struct window *w);

@@ -158,7 +158,7 @@ struct window *lane_take_window(struct lane *l)
 	w->chunk = c;
 	w->route = job->host ? STRAIT_ROUTE_HOST : STRAIT_ROUTE_STAGED;
 	window_take_locked(job, w);
-	job_claim_register_locked(l);
+	job_claim_register_locked(l, w->len);
 	if (l->registers)
 		window_widen_locked(job, w);
 	if (job->op == STRAIT_READ)

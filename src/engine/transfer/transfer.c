@@ -172,7 +172,8 @@ static unsigned int lanes_for(const struct job *job)
 	/* The kernel serialises writes to one file anyway. */
 	if (job->op == STRAIT_WRITE)
 		return 1;
-	if (job->plan.mixed && tuning->mixed_readers)
+	/* Fewer readers suffice beside a lane that registers. */
+	if (job->plan.mixed && tuning->mixed_readers && job->dev->ops->register_ready(job->dev, 0))
 		n = tuning->mixed_readers + tuning->register_lanes;
 	if (!n || n > job->ctx->threads)
 		n = job->ctx->threads;
