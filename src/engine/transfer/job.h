@@ -67,6 +67,7 @@ struct job {
 	uint64_t addr;		   /* device address of the first byte */
 	uint64_t ep_len;	   /* length of the endpoint when the job began */
 	uint64_t block;		   /* windows end at multiples of this */
+	bool ramps;		   /* or of a fraction of it at the beginning and towards the end */
 	uint32_t walign;	   /* alignment of direct windows of a write */
 	bool isolated;		   /* a stream of the application waits for it */
 	uint64_t deadline;	   /* in os_now_ns() time, UINT64_MAX for none */

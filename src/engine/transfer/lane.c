@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "os/os.h"
 
+#define RAMP_BYTES KIB(512)	 /* shorter windows cost more than they gain */
 #define STAGING_TICK_NS 10000000 /* a lane that waits for a chunk checks for cancellation this often */
 
 uint64_t job_dev_addr(const struct job *job, uint64_t off)
@@ -76,10 +77,26 @@ static struct chunk *get_chunk(struct lane *l)
 	}
 }
 
+/*
+ * The length of the window at the cursor. The device has nothing to copy until the first window was read, and all lanes
+ * but one are done while the last is read, so windows are short there: each as long as its share of what was taken
+ * before it, and of what is left after it, for all lanes.
+ */
+static uint64_t window_bytes_locked(const struct job *job)
+{
+	uint64_t size = job->block, lanes = max_u64(job->max_lanes, 1);
+	uint64_t most =
+		max_u64(min_u64((job->cursor - job->start) / lanes * 2, (job->stop - job->cursor) / lanes), RAMP_BYTES);
+
+	while (job->ramps && size > most)
+		size /= 2;
+	return size;
+}
+
 /* Takes the next window at the cursor, of which something must be left. */
 static void window_take_locked(struct job *job, struct window *w)
 {
-	uint64_t end = align_down(job->cursor, job->block) + job->block;
+	uint64_t size = window_bytes_locked(job), end = align_down(job->cursor, size) + size;
 
 	w->off = job->cursor;
 	w->len = min_u64(end, job->stop) - w->off;
@@ -116,6 +133,11 @@ static void window_widen_locked(struct job *job, struct window *w)
 	uint64_t size = mixes && tuning->mixed_window ? tuning->mixed_window : tuning->window_bytes, end;
 
 	if (job->plan.io == ROUTE_IO_DIRECT)
+		return;
+	/* The windows before this one are copied while it is registered. */
+	while (job->ramps && size > w->off - job->start)
+		size /= 2;
+	if (job->ramps && size < job->block)
 		return;
 	end = min_u64(align_down(w->off, size) + size, min_u64(job->stop, job->ep_len));
 	/* Smaller windows towards the end, so that reading lanes and the registering one finish together. */

@@ -226,6 +226,9 @@ static bool try_register(struct lane *l, struct window *w)
 
 	if (!l->registers || !(w->cached || only))
 		return false;
+	/* Registering takes some time for each window beside that for its bytes. */
+	if (job->ramps && w->len < job->block)
+		return false;
 	rc = window_register_pages(l, w);
 	if (!rc) {
 		l->register_faults = 0;

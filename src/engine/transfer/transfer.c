@@ -223,6 +223,9 @@ static void run_job(const struct strait_transfer *t, const struct route_plan *pl
 	if (t->op == STRAIT_READ &&
 	    (plan->io == ROUTE_IO_DIRECT || (plan->io == ROUTE_IO_BY_CACHE && !job_starts_cached(job))))
 		job->block = min_u64(job->block, DIRECT_BYTES);
+	/* Beside other jobs the device has enough to copy, and longer copies are better. */
+	job->ramps = t->op == STRAIT_READ && !job->host && job->block == de->pool.chunk_bytes &&
+		     plan->registers != ROUTE_REGISTER_ALL && !atomic_load_explicit(&de->lanes, memory_order_relaxed);
 	if (t->op == STRAIT_WRITE && plan->io == ROUTE_IO_DIRECT)
 		job->walign = (uint32_t)max_u64(t->endpoint->facts.dio_align, os_page_size());
 	if (t->op == STRAIT_WRITE && job_write_buffered(job))
