@@ -308,7 +308,7 @@ void coalesce_run(struct coalesce *g)
 		rc = staging_enter(pool, &user);
 	if (!rc) {
 		while (!c)
-			c = staging_wait(pool, &user, STRAIT_FOREVER / 2);
+			c = staging_wait(pool, &user, STRAIT_FOREVER);
 		if (first->op == STRAIT_READ)
 			read_all(ctx, g, c, ls);
 		else

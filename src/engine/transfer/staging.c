@@ -245,7 +245,7 @@ struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 
 struct chunk *staging_wait(struct staging_pool *p, struct staging_user *u, int64_t timeout_ns)
 {
-	uint64_t end = os_now_ns() + (uint64_t)timeout_ns;
+	uint64_t end = os_deadline(timeout_ns);
 	struct chunk *c;
 
 	pthread_mutex_lock(&p->lock);
