@@ -90,6 +90,29 @@ STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, u
 STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
 				    struct strait_region **ret);
 
+/* Flags of strait_region_import_flags(). */
+#define STRAIT_REGION_IMPORT_ORDERED                                                                                   \
+	(1u << 0) /* the application waits for its own copies to the memory before transfers */
+
+/**
+ * strait_region_import_flags() - Import memory that the application allocated, with flags
+ * @ctx: the context
+ * @dev: as of strait_region_import()
+ * @addr: first byte
+ * @len: bytes, not 0
+ * @flags: STRAIT_REGION_IMPORT_ORDERED or 0
+ * @ret: the region
+ *
+ * A copy of the application from pageable memory may be in flight when the call that made it returns. Importing CUDA
+ * memory therefore sets its attribute SYNC_MEMOPS, which makes later copies complete before they return, and waits a
+ * moment for earlier ones. With STRAIT_REGION_IMPORT_ORDERED neither is done, and the memory is left as it is: for the
+ * allocators of frameworks, whose callers wait for the stream on which the memory is used.
+ *
+ * Return: as strait_region_import(); -EINVAL for an unknown flag.
+ */
+STRAIT_API int strait_region_import_flags(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
+					  uint32_t flags, struct strait_region **ret);
+
 /* Flags of strait_region_import_dmabuf(). */
 #define STRAIT_DMABUF_NO_CPU_MAP (1u << 0) /* do not map it for the CPU, even if its exporter allows that */
 

@@ -13,6 +13,7 @@ from .errors import StraitError
 ROUTES = ('p2p', 'pagecache', 'staged', 'host')
 READ, WRITE = 0, 1
 FOREVER = (1 << 63) - 1
+IMPORT_ORDERED = 1
 FILE_BUFFERED, FILE_DIRECT, FILE_UNCHANGING, FILE_LEASE = 1, 2, 4, 8
 
 
@@ -104,6 +105,7 @@ _FUNCTIONS = (
     ('strait_endpoint_close', [_p], None),
     ('strait_region_alloc', [_p, c_size_t, _pp], c_int),
     ('strait_region_import', [_p, _p, _p, c_size_t, _pp], c_int),
+    ('strait_region_import_flags', [_p, _p, _p, c_size_t, c_uint32, _pp], c_int),
     ('strait_region_extent', [_p, _p, _pp, POINTER(c_uint64)], c_int),
     ('strait_region_check', [_p], c_int),
     ('strait_region_close', [_p], None),

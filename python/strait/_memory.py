@@ -6,9 +6,8 @@ import threading
 from ctypes import byref, c_uint64, c_void_p, sizeof
 from typing import List, Optional, Tuple
 
-from . import _cuda
 from ._context import Context, Device
-from ._lib import RegionInfo
+from ._lib import IMPORT_ORDERED, RegionInfo
 from .errors import check
 
 
@@ -87,9 +86,9 @@ class Segments:
         if rc == 0 and extent.value < length:
             rc = -errno.EFAULT
         check(rc, f'no device has {length} bytes at {addr:#x}')
-        with _cuda.unchanged_memory(addr):
-            check(ctx.lib.strait_region_import(ctx.handle, device, addr, extent.value, byref(handle)),
-                  f'cannot import the memory at {addr:#x}')
+        # Ordered: transfers wait for the stream of the memory's owner, whose own copies stay as they are.
+        check(ctx.lib.strait_region_import_flags(ctx.handle, device, addr, extent.value, IMPORT_ORDERED, byref(handle)),
+              f'cannot import the memory at {addr:#x}')
         self.imports += 1
         region = Region(ctx, None, handle, addr, extent.value)
         k = bisect.bisect_left(self._starts, addr)

@@ -39,12 +39,18 @@ STRAIT_API int strait_region_alloc_caps(struct strait_device *dev, size_t len, u
 STRAIT_API int strait_region_import(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
 				    struct strait_region **ret)
 {
+	return strait_region_import_flags(ctx, dev, addr, len, 0, ret);
+}
+
+STRAIT_API int strait_region_import_flags(struct strait_context *ctx, struct strait_device *dev, void *addr, size_t len,
+					  uint32_t flags, struct strait_region **ret)
+{
 	int rc;
 
-	API_CHECK(ctx && addr && ret && len);
+	API_CHECK(ctx && addr && ret && len && !(flags & ~STRAIT_REGION_IMPORT_ORDERED));
 	API_ALIVE(ctx);
 	API_CHECK(!dev || device_context(dev) == ctx);
-	rc = region_import(&ctx->set, dev, (uint64_t)(uintptr_t)addr, len, ret);
+	rc = region_import(&ctx->set, dev, (uint64_t)(uintptr_t)addr, len, flags, ret);
 	if (!rc)
 		engine_ref(ctx);
 	return rc;

@@ -70,7 +70,8 @@ static int host_info(struct strait_device *dev, struct strait_device_info *info)
 	return 0;
 }
 
-static int host_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
+static int host_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags,
+			   struct provider_mem *m)
 {
 	*m = (struct provider_mem){
 		.addr = addr, .len = len, .caps = STRAIT_REGION_CPU_MAP, .page_size = (uint32_t)os_page_size()
@@ -86,7 +87,7 @@ static int host_mem_alloc(struct strait_device *dev, uint64_t len, struct provid
 	rc = os_map_anon(align_up(len, os_page_size()), dev->numa_node, &p);
 	if (rc)
 		return rc;
-	host_mem_import(dev, (uint64_t)(uintptr_t)p, len, m);
+	host_mem_import(dev, (uint64_t)(uintptr_t)p, len, 0, m);
 	m->caps |= STRAIT_REGION_PINNABLE;
 	return 0;
 }

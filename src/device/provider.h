@@ -117,14 +117,15 @@ struct provider_ops {
 	void (*mem_free)(struct strait_device *dev, struct provider_mem *m);
 	/*
 	 * ptr_device: the provider's device that owns @addr, -ENOENT if none does.
-	 * mem_import: fills @m for memory of the application. -EFAULT unless [addr, addr + len) is in memory of
+	 * mem_import: fills @m for memory of the application; @flags: STRAIT_REGION_IMPORT_*. -EFAULT unless [addr, addr + len) is in memory of
 	 * @dev that ptr_extent reports as one range. mem_release undoes mem_import; it does not access the
 	 * memory, which may be freed already.
 	 */
 	int (*ptr_device)(struct provider *p, uint64_t addr, struct strait_device **ret);
 	/* The number of bytes from @addr that mem_import accepts as one range. -EFAULT: @addr is not @dev's. */
 	int (*ptr_extent)(struct strait_device *dev, uint64_t addr, uint64_t *len);
-	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+	int (*mem_import)(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags,
+			  struct provider_mem *m);
 	void (*mem_release)(struct strait_device *dev, struct provider_mem *m);
 	/* Imports [off, off + len) of a dma-buf; len 0: to its end. The caller keeps @fd. */
 	int (*mem_import_dmabuf)(struct strait_device *dev, int fd, uint64_t off, uint64_t len, uint32_t flags,

@@ -37,7 +37,7 @@ static int no_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len
 	return -EOPNOTSUPP;
 }
 
-static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
+static int no_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags, struct provider_mem *m)
 {
 	return -EOPNOTSUPP;
 }

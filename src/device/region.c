@@ -152,7 +152,7 @@ static int region_import_finish(struct strait_region *r, int rc, struct strait_r
 	return 0;
 }
 
-int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
+int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags,
 		  struct strait_region **ret)
 {
 	struct strait_region *r;
@@ -171,7 +171,8 @@ int region_import(struct device_set *set, struct strait_device *dev, uint64_t ad
 	r = region_new(dev, true);
 	if (!r)
 		return -ENOMEM;
-	return region_import_finish(r, dev->ops->mem_import(dev, addr, len, &r->mem), ret);
+	r->ordered = flags & STRAIT_REGION_IMPORT_ORDERED;
+	return region_import_finish(r, dev->ops->mem_import(dev, addr, len, flags, &r->mem), ret);
 }
 
 int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,

@@ -10,6 +10,7 @@ struct strait_region {
 	struct strait_device *dev;
 	struct provider_mem mem;
 	bool imported;
+	bool ordered;		/* imported with STRAIT_REGION_IMPORT_ORDERED */
 	struct range_node node; /* in device_set.regions; under device_set.lock */
 	bool indexed;		/* @node is in the tree; under device_set.lock */
 	atomic_uint handles;	/* references of the application; the last is dropped under device_set.lock */
@@ -33,7 +34,7 @@ struct strait_region {
 int region_alloc(struct strait_device *dev, uint64_t len, struct strait_region **ret);
 /* -EOPNOTSUPP: the device has no memory with all of @caps. */
 int region_alloc_caps(struct strait_device *dev, uint64_t len, uint32_t caps, struct strait_region **ret);
-int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len,
+int region_import(struct device_set *set, struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags,
 		  struct strait_region **ret);
 /* @fd is a dma-buf, which the caller keeps; len 0: to its end. */
 int region_import_dmabuf(struct device_set *set, int fd, uint64_t off, uint64_t len, uint32_t flags,

@@ -166,6 +166,29 @@ TEST(uses_memory_of_all_kinds)
 	expect_usage(&(struct fake_usage){ 0 });
 }
 
+TEST(leaves_memory_of_ordered_users_as_it_is)
+{
+	struct strait_context *ctx;
+	struct strait_region *r;
+	cu_context mine;
+	cu_ptr ptr;
+
+	make_current(&mine);
+	ctx = context_new(NULL);
+	CU(cuMemAlloc_v2(&ptr, MIB(1)));
+	ASSERT_EQ(strait_region_import_flags(ctx, NULL, (void *)(uintptr_t)ptr, MIB(1), 2, &r), -EINVAL);
+	ASSERT_OK(strait_region_import_flags(ctx, NULL, (void *)(uintptr_t)ptr, MIB(1), STRAIT_REGION_IMPORT_ORDERED,
+					     &r));
+	ASSERT_EQ(fake_sync_memops(ptr), 0);
+	strait_region_close(r);
+	ASSERT_OK(strait_region_import_flags(ctx, NULL, (void *)(uintptr_t)ptr, MIB(1), 0, &r));
+	ASSERT_EQ(fake_sync_memops(ptr), 1);
+	strait_region_close(r);
+	CU(cuMemFree_v2(ptr));
+	strait_context_close(ctx);
+	CU(cuDevicePrimaryCtxRelease_v2(0));
+}
+
 static cu_ptr map_some(unsigned int n, cu_mem_handle *handle)
 {
 	struct cu_mem_prop prop = { .type = 1, .location = { 1, 0 } };

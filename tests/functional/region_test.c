@@ -25,6 +25,10 @@ TEST(malformed_regions)
 	ASSERT_EQ(strait_region_import(ctx, NULL, buf, 10, &r), -ENOENT);
 	ASSERT_OK(strait_region_import(ctx, host, buf, 10, &r));
 	strait_region_close(r);
+	ASSERT_EQ(strait_region_import_flags(ctx, host, buf, 10, ~0u, &r), -EINVAL);
+	ASSERT_EQ(strait_region_import_flags(ctx, host, buf, 0, STRAIT_REGION_IMPORT_ORDERED, &r), -EINVAL);
+	ASSERT_OK(strait_region_import_flags(ctx, host, buf, 10, STRAIT_REGION_IMPORT_ORDERED, &r));
+	strait_region_close(r);
 	strait_region_close(NULL);
 	strait_context_close(ctx);
 	strait_context_close(other);

@@ -138,6 +138,6 @@ TEST(operations_have_defaults)
 	ASSERT_EQ(atomic_load(&word), 3u);
 	ASSERT_EQ(region_alloc(dev, 4096, &r), -EOPNOTSUPP);
 	/* No provider knows the pointer and there is no host. */
-	ASSERT_EQ(region_import(&set, NULL, (uint64_t)(uintptr_t)&s, 1, &r), -ENOENT);
+	ASSERT_EQ(region_import(&set, NULL, (uint64_t)(uintptr_t)&s, 1, 0, &r), -ENOENT);
 	device_set_close(&set);
 }

@@ -392,7 +392,7 @@ TEST(removal_in_the_middle_of_a_copy)
 
 	setup();
 	d = device_malloc(sizeof(host));
-	ASSERT_OK(region_import(&set, NULL, number(d), 4096, &r));
+	ASSERT_OK(region_import(&set, NULL, number(d), 4096, 0, &r));
 	ASSERT_OK(ops->host_register(dev, host, sizeof(host), 0, &reg));
 	ASSERT_OK(ops->stream_open(dev, NULL, &other));
 	ASSERT_OK(ops->event_open(stream, &e));
@@ -416,7 +416,7 @@ TEST(removal_in_the_middle_of_a_copy)
 	ASSERT_EQ(ops->compare(other, number(d), number(d), 1, &where), -ENODEV);
 	ASSERT_EQ(ops->event_record(e, other), -ENODEV);
 	ASSERT_EQ(ops->mem_alloc(dev, 1, &m), -ENODEV);
-	ASSERT_EQ(ops->mem_import(dev, number(d), 1, &m), -ENODEV);
+	ASSERT_EQ(ops->mem_import(dev, number(d), 1, 0, &m), -ENODEV);
 	ASSERT_EQ(ops->host_register(dev, host, 1, 0, &no_reg), -ENODEV);
 	ASSERT_EQ(strait_emu_malloc(dev, 1, &p), -ENODEV);
 	ASSERT_OK(ops->stream_wait(other, 0));

@@ -49,22 +49,22 @@ TEST(alloc_and_import)
 	ASSERT_NE(r->mem.id, 0u);
 
 	/* Memory of a provider is recognised; other memory is imported only if the host device is named. */
-	ASSERT_OK(region_import(&set, NULL, r->mem.addr + 5, 99995, &i));
+	ASSERT_OK(region_import(&set, NULL, r->mem.addr + 5, 99995, 0, &i));
 	ASSERT_EQ(i->dev, dev);
 	ASSERT_EQ(i->mem.id, r->mem.id);
 	ASSERT_FALSE(i->mem.caps & STRAIT_REGION_OWNED);
 	region_put(i);
-	ASSERT_EQ(region_import(&set, NULL, number(local), sizeof(local), &i), -ENOENT);
-	ASSERT_OK(region_import(&set, host, number(local), sizeof(local), &i));
+	ASSERT_EQ(region_import(&set, NULL, number(local), sizeof(local), 0, &i), -ENOENT);
+	ASSERT_OK(region_import(&set, host, number(local), sizeof(local), 0, &i));
 	ASSERT_EQ(i->dev, host);
 	ASSERT_EQ(i->mem.id, 0u);
 	region_put(i);
 
-	ASSERT_EQ(region_import(&set, NULL, r->mem.addr + 5, 99996, &i), -EFAULT);
-	ASSERT_EQ(region_import(&set, dev, number(local), 1, &i), -EFAULT);
-	ASSERT_EQ(region_import(&set, dev, r->mem.addr, 0, &i), -EINVAL);
-	ASSERT_EQ(region_import(&set, dev, r->mem.addr, UINT64_MAX, &i), -EOVERFLOW);
-	ASSERT_EQ(region_import(&set, host, UINT64_MAX - 4, 100, &i), -EOVERFLOW);
+	ASSERT_EQ(region_import(&set, NULL, r->mem.addr + 5, 99996, 0, &i), -EFAULT);
+	ASSERT_EQ(region_import(&set, dev, number(local), 1, 0, &i), -EFAULT);
+	ASSERT_EQ(region_import(&set, dev, r->mem.addr, 0, 0, &i), -EINVAL);
+	ASSERT_EQ(region_import(&set, dev, r->mem.addr, UINT64_MAX, 0, &i), -EOVERFLOW);
+	ASSERT_EQ(region_import(&set, host, UINT64_MAX - 4, 100, 0, &i), -EOVERFLOW);
 	region_put(r);
 	device_set_close(&set);
 }
@@ -108,7 +108,7 @@ TEST(notices_are_given_once)
 	for (int i = 0; i < 3; i++)
 		ASSERT_OK(region_alloc(dev, 4096, &r[i]));
 	ASSERT_OK(strait_emu_malloc(dev, 4096, &p));
-	ASSERT_OK(region_import(&set, NULL, number(p), 4096, &r[3]));
+	ASSERT_OK(region_import(&set, NULL, number(p), 4096, 0, &r[3]));
 	ASSERT_OK(region_alloc(dev, 4096, &r[4]));
 	ASSERT_OK(region_on_revoke(r[0], count_notice, &revoked));
 	ASSERT_OK(region_on_revoke(r[1], count_notice, &closed));
@@ -135,7 +135,7 @@ TEST(notices_are_given_once)
 	ASSERT_EQ(atomic_load(&removed), 1);
 
 	ASSERT_OK(device_set_find(&set, "host", &dev));
-	ASSERT_OK(region_import(&set, dev, number(local), sizeof(local), &host));
+	ASSERT_OK(region_import(&set, dev, number(local), sizeof(local), 0, &host));
 	ASSERT_EQ(region_on_revoke(host, count_notice, &revoked), -EOPNOTSUPP);
 	region_put(host);
 	device_set_close(&set);
@@ -249,7 +249,7 @@ TEST_VARIANTS(the_end_waits_for_use, struct end, ends)
 	pthread_t t;
 
 	ASSERT_OK(strait_emu_malloc(w.dev, 65536, &w.p));
-	ASSERT_OK(region_import(&set, NULL, number(w.p), 65536, &w.r));
+	ASSERT_OK(region_import(&set, NULL, number(w.p), 65536, 0, &w.r));
 	bytes = w.p;
 	ASSERT_OK(region_use(w.r, 0, 4096));
 	ASSERT_OK(region_use(w.r, 4096, 4096));
@@ -282,7 +282,7 @@ TEST(freed_memory_is_stale_though_reused)
 	void *p, *q;
 
 	ASSERT_OK(strait_emu_malloc(dev, 65536, &p));
-	ASSERT_OK(region_import(&set, dev, number(p), 65536, &r));
+	ASSERT_OK(region_import(&set, dev, number(p), 65536, 0, &r));
 	ASSERT_OK(region_check(r));
 	ASSERT_OK(strait_emu_free(dev, p));
 	ASSERT_EQ(strait_emu_free(dev, p), -EINVAL);
@@ -291,7 +291,7 @@ TEST(freed_memory_is_stale_though_reused)
 	/* The kernel most likely returns the same address again: it is another allocation nevertheless. */
 	ASSERT_OK(strait_emu_malloc(dev, 65536, &q));
 	ASSERT_EQ(region_check(r), -ESTALE);
-	ASSERT_OK(region_import(&set, dev, number(q), 65536, &again));
+	ASSERT_OK(region_import(&set, dev, number(q), 65536, 0, &again));
 	ASSERT_NE(again->mem.id, r->mem.id);
 	ASSERT_OK(region_use(again, 0, 65536));
 	region_unuse(again);
@@ -308,7 +308,7 @@ TEST(closing_the_owner_makes_imports_stale)
 	struct strait_region *owner, *part;
 
 	ASSERT_OK(region_alloc(dev, 65536, &owner));
-	ASSERT_OK(region_import(&set, NULL, owner->mem.addr + 4096, 4096, &part));
+	ASSERT_OK(region_import(&set, NULL, owner->mem.addr + 4096, 4096, 0, &part));
 	region_put(owner);
 	ASSERT_EQ(region_check(part), -ESTALE);
 	region_put(part);
@@ -325,8 +325,8 @@ TEST(lookup_takes_the_nearest)
 
 	ASSERT_OK(region_alloc(dev, 65536, &whole));
 	base = whole->mem.addr;
-	ASSERT_OK(region_import(&set, dev, base + 4096, 8192, &a));
-	ASSERT_OK(region_import(&set, dev, base + 8192, 1024, &b));
+	ASSERT_OK(region_import(&set, dev, base + 4096, 8192, 0, &a));
+	ASSERT_OK(region_import(&set, dev, base + 8192, 1024, 0, &b));
 
 	ASSERT_OK(region_lookup(&set, base + 8192, &off, &found));
 	ASSERT_EQ(found, b);
@@ -420,7 +420,7 @@ TEST(lookup_among_ten_thousand)
 		uint64_t start = rng() % SPACE & ~(uint64_t)(i % 3 ? 0 : 0xffff), len = 1;
 
 		len += rng() % (i % 50 ? 8192 : MIB(4));
-		ASSERT_OK(region_import(&set, dev, base + start, min_u64(len, SPACE - start), &r[i]));
+		ASSERT_OK(region_import(&set, dev, base + start, min_u64(len, SPACE - start), 0, &r[i]));
 	}
 	check_lookups(r, base, 2000);
 	for (unsigned int i = 0; i < MANY; i += 2) {
@@ -470,7 +470,7 @@ static void *crowd_member(void *arg)
 
 		x = x * 6364136223846793005u + 1442695040888963407u;
 		off = x >> 40 & 0xf000;
-		if (region_import(&set, c->dev, number(c->mem) + off, 4096, &r))
+		if (region_import(&set, c->dev, number(c->mem) + off, 4096, 0, &r))
 			continue;
 		/* A late notice is allowed; one that comes twice or never is not. */
 		if (!(r->mem.caps & STRAIT_REGION_NOTICE) || region_on_revoke(r, count_notice, &c->notices)) {

@@ -304,7 +304,7 @@ int cuda_mem_alloc(struct strait_device *dev, uint64_t len, struct provider_mem 
 void cuda_mem_free(struct strait_device *dev, struct provider_mem *m);
 int cuda_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
 int cuda_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
-int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags, struct provider_mem *m);
 void cuda_mem_release(struct strait_device *dev, struct provider_mem *m);
 int cuda_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len);
 int cuda_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd);

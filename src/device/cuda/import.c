@@ -206,7 +206,7 @@ static void drain_application_copies(struct cuda_ctx *cc, const struct provider_
 	cuda_leave(&e);
 }
 
-int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
+int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags, struct provider_mem *m)
 {
 	struct cuda_device *cd = cuda_device(dev);
 	struct cuda_ctx *cc;
@@ -241,7 +241,7 @@ int cuda_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, stru
 		m->caps |= STRAIT_REGION_REMAPPABLE;
 	else if (p.managed)
 		m->caps &= ~STRAIT_REGION_DMABUF;
-	if (p.type == CU_MEMORY_DEVICE && !p.managed)
+	if (p.type == CU_MEMORY_DEVICE && !p.managed && !(flags & STRAIT_REGION_IMPORT_ORDERED))
 		drain_application_copies(cc, m);
 	return 0;
 }

@@ -247,7 +247,7 @@ int emu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len)
 	return a ? 0 : -EFAULT;
 }
 
-int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
+int emu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags, struct provider_mem *m)
 {
 	struct emu_device *emu = emu_device(dev);
 	struct emu_alloc *a;

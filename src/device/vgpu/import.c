@@ -97,7 +97,7 @@ static struct vgpu_alloc *import_mapping_locked(struct vgpu_device *gpu, const s
 	return a;
 }
 
-int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m)
+int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags, struct provider_mem *m)
 {
 	struct vgpu_device *gpu = vgpu_device(dev);
 	struct strait_vgpu_query q;

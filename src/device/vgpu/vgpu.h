@@ -77,7 +77,7 @@ void vgpu_mem_unmap_io(struct strait_device *dev, void *io, uint64_t len);
 /* import.c */
 int vgpu_ptr_device(struct provider *p, uint64_t addr, struct strait_device **ret);
 int vgpu_ptr_extent(struct strait_device *dev, uint64_t addr, uint64_t *len);
-int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, struct provider_mem *m);
+int vgpu_mem_import(struct strait_device *dev, uint64_t addr, uint64_t len, uint32_t flags, struct provider_mem *m);
 void vgpu_mem_release(struct strait_device *dev, struct provider_mem *m);
 int vgpu_mem_check(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len);
 int vgpu_mem_dmabuf(struct strait_device *dev, const struct provider_mem *m, uint64_t off, uint64_t len, int *fd);

@@ -182,7 +182,7 @@ static int region_handle(struct strait_context *ctx, struct strait_region *r)
 		rc = import(&ctx->p2p, r->dev, &r->mem, &imp);
 		handle = rc ? rc : (int)imp.handle;
 		/* Set SYNC_MEMOPS: the application's copies must be complete when its calls return, or peers race with them. */
-		if (!rc && is_bridged(r->dev))
+		if (!rc && is_bridged(r->dev) && !r->ordered)
 			r->dev->ops->mem_sync_memops(r->dev, &r->mem, true);
 		/* A lack of resources may pass; the kind of the memory does not change. */
 		if (!rc || rc == -EOPNOTSUPP || rc == -EFAULT)
