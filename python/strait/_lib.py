@@ -46,6 +46,10 @@ class Result(ctypes.Structure):
                 ('reserved_end', c_uint64 * 2)]
 
 
+class Rows(ctypes.Structure):
+    _fields_ = [('offset', c_uint64), ('pitch', c_uint64), ('length', c_uint64), ('count', c_uint64)]
+
+
 class RouteVerdict(ctypes.Structure):
     _fields_ = [('usable', c_uint32), ('code', c_int32), ('reason', c_uint32), ('because', c_uint32),
                 ('error', c_int32), ('reserved', c_uint32 * 3)]
@@ -79,7 +83,7 @@ class StreamTransfer(ctypes.Structure):
 
 # The structures of the C interface that this module declares: a test compares them with the headers.
 STRUCTS = {'strait_region_info': RegionInfo, 'strait_device_info': DeviceInfo, 'strait_file_info': FileInfo,
-           'strait_transfer': Transfer, 'strait_result': Result, 'strait_route_verdict': RouteVerdict,
+           'strait_transfer': Transfer, 'strait_result': Result, 'strait_rows': Rows, 'strait_route_verdict': RouteVerdict,
            'strait_route_report': RouteReport, 'strait_route_stats': RouteStats, 'strait_stats': Stats,
            'strait_queue_opts': QueueOpts, 'strait_stream_transfer': StreamTransfer}
 
@@ -113,6 +117,7 @@ _FUNCTIONS = (
     ('strait_region_map', [_p, _pp], c_int),
     ('strait_region_copy_in', [_p, c_uint64, _p, c_size_t], c_int),
     ('strait_region_copy_out', [_p, c_uint64, _p, c_size_t], c_int),
+    ('strait_read_rows', [_p, POINTER(Rows), _p, c_uint64, POINTER(Result)], c_int),
     ('strait_queue_open', [_p, POINTER(QueueOpts), _pp], c_int),
     ('strait_queue_submit', [_p, _p, c_uint], c_int),
     ('strait_queue_wait', [_p, c_uint, c_uint, c_int64, _p], c_int),

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: MIT
 """Parts of a tensor: which bytes of the file an index needs."""
+import contextlib
 import errno
 import math
 import operator
+import os
+import time
+from ctypes import byref
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 from ._frameworks import Framework
+from ._lib import Result, Rows
 from ._load import Source, entry_of, load, new_batch
+from ._transfer import Totals
 from .dtypes import BITS
 from .errors import StraitError
 
-# Pieces of the file of at least this length are read one by one. Shorter ones are read together with the bytes between
-# them, in blocks of at most BLOCK bytes, and cut out on the device: a transfer costs about as much as copying 32 KiB.
+# Pieces of the file of at least this length are transfers of their own: one costs about as much as copying 32 KiB.
 PIECE = 32 << 10
+# Shorter ones that are at least this far apart, and at most half of the bytes, are read by several threads if the file is in
+# the page cache. The others are read together with the bytes between them, in blocks of at most BLOCK bytes, and cut out on
+# the device.
+PITCH = 8 << 10
 BLOCK = 256 << 20
 
 
@@ -148,7 +157,8 @@ class Slice:
                 raise StraitError(errno.EOPNOTSUPP, f'a {self._fw.name} tensor cannot be indexed by {index!r}')
             return self._all()[index]
         if how.count > 1 and how.length < PIECE and self._fw.can_index:
-            part = self._cut(box)
+            part = self._read_rows(box, how)
+            part = self._cut(box) if part is None else part
         else:
             part = self._read_pieces(box, how)
         return part if box.rest is None else _indexed(part, box.rest)
@@ -176,23 +186,62 @@ class Slice:
             batch.finish().report(self._stats)
         return part
 
+    def _read_rows(self, box: Box, how: Pieces) -> Any:
+        """The pieces, read by several threads. None: they are too close together, or not in memory."""
+        shape, bits = self._shape, BITS[self._code]
+        pitch = math.prod(shape[how.split:]) * bits // 8
+        # Dimensions between the first and the one that is cut must be whole, or the pieces are not at equal distances.
+        whole = all((box.start[d], box.stop[d]) == (0, shape[d]) for d in range(1, how.split))
+        if self._fw.device.is_host or self._route not in (None, 'staged') or not whole or pitch < PITCH or \
+                not 0 < how.length <= pitch // 2:
+            return None
+        ctx, start = self._source.ctx, time.monotonic()
+        part, region, base = place(ctx, self._fw, self._code, box.shape)
+        first = self._source.header.data + self._begin + next(offsets(box, shape, bits, how.split))
+        step = max(1, BLOCK // how.length)
+        totals, result = Totals(), Result()
+        totals.start = start
+        for at in range(0, how.count, step):
+            rows = Rows(first + at * pitch, pitch, how.length, min(step, how.count - at))
+            rc = ctx.lib.strait_read_rows(self._source.endpoint, byref(rows), region.handle, base + at * how.length, byref(result))
+            if rc == -errno.EAGAIN:
+                return None
+            if rc:
+                raise StraitError(-rc, f'the transfer failed: {os.strerror(-rc)}', self._source.path, route='staged')
+            totals.bytes += result.bytes
+            totals.transfers += 1
+            totals.routes = [a + b for a, b in zip(totals.routes, result.route_bytes)]
+        totals.report(self._stats)
+        return part
+
     def _cut(self, box: Box) -> Any:
-        """The rows of the box, whole, in blocks, and the part of each block that is asked for."""
+        """The rows of the box, whole, in blocks, and the part of each block that is asked for. A block is read while the one
+        before is cut."""
         row = (self._end - self._begin) // self._shape[0]
         rows = max(1, BLOCK // max(row, 1)) if self._fw.can_assign else self._shape[0]
-        inner = tuple(slice(a, b) for a, b in zip(box.start[1:], box.stop[1:]))
+        inner = (slice(None),) + tuple(slice(a, b) for a, b in zip(box.start[1:], box.stop[1:]))
         first, last = box.start[0], box.stop[0]
-        result = None
-        for at in range(first, last, rows):
-            end = min(at + rows, last)
-            begin = self._begin + at * row
-            block = self._read({self._name: (self._code, (end - at,) + self._shape[1:], begin, begin + (end - at) * row)})
-            cut = block[(slice(None),) + inner]
-            if first + rows >= last:
-                return _compact(cut)
-            if result is None:
-                result = place(self._source.ctx, self._fw, self._code, box.shape)[0]
-            result[at - first:end - first] = cut
+        result, before = None, None
+        if first + rows < last:
+            result = place(self._source.ctx, self._fw, self._code, box.shape)[0]
+        with contextlib.ExitStack() as stack:
+            for at in [*range(first, last, rows), last]:
+                block = None
+                if at < last:
+                    end = min(at + rows, last)
+                    begin = self._begin + at * row
+                    batch = stack.enter_context(new_batch(self._route, self._source.path))
+                    block = load(self._source, {self._name: (self._code, (end - at,) + self._shape[1:], begin,
+                                                             begin + (end - at) * row)}, self._fw, batch)[self._name]
+                if before is not None:
+                    done, start, cut = before
+                    done.finish().report(self._stats)
+                    done.close()
+                    cut = cut[inner]
+                    if result is None:
+                        return _compact(cut)
+                    result[start:start + len(cut)] = cut
+                before = (batch, at - first, block)
         return result
 
 

@@ -77,19 +77,20 @@ def any_index_gives_what_numpy_gives():
 def pieces_and_cuts_give_the_same():
     """The same boxes with every choice of the threshold, and with blocks of a few rows."""
     rng = random.Random(8)
-    piece, block = _slice.PIECE, _slice.BLOCK
+    piece, block, pitch = _slice.PIECE, _slice.BLOCK, _slice.PITCH
     with folder() as path:
         array = tensor((24, 16, 8))
         file = stored(f'{path}/m', array)
         try:
             with strait.safe_open(file, 'numpy', 'emu:0') as f:
                 part = f.get_slice('x')
-                for _ in range(200):
+                for _ in range(400):
                     index = random_index(rng, array.shape)
                     _slice.PIECE, _slice.BLOCK = rng.choice((1, 64, 1 << 30)), rng.choice((1, 2000, 1 << 30))
+                    _slice.PITCH = rng.choice((1, 100, 1 << 30))
                     compare(part, array, index)
         finally:
-            _slice.PIECE, _slice.BLOCK = piece, block
+            _slice.PIECE, _slice.BLOCK, _slice.PITCH = piece, block, pitch
 
 
 @needs_numpy
@@ -101,12 +102,12 @@ def only_what_is_needed_is_read():
         with strait.safe_open(file, 'numpy', 'emu:0', stats=stats) as f:
             part = f.get_slice('x')
             for index, count, transfers in ((np.s_[8:16], 8 << 16, 1), (np.s_[5], 1 << 16, 1), (np.s_[:, :128], 64 << 15, 64),
-                                            (np.s_[::2], 63 << 16, 1), (np.s_[3:5, 1:2], 2 << 16, 1), (np.s_[9, 10:20], 10 << 8, 1),
+                                            (np.s_[::2], 63 << 16, 1), (np.s_[3:5, 1:2], 2 << 8, 1), (np.s_[3:50, 7:130], 47 * 123 << 8, 1), (np.s_[9, 10:20], 10 << 8, 1),
                                             (np.s_[:, :, 5], 4 << 20, 1), (np.s_[4:4], 0, 0), (np.s_[2, 3, 4:6], 8, 1)):
                 stats.clear()
                 same(part[index], array[index], index)
                 expect(stats.get('bytes', 0) == count and stats.get('transfers', 0) == transfers, (index, stats))
-        expect(_slice.PIECE == 32 << 10, 'docs/python.md states it')
+        expect(_slice.PIECE == 32 << 10 and _slice.PITCH == 8 << 10 and _slice.BLOCK == 256 << 20, 'docs/python.md states it')
 
 
 @needs_numpy

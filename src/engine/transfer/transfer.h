@@ -67,6 +67,11 @@ static inline bool combine_pays(unsigned int callers, uint64_t len)
 int chunk_read_run(const struct strait_transfer *t, const struct route_plan *plan, uint64_t deadline,
 		   const atomic_bool *cancel, bool isolated, struct strait_result *result);
 
+/* Is it well formed? Fills @t, whose endpoint, region and region offset are set. */
+int rows_check(const struct strait_context *ctx, const struct strait_rows *rows, struct strait_transfer *t);
+/* Reads rows into a region that is in use, and counts them. -EAGAIN: they cannot be read that way. */
+int rows_read(const struct strait_transfer *t, const struct strait_rows *rows, struct strait_result *result);
+
 /* Runs a small transfer on the calling thread. -EAGAIN: it cannot be run that way now. */
 int small_run(const struct strait_transfer *t, uint32_t mask, bool isolated, struct strait_result *result);
 
