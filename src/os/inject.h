@@ -7,8 +7,9 @@
 /* First statement of each call: a test may return a result in place of the kernel. */
 #define OS_POINT(call)                                                                                                 \
 	do {                                                                                                           \
+		os_inject_fn *inject_ = atomic_load_explicit(&os_inject, memory_order_acquire);                        \
 		int64_t injected_;                                                                                     \
-		if (__builtin_expect(os_inject != NULL, 0) && os_inject(call, &injected_))                             \
+		if (__builtin_expect(inject_ != NULL, 0) && inject_(call, &injected_))                                 \
 			return injected_;                                                                              \
 	} while (0)
 

@@ -47,10 +47,10 @@ enum os_call {
 
 /*
  * Tests only: invoked before each call; true means "do not make the call, return *ret". NULL in every other program.
- * Must be set while no other thread is in the library.
+ * A thread that is in the library meanwhile may still use the value of before.
  */
 typedef bool os_inject_fn(enum os_call call, int64_t *ret);
-extern os_inject_fn *os_inject;
+extern os_inject_fn *_Atomic os_inject;
 
 int os_open(const char *path, int flags, mode_t mode);
 int os_reopen(int fd, int flags); /* through /proc/self/fd */

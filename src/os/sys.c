@@ -18,7 +18,7 @@
 #include "base/util.h"
 #include "os/inject.h"
 
-os_inject_fn *os_inject;
+os_inject_fn *_Atomic os_inject;
 
 int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *thread)
 {

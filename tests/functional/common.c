@@ -152,10 +152,11 @@ struct strait_result move(uint32_t op, uint32_t routes, struct strait_endpoint *
 	return res;
 }
 
+/* Threads of the library may read it while it changes. */
 static struct {
-	enum os_call call;
-	unsigned int nth, more;
-	int64_t ret;
+	_Atomic enum os_call call;
+	atomic_uint nth, more;
+	_Atomic int64_t ret;
 	atomic_uint calls;
 } plan;
 
