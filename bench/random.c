@@ -142,6 +142,7 @@ int main(int argc, char **argv)
 		printf("%9ld  %14.0f %14.0f %14.0f   %10.1f %10.1f %10.1f   %8.2fx %8.2fx\n", lengths[i], rate[NEVER],
 		       rate[ALWAYS], rate[PAID], used[NEVER] * 1e3, used[ALWAYS] * 1e3, used[PAID] * 1e3,
 		       rate[PAID] / rate[NEVER], used[PAID] / best);
+		fflush(stdout);
 	}
 	printf("speed: of %s beside %s; cpu: of %s beside the better one of the others\n", names[PAID], names[NEVER],
 	       names[PAID]);

@@ -28,6 +28,7 @@ struct request {
 	uint64_t off, at; /* in the file, in the memory */
 	size_t len;
 	ssize_t done;
+	void *handle; /* of .handle_open; NULL: the file that is selected */
 };
 
 /* A library that transfers the bytes. Functions that return int return 0, or an error code after printing it. */
@@ -69,6 +70,8 @@ void cuda_fill(void *at, size_t len);
 
 /* main.c */
 #define THREADS 8
+#define BATCH 128
+#define BATCH_MAX 512
 #define OUTSTANDING 64
 
 struct stage {
@@ -116,13 +119,17 @@ void writes(struct client *c, const char *name, bool direct);
 uint64_t next_offset(uint64_t *seed, uint64_t length, size_t block);
 int by_value(const void *a, const void *b);
 void latency(struct client *c, const char *name, size_t block);
-void batches(struct client *c, const char *name, unsigned int threads);
+/* Batches of @n random 4 KiB reads. */
+void batches(struct client *c, const char *name, unsigned int threads, unsigned int n);
 void streams(struct client *c, const char *name, bool fixed);
 
 /* sweep.c; @quick: registered memory and one file only */
 void sweep(struct client *c, bool quick);
 /* Only cells with that in their names, and with what earlier calls said. */
 void sweep_only(const char *text);
+
+/* first.c: the measurement of that name, in a process of its own. @opened: when the library began to open. */
+int first_row(struct client *c, const char *name, double opened);
 
 /* cost.c */
 int costs(struct client *c);

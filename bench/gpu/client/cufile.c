@@ -166,15 +166,15 @@ static void *batch_open(struct client *c, unsigned int n)
 
 static int batch_run(struct client *c, void *batch, struct request *r, unsigned int n)
 {
-	CUfileIOParams_t p[256];
-	CUfileIOEvents_t ev[256];
+	CUfileIOParams_t p[BATCH_MAX];
+	CUfileIOEvents_t ev[BATCH_MAX];
 	unsigned int done = 0;
 	CUfileError_t e;
 
 	for (unsigned int i = 0; i < n; i++)
 		p[i] = (CUfileIOParams_t){ .mode = CUFILE_BATCH,
 					   .u.batch = { c->memory, (off_t)r[i].off, (off_t)r[i].at, r[i].len },
-					   .fh = cf.file->fh,
+					   .fh = r[i].handle ? ((struct handle *)r[i].handle)->fh : cf.file->fh,
 					   .opcode = CUFILE_READ,
 					   .cookie = &r[i] };
 	e = cf.cuFileBatchIOSubmit(batch, n, p, 0);

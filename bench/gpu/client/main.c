@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- *	bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick] [--only TEXT]... [--host] [--rounds N]
- *			    [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
+ *	bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick | --first ROW] [--only TEXT]... [--host]
+ *			    [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
  *
  * Creates FILE if it does not exist, and leaves it there. Prints a line for each measurement, "name|value|unit|cores|
  * state", of which bench/gpu/cufile-run makes a table. The bytes are compared with those of the file: if they differ,
@@ -11,6 +11,7 @@
  * --cost: the cost of the cuFile interface compared with Strait's own, in percent of the rate or in microseconds.
  * --sweep: synchronous calls from 1 to 16 threads, in all sizes, ways to open a file and to pass memory. --only TEXT, as
  * often as wanted: the cells that have all of the texts in their names.
+ * --first ROW: one measurement of a process that has just begun, see first.c; the file is expected in the page cache.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -111,7 +112,7 @@ static int measure(struct client *c, unsigned int from, unsigned int limit)
 		else if (current->what == LATENCY)
 			latency(c, current->name, current->n);
 		else if (current->what == BATCHES)
-			batches(c, current->name, current->n);
+			batches(c, current->name, current->n, BATCH);
 		else if (current->what == STREAMS)
 			streams(c, current->name, current->n);
 		else if (current->what == COLD)
@@ -120,7 +121,7 @@ static int measure(struct client *c, unsigned int from, unsigned int limit)
 			writes(c, current->name, current->n);
 		alarm(0);
 	}
-	return wrong ? 3 : 0;
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -128,6 +129,8 @@ int main(int argc, char **argv)
 	struct client c = { .backend = &backend_cufile, .length = 8192ull * MIB };
 	unsigned int from = 0, limit = 60;
 	bool host = false, cost = false, sweeps = false, quick = false;
+	const char *first = NULL;
+	double opened;
 	int at = 1, rc;
 
 	for (; at < argc && argv[at][0] == '-'; at++) {
@@ -140,6 +143,8 @@ int main(int argc, char **argv)
 			quick = strlen(argv[at]) > strlen("--sweep");
 		} else if (!strcmp(argv[at], "--only") && at + 1 < argc)
 			sweep_only(argv[++at]);
+		else if (!strcmp(argv[at], "--first") && at + 1 < argc)
+			first = argv[++at];
 		else if (!strcmp(argv[at], "--host"))
 			host = true;
 		else if (!strcmp(argv[at], "--rounds") && at + 1 < argc)
@@ -155,8 +160,8 @@ int main(int argc, char **argv)
 	}
 	if (at >= argc || rounds < 1) {
 		fprintf(stderr,
-			"usage: bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick] [--only TEXT]... [--host] "
-			"[--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]\n");
+			"usage: bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick | --first ROW] "
+			"[--only TEXT]... [--host] [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]\n");
 		return 2;
 	}
 	c.path = argv[at];
@@ -174,14 +179,21 @@ int main(int argc, char **argv)
 	c.memory = cuda_alloc(c.length);
 	if (!c.memory)
 		return say("memory", ENOMEM), 1;
-	warm_cache(&c);
+	if (!first)
+		warm_cache(&c);
+	opened = now();
 	rc = c.backend->open(&c);
 	if (rc)
 		return 1;
 	printf("library|0|%s|0|ok\n", c.version);
 	if (sweeps)
 		sweep(&c, quick);
-	rc = sweeps ? (wrong ? 3 : 0) : cost ? costs(&c) : measure(&c, from, limit);
+	if (first)
+		rc = first_row(&c, first, opened);
+	else
+		rc = sweeps ? 0 : cost ? costs(&c) : measure(&c, from, limit);
+	if (!rc && wrong)
+		rc = 3;
 	c.backend->close(&c);
 	return rc;
 }

@@ -7,8 +7,6 @@
 
 #include "client.h"
 
-#define BATCH 128
-
 uint64_t next_offset(uint64_t *seed, uint64_t length, size_t block)
 {
 	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
@@ -57,10 +55,10 @@ void latency(struct client *c, const char *name, size_t block)
 
 struct batcher {
 	struct client *c;
-	unsigned int index;
+	unsigned int index, n;
 	uint64_t done;
 	bool failed;
-	struct request last[BATCH];
+	struct request last[BATCH_MAX];
 };
 
 static pthread_barrier_t together;
@@ -73,15 +71,15 @@ static void *run_batches(void *arg)
 	double end;
 
 	cuda_attach();
-	batch = b->c->backend->batch_open(b->c, BATCH);
+	batch = b->c->backend->batch_open(b->c, b->n);
 	b->failed = !batch;
 	pthread_barrier_wait(&together);
-	for (end = now() + seconds; !b->failed && now() < end; b->done += BATCH) {
-		for (unsigned int i = 0; i < BATCH; i++)
+	for (end = now() + seconds; !b->failed && now() < end; b->done += b->n) {
+		for (unsigned int i = 0; i < b->n; i++)
 			b->last[i] = (struct request){ next_offset(&seed, b->c->length, 4096),
-						       (b->index * BATCH + i) * 4096ull, 4096, -1 };
-		b->failed = b->c->backend->batch_run(b->c, batch, b->last, BATCH) != 0;
-		for (unsigned int i = 0; i < BATCH; i++)
+						       (b->index * b->n + i) * 4096ull, 4096, -1, NULL };
+		b->failed = b->c->backend->batch_run(b->c, batch, b->last, b->n) != 0;
+		for (unsigned int i = 0; i < b->n; i++)
 			b->failed |= b->last[i].done != 4096;
 	}
 	if (batch)
@@ -89,12 +87,12 @@ static void *run_batches(void *arg)
 	return NULL;
 }
 
-void batches(struct client *c, const char *name, unsigned int threads)
+void batches(struct client *c, const char *name, unsigned int threads, unsigned int n)
 {
 	struct sample best = { 0 };
 	bool ok = true;
 
-	cuda_fill(c->memory, (size_t)threads * BATCH * 4096);
+	cuda_fill(c->memory, (size_t)threads * n * 4096);
 	for (int i = 0; i < rounds && ok; i++) {
 		struct batcher *b = calloc(threads, sizeof(*b));
 		pthread_t th[THREADS];
@@ -103,7 +101,7 @@ void batches(struct client *c, const char *name, unsigned int threads)
 
 		pthread_barrier_init(&together, NULL, threads + 1);
 		for (unsigned int k = 0; k < threads; k++) {
-			b[k] = (struct batcher){ .c = c, .index = k };
+			b[k] = (struct batcher){ .c = c, .index = k, .n = n };
 			pthread_create(&th[k], NULL, run_batches, &b[k]);
 		}
 		pthread_barrier_wait(&together);
@@ -116,7 +114,7 @@ void batches(struct client *c, const char *name, unsigned int threads)
 		for (unsigned int k = 0; k < threads; k++) {
 			done += b[k].done;
 			ok = ok && !b[k].failed;
-			for (unsigned int r = 0; ok && r < BATCH; r++)
+			for (unsigned int r = 0; ok && r < n; r++)
 				ok = right(c, b[k].last[r].off, b[k].last[r].at, 4096);
 		}
 		keep_best(&best, (struct sample){ (double)done / t, cpu });
@@ -145,7 +143,7 @@ void streams(struct client *c, const char *name, bool fixed)
 
 		while (ok && now() < start + seconds) {
 			for (unsigned int k = 0; ok && k < OUTSTANDING; k++) {
-				r[k] = (struct request){ off, (uint64_t)k * MIB, MIB, -99 };
+				r[k] = (struct request){ off, (uint64_t)k * MIB, MIB, -99, NULL };
 				off = (off + MIB) % (c->length / MIB * MIB);
 				ok = !c->backend->stream_read(c, native, &r[k]);
 			}

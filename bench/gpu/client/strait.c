@@ -124,13 +124,13 @@ static void *batch_open(struct client *c, unsigned int n)
 
 static int batch_run(struct client *c, void *batch, struct request *r, unsigned int n)
 {
-	struct strait_transfer t[256];
-	struct strait_result res[256];
+	struct strait_transfer t[BATCH_MAX];
+	struct strait_result res[BATCH_MAX];
 	int rc;
 
 	for (unsigned int i = 0; i < n; i++)
 		t[i] = (struct strait_transfer){ .op = STRAIT_READ,
-						 .endpoint = st.ep,
+						 .endpoint = r[i].handle ? r[i].handle : st.ep,
 						 .region = st.region,
 						 .endpoint_offset = r[i].off,
 						 .region_offset = r[i].at,
