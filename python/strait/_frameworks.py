@@ -5,7 +5,7 @@ import importlib.util
 import math
 import sys
 from ctypes import c_char
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
 
 from ._context import Device
 from ._memory import Region
@@ -14,6 +14,7 @@ from .errors import StraitError
 from .tensor import Tensor
 
 Shape = Tuple[int, ...]
+Tensors = Mapping[str, Tuple[str, Shape, int, int]]
 
 
 class Framework:
@@ -39,6 +40,11 @@ class Framework:
     def view(self, arena: Any, offset: int, code: str, shape: Shape) -> Any:
         """The tensor at an offset of a region, which it keeps alive."""
         return Tensor(arena, offset, code, shape)
+
+    def views(self, arena: Any, tensors: Tensors, places: Iterable[int]) -> Dict[str, Any]:
+        """The tensors of a header at their offsets of a region."""
+        view = self.view
+        return {name: view(arena, place, entry[0], entry[1]) for (name, entry), place in zip(tensors.items(), places)}
 
     def empty(self, code: str, shape: Shape) -> Any:
         """A tensor of the framework's own memory, uninitialized."""
@@ -86,10 +92,15 @@ class NumPy(Framework):
     def arena(self, region: Region) -> Any:
         buffer = (c_char * max(region.length, 1)).from_address(region.addr)
         buffer.region = region  # freed with the last array on the buffer
-        return buffer
+        return memoryview(buffer)  # NumPy takes it in a third of the time
 
     def view(self, arena: Any, offset: int, code: str, shape: Shape) -> Any:
         return self._ndarray(shape, self._dtypes[code], arena, offset)
+
+    def views(self, arena: Any, tensors: Tensors, places: Iterable[int]) -> Dict[str, Any]:
+        array, dtypes = self._ndarray, self._dtypes
+        return {name: array(shape, dtypes[code], arena, place)
+                for (name, (code, shape, _, _)), place in zip(tensors.items(), places)}
 
 
 class Torch(Framework):

@@ -50,36 +50,34 @@ def read(path: str, fd: int) -> Header:
         header = json.loads(str(text, 'utf-8'), parse_float=_refuse_number, parse_constant=_refuse_number)
     except (ValueError, RecursionError) as error:
         raise bad(f'the header is not JSON: {error}') from None
-    return _check(header, 8 + size, length, bad)
+    return _check(header, 8 + size, length, b'true' not in text and b'false' not in text, bad)
 
 
-def _check(header: Any, data: int, length: int, bad: Any) -> Header:
+def _check(header: Any, data: int, length: int, plain: bool, bad: Any) -> Header:
+    """plain: no value is true or false, which Python takes for 1 and 0."""
     metadata = header.pop(_METADATA, None)
     if metadata is not None and not (isinstance(metadata, dict) and
                                      all(isinstance(value, str) for value in metadata.values())):
         raise bad('__metadata__ is not an object of strings')
     at, in_order, tensors = 0, True, {}
-    bits_of, prod = BITS.get, math.prod
+    # Models have few types and shapes: each pair is checked once. Its bytes, and the shape as a tuple.
+    known: Dict[Tuple[Any, ...], Tuple[int, Tuple[int, ...]]] = {}
     for name, info in header.items():
         try:
             code, shape = info['dtype'], info['shape']
             begin, end = info['data_offsets']
+            count, sizes = known[(code, *shape)]
+            right = type(shape) is list and end - begin == count and plain
         except (TypeError, KeyError, ValueError):
-            raise bad(f'tensor {name!r} lacks its dtype, shape or data_offsets') from None
-        bits = bits_of(code) if type(code) is str else None
-        if bits is None:
-            raise bad(f'tensor {name!r} has the unknown type {code!r}')
-        if type(shape) is not list or type(begin) is not int or type(end) is not int:
-            raise bad(f'the shape or the offsets of tensor {name!r} are not whole numbers')
-        for size in shape:
-            if type(size) is not int or not 0 <= size < 1 << 63:
-                raise bad(f'the shape of tensor {name!r} is not of whole numbers')
-        if (end - begin) * 8 != bits * prod(shape):
-            _bad_tensor(name, bits, shape, begin, end, length - data, bad)
+            right = False
+        if not right:
+            count, sizes = _check_tensor(name, info, length - data, bad)
+            if plain:
+                known[(code, *sizes)] = (count, sizes)
         if begin != at:
             in_order = False
         at = end
-        tensors[name] = (code, tuple(shape), begin, end)
+        tensors[name] = (code, sizes, begin, end)
     if not in_order:
         tensors = dict(sorted(tensors.items(), key=lambda item: item[1][2:]))
         at, last = 0, None
@@ -94,8 +92,23 @@ def _check(header: Any, data: int, length: int, bad: Any) -> Header:
     return Header(tensors, metadata, data, length)
 
 
-def _bad_tensor(name: str, bits: int, shape: List[int], begin: int, end: int, room: int, bad: Any) -> NoReturn:
+def _check_tensor(name: str, info: Any, room: int, bad: Any) -> Tuple[int, Tuple[int, ...]]:
+    """The bytes and the shape of one tensor. Raises if its type, shape or offsets are wrong."""
+    try:
+        code, shape = info['dtype'], info['shape']
+        begin, end = info['data_offsets']
+    except (TypeError, KeyError, ValueError):
+        raise bad(f'tensor {name!r} lacks its dtype, shape or data_offsets') from None
+    bits = BITS.get(code) if type(code) is str else None
+    if bits is None:
+        raise bad(f'tensor {name!r} has the unknown type {code!r}')
+    if type(shape) is not list or type(begin) is not int or type(end) is not int:
+        raise bad(f'the shape or the offsets of tensor {name!r} are not whole numbers')
+    if any(type(size) is not int or not 0 <= size < 1 << 63 for size in shape):
+        raise bad(f'the shape of tensor {name!r} is not of whole numbers')
     wanted = bits * math.prod(shape)
+    if (end - begin) * 8 == wanted:
+        return end - begin, tuple(shape)
     if wanted >> 67:
         raise bad(f'the shape of tensor {name!r} overflows')
     if begin < 0 or begin > end or end > room:

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import _dlpack, _header
 from ._buffer import Buffer, wait_all
 from ._context import Context, context, route_mask
-from ._frameworks import Framework
+from ._frameworks import Framework, Tensors
 from ._lib import FILE_UNCHANGING, READ
 from ._memory import Region, locate
 from ._transfer import Batch
@@ -50,9 +50,6 @@ class Source:
     def __del__(self) -> None:
         if getattr(self, 'endpoint', None) is not None:
             self.close()
-
-
-Tensors = Mapping[str, Tuple[str, Tuple[int, ...], int, int]]
 
 
 def load(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
@@ -97,27 +94,27 @@ def _load_region(source: Source, tensors: Tensors, fw: Framework, batch: Batch) 
     """All tensors are parts of one region, in the order of the file, each at a multiple of ALIGN bytes."""
     _dlpack.sweep()
     places: List[int] = []
-    runs: List[List[int]] = []  # file offset, region offset, length: tensors with the same distances in both
-    pos, run_end, run_shift = 0, -1, 0
-    run: List[int] = []
+    runs: List[Tuple[int, int, int]] = []  # file offset, region offset, length: tensors with the same distances in both
+    pos, run_begin, run_end, shift = 0, 0, 0, 0
+    append = places.append
     for _, _, begin, end in tensors.values():
-        pos = pos + ALIGN - 1 & -ALIGN
-        places.append(pos)
-        if end > begin:
-            if pos - begin == run_shift and begin == run_end:
-                run[2] += end - begin
-            else:
-                run, run_shift = [begin, pos, end - begin], pos - begin
-                runs.append(run)
-            run_end = end
+        if pos & ALIGN - 1:
+            pos = pos + ALIGN - 1 & -ALIGN
+        append(pos)
+        if begin != run_end or pos - begin != shift:
+            if run_end > run_begin:
+                runs.append((run_begin, run_begin + shift, run_end - run_begin))
+            run_begin, shift = begin, pos - begin
+        run_end = end
         pos += end - begin
+    if run_end > run_begin:
+        runs.append((run_begin, run_begin + shift, run_end - run_begin))
     region = Region.allocate(source.ctx, fw.device, pos)
     handle, data = source.handle, source.header.data
     for begin, offset, count in runs:
         batch.add(handle, data + begin, region, offset, count)
     batch.flush()
-    arena, view = fw.arena(region), fw.view
-    return {name: view(arena, place, entry[0], entry[1]) for (name, entry), place in zip(tensors.items(), places)}
+    return fw.views(fw.arena(region), tensors, places)
 
 
 def load_into(source: Source, targets: Mapping[str, Any], batch: Batch) -> None:

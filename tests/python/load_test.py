@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 
-from common import (BUILD, NUMPY_CODES, SOURCE, expect, expect_error, folder, free_memory, main, needs_numpy, np, sample,
+from common import (BUILD, NUMPY_CODES, SOURCE, expect, expect_error, folder, free_memory, main, needs_numpy, np, raw, sample,
                     strait, test, write)
 from strait import _files, _load
 from strait.dtypes import BITS
@@ -303,6 +303,31 @@ def the_work_per_tensor_does_not_grow():
             counts.append(calls)
         per_tensor = (counts[1] - counts[0]) / 1500
         expect(per_tensor <= 8, f'{per_tensor} calls per tensor')
+
+
+@needs_numpy
+def many_tensors_in_many_shards():
+    """90,000 tensors in 160 files: each is the one that its file has. bench/python/load.py has the time."""
+    with folder() as path:
+        names, files, want = {}, 160, {}
+        for k in range(files):
+            file = f'model-{k:05d}-of-{files:05d}.safetensors'
+            sizes = [(8 + (i * 7 + k) % 60) * 2 for i in range(563)]
+            data = os.urandom(sum(sizes))
+            header, at = {}, 0
+            for i, size in enumerate(sizes):
+                name = f'model.layers.{k}.mlp.experts.{i}.weight'
+                header[name] = {'dtype': 'F16', 'shape': [2, size // 4] if size % 4 == 0 else [size // 2], 'data_offsets': [at, at + size]}
+                names[name], want[name] = file, data[at:at + size]
+                at += size
+            with open(f'{path}/{file}', 'wb') as out:
+                out.write(raw(header, data))
+        with open(f'{path}/model.safetensors.index.json', 'w') as out:
+            json.dump({'metadata': {}, 'weight_map': names}, out)
+        got = strait.load_sharded(path, 'emu:0', framework='numpy')
+        expect(len(got) == 90080 and got.keys() == want.keys(), len(got))
+        wrong = [name for name, array in got.items() if array.tobytes() != want[name]]
+        expect(not wrong, f'{len(wrong)} tensors differ: {wrong[:3]}')
 
 
 @needs_numpy
