@@ -19,7 +19,7 @@ BUDGET = 2 << 30
 
 def load_file(filename: Any, device: Any = 'cuda:0', *, framework: Optional[str] = None, route: Optional[str] = None,
               stats: Optional[Dict[str, Any]] = None, into: Optional[Mapping[str, Any]] = None, immutable: bool = False,
-              progress: Optional[bool] = None, group: Any = None) -> Dict[str, Any]:
+              progress: Optional[bool] = None, group: Any = None, slices: Any = None) -> Dict[str, Any]:
     """Load a safetensors file as a dict of tensors, like safetensors.torch.load_file.
 
     device: "cuda:0" or another CUDA device, "cpu", or "emu:0" for CPU tensors in memory of the emulated device.
@@ -30,6 +30,8 @@ def load_file(filename: Any, device: Any = 'cuda:0', *, framework: Optional[str]
     immutable: a promise that the file does not change while it is loaded.
     progress: False for no bar; by default there is one on a terminal.
     group: a torch.distributed process group, all of whose ranks load this file: each byte is read once in the group.
+    slices: with group, what this rank keeps: a dict of indices by name, or a function of name and shape that returns one.
+        An index is a range of one dimension, as of get_slice; None: the tensor is not kept. Without slices, all of it.
 
     PyTorch's tensors are allocated by PyTorch. Arrays of other libraries, and all on emu, share one allocation of
     Strait's, which is freed with the last of them. Raises StraitError, an OSError.
@@ -38,7 +40,9 @@ def load_file(filename: Any, device: Any = 'cuda:0', *, framework: Optional[str]
         if into is not None or framework not in (None, 'pt', 'torch'):
             raise StraitError(errno.EINVAL, 'a group loads new tensors of PyTorch: neither into nor another framework is possible')
         from ._group import load_group
-        return load_group(filename, device, group, route, stats, immutable)
+        return load_group(filename, device, group, route, stats, immutable, slices)
+    if slices is not None:
+        raise StraitError(errno.EINVAL, 'slices are of a group: use safe_open().get_slice()')
     with safe_open(filename, framework, device, route=route, stats=stats, immutable=immutable, progress=progress) as f:
         return f.get_tensors(into=into)
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
 """One file for all ranks of a process group: each byte is read once, and handed on by torch.distributed."""
+import contextlib
 import errno
 import hashlib
-from typing import Any, Dict, List, Optional, Tuple
+import math
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ._context import context
 from ._frameworks import Torch
 from ._load import Source, new_batch
 from ._memory import locate
+from ._slice import Box, parse
 from ._transfer import Batch
+from .dtypes import BITS
 from .errors import StraitError
 
 # What one rank reads and hands on at a time. Ranks read their shares at the same time.
@@ -16,17 +20,15 @@ SHARE = 64 << 20
 
 
 def load_group(filename: Any, device: Any, group: Any, route: Optional[str], stats: Optional[Dict[str, Any]],
-               immutable: bool) -> Dict[str, Any]:
+               immutable: bool, slices: Any = None) -> Dict[str, Any]:
     """Load a file on every rank of the group. Called by all of them; an error of one is raised on all."""
-    load = _Load(group)
+    load = _Load(group, device)
     try:
         ctx = context()
         load.fw = Torch(ctx.device(device))
         load.source = Source(ctx, filename, immutable)
         new_batch(route).close()
-        for entry in load.source.header.tensors.values():
-            load.fw.check(entry[0])
-        load.tensors = {name: load.fw.empty(entry[0], entry[1]) for name, entry in load.source.header.tensors.items()}
+        load.allocate(slices)
     except Exception as error:
         load.error = error
     load.agree(load.digest())
@@ -35,17 +37,70 @@ def load_group(filename: Any, device: Any, group: Any, route: Optional[str], sta
     return load.tensors
 
 
+class Cut(NamedTuple):
+    """The part of a tensor that a rank keeps: rows of the same length, and from each the same bytes."""
+    row: int    # bytes of a row
+    first: int  # first byte of each row that is kept
+    last: int   # past the last one
+
+
+def cut_of(box: Box, shape: Tuple[int, ...], bits: int, name: str) -> Cut:
+    """How a part of one dimension lies in the bytes of the tensor."""
+    dims = [d for d, (a, b) in enumerate(zip(box.start, box.stop)) if (a, b) != (0, shape[d])]
+    if box.rest is not None or len(dims) > 1:
+        raise StraitError(errno.EINVAL, f'the slice of tensor {name!r} must be a range of one dimension')
+    dim = dims[0] if dims else 0
+    inner = math.prod(shape[dim + 1:]) * bits
+    first, last, row = ((box.start[dim] * inner, box.stop[dim] * inner, shape[dim] * inner) if shape else (0, bits, bits))
+    if first % 8 or last % 8 or row % 8:
+        raise StraitError(errno.EOPNOTSUPP, f'the slice of tensor {name!r} starts or ends inside a byte')
+    return Cut(row // 8, first // 8, last // 8)
+
+
+class Place(NamedTuple):
+    """Where the bytes of a tensor go."""
+    begin: int  # of the tensor, in the file's data
+    end: int
+    cut: Cut
+    data: Any   # what the rank keeps, as bytes
+
+
 class _Load:
     """One rank's part."""
     fw: Torch
     source: Source
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, device: Any) -> None:
+        import torch
         import torch.distributed as dist
-        self._dist, self._group = dist, group
+        self._torch, self._dist, self._group = torch, dist, group
         self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
         self.error: Optional[BaseException] = None
         self.tensors: Dict[str, Any] = {}
+        self._places: List[Place] = []
+        self._buffers: Tuple[Any, Any]
+        # Objects travel through the current GPU: another rank's must not get a context of this process.
+        text = f'cuda:{device}' if isinstance(device, int) else str(device)
+        self._on_device = torch.cuda.device(text) if text.startswith('cuda:') else contextlib.nullcontext()
+
+    def allocate(self, slices: Any) -> None:
+        """All memory of the load: nothing that may fail for one rank alone is left for later."""
+        header, fw, torch = self.source.header, self.fw, self._torch
+        wanted = _wanted(slices, header.tensors, self.source.path)
+        for name, (code, shape, begin, end) in header.tensors.items():
+            if name not in wanted:
+                continue
+            fw.check(code)
+            box = parse(wanted[name], shape)
+            if box is None:
+                raise StraitError(errno.EINVAL, f'the slice of tensor {name!r} must be a range of one dimension')
+            cut = cut_of(box, shape, BITS[code], name)
+            self.tensors[name] = tensor = fw.empty(code, box.shape)
+            if end > begin and cut.last > cut.first:
+                self._places.append(Place(begin, end, cut, tensor.reshape(-1).view(torch.uint8)))
+        room = min(SHARE, max(header.bytes, 1))
+        own, other = (torch.empty(room, dtype=torch.uint8, device=fw.torch_device) for _ in range(2))
+        self._buffers = own, other
 
     def digest(self) -> str:
         """What all ranks must have in common."""
@@ -58,7 +113,8 @@ class _Load:
         """Raise on all ranks if one has failed, or has another file."""
         said: List[Any] = [None] * self._size
         own = None if self.error is None else (getattr(self.error, 'errno', None) or errno.EIO, str(self.error))
-        self._dist.all_gather_object(said, (own, text), group=self._group)
+        with self._on_device:
+            self._dist.all_gather_object(said, (own, text), group=self._group)
         if self.error is not None:
             raise self.error
         for rank, (wrong, _) in enumerate(said):
@@ -69,11 +125,8 @@ class _Load:
             raise StraitError(errno.ESTALE, f'the file of rank {different[0]} differs from that of rank 0', self.source.path)
 
     def run(self, route: Optional[str], stats: Optional[Dict[str, Any]]) -> None:
-        torch, total = self.fw.torch, self.source.header.bytes
-        starts = list(range(0, total, SHARE))
-        room = min(SHARE, max(total, 1))
-        own, other = (torch.empty(room, dtype=torch.uint8, device=self.fw.torch_device) for _ in range(2))
-        places = self._places()
+        total = self.source.header.bytes
+        starts, (own, other) = range(0, total, SHARE), self._buffers
         with new_batch(route, self.source.path, stats is not None) as batch:
             self._start(batch, own, self._rank * SHARE, total)
             for number, start in enumerate(starts):
@@ -83,7 +136,7 @@ class _Load:
                     self._finish(batch)
                 # A rank that failed takes part to the end: the others wait for it here, and learn of it afterwards.
                 self._dist.broadcast(buffer[:count], src=self._global(reader), group=self._group)
-                self._spread(buffer, start, count, places)
+                self._spread(buffer, start, count)
                 if reader == self._rank:
                     self._start(batch, own, start + self._size * SHARE, total)
             self.fw.wait()
@@ -114,19 +167,52 @@ class _Load:
             except StraitError as error:
                 self.error = error
 
-    def _places(self) -> List[Tuple[int, int, Any]]:
-        """The bytes of each tensor: first, last, and the tensor as bytes."""
-        uint8 = self.fw.torch.uint8
-        return [(entry[2], entry[3], self.tensors[name].reshape(-1).view(uint8))
-                for name, entry in self.source.header.tensors.items() if entry[3] > entry[2]]
-
-    @staticmethod
-    def _spread(buffer: Any, start: int, count: int, places: List[Tuple[int, int, Any]]) -> None:
+    def _spread(self, buffer: Any, start: int, count: int) -> None:
         """Copy a share to the tensors that it has bytes of. Tensors of earlier shares are dropped from the list."""
-        while places and places[0][1] <= start:
-            places.pop(0)
-        for begin, end, data in places:
-            if begin >= start + count:
+        done = 0
+        for place in self._places:
+            if place.begin >= start + count:
                 break
-            first, last = max(begin, start), min(end, start + count)
-            data[first - begin:last - begin].copy_(buffer[first - start:last - start])
+            first, last = max(place.begin, start) - place.begin, min(place.end, start + count) - place.begin
+            if first < last:
+                spread(buffer[first + place.begin - start:last + place.begin - start], first, place.cut, place.data)
+            done += place.end <= start + count
+        del self._places[:done]
+
+
+def spread(share: Any, first: int, cut: Cut, data: Any) -> None:
+    """Copy what is kept of the bytes of a tensor from first on. data: all bytes that are kept, one row after the other."""
+    row, kept = cut.row, cut.last - cut.first
+    last = first + share.numel()
+    if kept == row:
+        data[first:last].copy_(share)
+        return
+    at = first
+    while at < last:
+        number, inside = divmod(at, row)
+        whole = (last - at) // row
+        if inside == 0 and whole:
+            rows = share[at - first:at - first + whole * row].view(whole, row)
+            data[number * kept:(number + whole) * kept].view(whole, kept).copy_(rows[:, cut.first:cut.last])
+            at += whole * row
+            continue
+        end = min(last, at + row - inside)
+        begin, stop = max(inside, cut.first), min(inside + end - at, cut.last)
+        if begin < stop:
+            to = number * kept + begin - cut.first
+            data[to:to + stop - begin].copy_(share[at - first + begin - inside:at - first + stop - inside])
+        at = end
+
+
+def _wanted(slices: Any, tensors: Any, path: str) -> Dict[str, Any]:
+    """What this rank keeps of each tensor, by name. A name that is missing in the result is not kept."""
+    if slices is None:
+        return {name: ... for name in tensors}
+    if callable(slices):
+        found = {name: slices(name, entry[1]) for name, entry in tensors.items()}
+    else:
+        unknown = [name for name in slices if name not in tensors]
+        if unknown:
+            raise StraitError(errno.ENOENT, f'the file has no tensor {unknown[0]!r}', path)
+        found = {name: slices.get(name, ...) for name in tensors}
+    return {name: index for name, index in found.items() if index is not None}

@@ -87,6 +87,64 @@ if rank == 2:
         expect(all(line.startswith('error 5 ') and 'the drive is gone' in line for line in said), said)
 
 
+SLICED = '''
+def mine(name, shape):
+    if name == 'none' or name == 't4' and rank: return None
+    if not shape: return ...
+    dim = len(shape) - 1 if name in ('f', 'cube') else 0
+    n = shape[dim]
+    return (slice(None),) * dim + (slice(rank * n // size, (rank + 1) * n // size),)
+whole = strait.load_file
+def sliced(path, device, **options):
+    if 'group' not in options:
+        with strait.safe_open(path, 'pt', device) as f:
+            return {name: f.get_slice(name)[mine(name, tuple(f.get_slice(name).get_shape()))] for name in f.offset_keys()
+                    if mine(name, tuple(f.get_slice(name).get_shape())) is not None}
+    return whole(path, device, slices=mine, **options)
+strait.load_file = sliced
+'''
+
+
+@test
+def ranks_keep_their_slices():
+    with folder() as path:
+        tensors = {**sample(), 'cube': ('F16', [30, 40, 333], os.urandom(30 * 40 * 333 * 2))}
+        file, total = write(f'{path}/m', tensors), sum(len(t[2]) for t in tensors.values())
+        said = run(3, file, path, before=SLICED)
+        expect(all(line.startswith('same') for line in said), said)
+        expect(sum(int(line.split()[1]) for line in said) == total, said)
+        # A slice that is not possible for one rank is an error on all.
+        said = run(2, file, path, before=SLICED + "\nif rank: mine = lambda name, shape: (slice(0, 1),) * len(shape)")
+        expect(all(line.startswith('error 22 ') and 'one dimension' in line for line in said), said)
+
+
+@test
+def parts_of_rows_are_put_in_place():
+    """Shares that begin and end anywhere, against PyTorch's own slices."""
+    if importlib.util.find_spec('torch') is None:
+        raise Skip('PyTorch is not installed: package python3-torch')
+    import random
+
+    import torch
+    from strait import _group, _slice
+    rng = random.Random(5)
+    for _ in range(300):
+        shape = [rng.randrange(1, 7) for _ in range(rng.randrange(1, 4))]
+        tensor = torch.randint(0, 30000, shape, dtype=torch.int16)
+        dim = rng.randrange(len(shape))
+        low, high = sorted((rng.randrange(shape[dim] + 1), rng.randrange(shape[dim] + 1)))
+        index = (slice(None),) * dim + (slice(low, high),)
+        box = _slice.parse(index, tuple(shape))
+        cut = _group.cut_of(box, tuple(shape), 16, 'x')
+        flat, kept = tensor.reshape(-1).view(torch.uint8), torch.zeros(box.shape, dtype=torch.int16)
+        at = 0
+        while at < flat.numel() and kept.numel():
+            step = rng.randrange(1, flat.numel() + 1)
+            _group.spread(flat[at:at + step], at, cut, kept.reshape(-1).view(torch.uint8))
+            at += step
+        expect(torch.equal(kept, tensor[index]), (shape, index))
+
+
 @test
 def different_files_are_noticed():
     with folder() as path:
