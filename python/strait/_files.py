@@ -4,7 +4,7 @@ import collections
 import errno
 import json
 import os
-from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from ._context import context
 from ._frameworks import Framework
@@ -119,12 +119,13 @@ def _check_index(sources: List[Source], names: Dict[str, str], index: Any) -> No
 
 def iter_tensors(files: Union[Any, Iterable[Any]], device: Any = 'cuda:0', *, framework: Optional[str] = None,
                  budget: int = BUDGET, route: Optional[str] = None, stats: Optional[Dict[str, Any]] = None,
-                 immutable: bool = False) -> Iterator[Tuple[str, Any]]:
+                 immutable: bool = False, wanted: Optional[Callable[[str], bool]] = None) -> Iterator[Tuple[str, Any]]:
     """The tensors of many files, one after the other, as (name, tensor).
 
     files: paths, or the index.json or folder of a sharded model.
     budget: bytes of device memory for tensors that are read ahead of the caller, 2 GiB by default. A tensor that is
         longer than the budget is read alone. What the caller keeps is not counted.
+    wanted: which tensors, by name; the others are not read.
     """
     paths = shard_names(files)[0] if isinstance(files, (str, bytes, os.PathLike)) and _is_model(files) else \
         [files] if isinstance(files, (str, bytes, os.PathLike)) else list(files)
@@ -132,20 +133,23 @@ def iter_tensors(files: Union[Any, Iterable[Any]], device: Any = 'cuda:0', *, fr
         raise StraitError(errno.EINVAL, f'the budget is {budget} bytes: it must be at least 1')
     ctx = context()
     fw = find_framework(framework, ctx.device(device))
-    return _iterate([os.fspath(path) for path in paths], fw, budget, route, stats, immutable)
+    return _iterate(_groups([os.fspath(path) for path in paths], budget, immutable, wanted), fw, budget, route, stats)
 
 
 def _is_model(path: Any) -> bool:
     return os.path.isdir(path) or os.fsdecode(path).endswith('.json')
 
 
-def _groups(paths: List[str], budget: int, immutable: bool) -> Iterator[Tuple[Source, Dict[str, Any], int]]:
+def _groups(paths: List[str], budget: int, immutable: bool,
+            wanted: Optional[Callable[[str], bool]]) -> Iterator[Tuple[Source, Dict[str, Any], int]]:
     """The tensors of the files in parts of a quarter of the budget, so that some are read while others are used."""
     for path in paths:
         source = Source(context(), path, immutable)
         group: Dict[str, Any] = {}
         total = 0
         for name, entry in source.header.tensors.items():
+            if wanted is not None and not wanted(name):
+                continue
             count = entry[3] - entry[2]
             if group and total + count > budget // 4:
                 yield source, group, total
@@ -156,10 +160,9 @@ def _groups(paths: List[str], budget: int, immutable: bool) -> Iterator[Tuple[So
             yield source, group, total
 
 
-def _iterate(paths: List[str], fw: Framework, budget: int, route: Optional[str], stats: Optional[Dict[str, Any]],
-             immutable: bool) -> Iterator[Tuple[str, Any]]:
+def _iterate(groups: Iterator[Tuple[Source, Dict[str, Any], int]], fw: Framework, budget: int, route: Optional[str],
+             stats: Optional[Dict[str, Any]]) -> Iterator[Tuple[str, Any]]:
     ahead: Deque[Tuple[Any, Dict[str, Any], int]] = collections.deque()
-    groups = _groups(paths, budget, immutable)
     following = next(groups, None)
     held = 0
     try:

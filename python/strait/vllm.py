@@ -1,16 +1,36 @@
 # SPDX-License-Identifier: MIT
 """vLLM: --load-format strait, registered through vLLM's plugins. Tensors of the model's files arrive on the GPU one by one."""
 import copy
-import inspect
-from typing import Any, Iterator, Tuple
+import threading
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from ._files import iter_tensors
 
+_lock = threading.Lock()
+
+
+def _filter(expert_ids: Any) -> Optional[Callable[[str], bool]]:
+    """Which tensors a rank of an expert-parallel model loads; None: all."""
+    if expert_ids is None:
+        return None
+    try:
+        from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
+    except ImportError:
+        return None  # the model itself drops what it does not have
+    return lambda name: not should_skip_weight(name, expert_ids)
+
+
+def weights(files: List[str], *args: Any, local_expert_ids: Any = None, **options: Any) -> Iterator[Tuple[str, Any]]:
+    """In place of vLLM's safetensors_weights_iterator()."""
+    import torch
+    device = f'cuda:{torch.cuda.current_device()}' if torch.cuda.is_available() else 'cpu'
+    return iter_tensors(sorted(files), device, framework='pt', wanted=_filter(local_expert_ids))
+
 
 def _loader() -> Any:
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+    from vllm.model_executor.model_loader import default_loader
 
-    class StraitModelLoader(DefaultModelLoader):  # type: ignore[misc,valid-type]
+    class StraitModelLoader(default_loader.DefaultModelLoader):  # type: ignore[misc,name-defined]
         """The default loader, with the weights of safetensors files read into the GPU's memory."""
 
         def __init__(self, load_config: Any) -> None:
@@ -19,18 +39,15 @@ def _loader() -> Any:
             known.load_format = 'safetensors'
             super().__init__(known)
 
-        def _get_weights_iterator(self, source: Any) -> Iterator[Tuple[str, Any]]:
-            names = [name for name in inspect.signature(self._prepare_weights).parameters]
-            values = [getattr(source, 'model_or_path' if name == 'model_name_or_path' else name) for name in names]
-            found = self._prepare_weights(*values)
-            files, safetensors = found[1], found[2]
-            if not safetensors:
-                yield from super()._get_weights_iterator(source)
-                return
-            import torch
-            device = f'cuda:{torch.cuda.current_device()}' if torch.cuda.is_available() else 'cpu'
-            for name, tensor in iter_tensors(sorted(files), device, framework='pt'):
-                yield source.prefix + name, tensor
+        def _get_weights_iterator(self, source: Any) -> Any:
+            # It finds and filters the files, and then calls this function of its module.
+            with _lock:
+                original = default_loader.safetensors_weights_iterator
+                default_loader.safetensors_weights_iterator = weights
+                try:
+                    return super()._get_weights_iterator(source)
+                finally:
+                    default_loader.safetensors_weights_iterator = original
 
     return StraitModelLoader
 

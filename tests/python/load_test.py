@@ -206,6 +206,8 @@ def the_iterator_is_bounded():
             break
         del _
         expect(free_memory() == before, 'all given back')
+        some = [name for name, _ in strait.iter_tensors(files, 'emu:0', framework='strait', wanted=lambda name: name.endswith('.3'))]
+        expect(some == ['t0.3', 't1.3', 't2.3', 't3.3'], some)
         expect_error(errno.EINVAL, 'budget', strait.iter_tensors, files, 'emu:0', budget=0)
 
 

@@ -346,6 +346,7 @@ def vllm_finds_its_loader():
         expect(config.load_format == 'strait', 'the configuration is not changed')
         got = dict(loader.get_all_weights(path))
         expect(set(got) == {f'model.{name}' for name in want} and all(t.equal(got[f'model.{k}'], x) for k, x in want.items()), list(got))
+        expect(model_loader.default_loader.safetensors_weights_iterator.__module__.startswith('vllm'), 'the function of vLLM is back')
 
 
 main()
