@@ -7,7 +7,7 @@ import sys
 from ctypes import c_char
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
 
-from ._context import Device
+from ._context import Device, context
 from ._memory import Region
 from .dtypes import BITS, ML_DTYPES, NUMPY, TORCH
 from .errors import StraitError
@@ -178,6 +178,21 @@ class CuPy(_Through):
             raise StraitError(errno.EINVAL, f'CuPy has no arrays on {device.name}')
         import cupy
         self._cupy = cupy
+
+    def check(self, code: str) -> None:
+        super().check(code)
+        if code == 'BF16' and not self._has_bfloat16():
+            raise self._refuse(code, 'need CuPy 14 and the package ml_dtypes')
+
+    def _has_bfloat16(self) -> bool:
+        # Versions before 14 crash on this type.
+        if int(self._cupy.__version__.partition('.')[0]) < 14:
+            return False
+        try:
+            self._from_dlpack(Tensor(Region.allocate(context(), self.device, 2), 0, 'BF16', (1,)))
+            return True
+        except (NotImplementedError, TypeError, ValueError, BufferError):
+            return False
 
     def _from_dlpack(self, tensor: Tensor) -> Any:
         return self._cupy.from_dlpack(tensor)
