@@ -384,6 +384,56 @@ def the_module_runs():
     expect(done.returncode == 2 and b'not installed' in done.stderr, done)
 
 
+BAR = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+import strait
+from strait import _progress
+_progress._DELAY = _progress._EVERY = 0
+strait.load_file(sys.argv[2], 'emu:0', framework='strait', progress=False if len(sys.argv) > 3 else None)
+'''
+
+
+@test
+def a_bar_on_a_terminal_only():
+    with folder() as path:
+        command = [sys.executable, '-c', BAR, SOURCE + '/python', write(f'{path}/m', sample())]
+        done = subprocess.run(command, stderr=subprocess.PIPE, check=True)
+        expect(done.stderr == b'', f'in a pipe: {done.stderr}')
+        for more, shown in ((), True), (('no',), False):
+            main_end, end = os.openpty()
+            child = subprocess.Popen(command + list(more), stderr=end, env=dict(os.environ, TERM='xterm', COLUMNS='120'))
+            os.close(end)
+            text = b''
+            while True:
+                try:
+                    text += os.read(main_end, 4096) or b''
+                except OSError:  # the other end is closed
+                    break
+            expect(child.wait() == 0, text)
+            os.close(main_end)
+            if shown:
+                expect(b'100%' in text and b'GB/s' in text and b'[####' in text and text.endswith(b'\r\x1b[K'), text)
+            else:
+                expect(text == b'', text)
+
+
+@test
+def everything_public_is_documented_and_typed():
+    import inspect
+    for name in strait.__all__:
+        thing = getattr(strait, name)
+        expect(thing.__doc__, f'{name} has no text')
+        for member, function in [(name, thing)] if inspect.isfunction(thing) else inspect.getmembers(thing, inspect.isfunction):
+            if member.startswith('_') and member != '__init__' or not function.__module__.startswith('strait'):
+                continue
+            expect(member == '__init__' or function.__doc__, f'{name}.{member} has no text')
+            signature = inspect.signature(function)
+            bare = [p.name for p in signature.parameters.values() if p.annotation is p.empty and p.name != 'self']
+            expect(not bare and signature.return_annotation is not signature.empty, f'{name}.{member} lacks types: {bare}')
+    expect(os.path.exists(f'{SOURCE}/python/strait/py.typed'), 'py.typed')
+
+
 @test
 def limits_are_as_documented():
     expect(_files.BUDGET == 2 << 30 and _load.ALIGN == 256, 'docs/python.md states both')

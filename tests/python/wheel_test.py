@@ -129,6 +129,29 @@ def it_works_in_a_bare_environment():
 
 
 @test
+def programs_are_patched_when_asked_for():
+    """By strait run, and by the .pth file where STRAIT_PATCH is set, for python -I, too."""
+    path, env = environment()
+    ask = 'import sys; print("strait.patch" in sys.modules, "torch" in sys.modules)'
+    for command, more, want in (((), {}, 'False'), (('-I',), {}, 'False'), ((), {'STRAIT_PATCH': '1'}, 'True'),
+                                (('-I',), {'STRAIT_PATCH': '1'}, 'True'), (('-I',), {'STRAIT_PATCH': '0'}, 'False')):
+        text = output(f'{path}/bin/python', *command, '-c', ask, env={**env, **more}, cwd=WORK.name)
+        expect(text == f'{want} False\n', f'{command} {more}: {text}')
+    for option, want in ((('--quiet',), 'True'), (('--quiet', '--no-python'), 'False')):
+        text = output(f'{path}/bin/strait', 'run', *option, '--', 'python', '-c', ask, env=env, cwd=WORK.name)
+        expect(text == f'{want} False\n', f'{option}: {text}')
+
+
+@test
+def vllm_finds_its_plugin():
+    path, env = environment()
+    ask = ('from importlib.metadata import distribution; '
+           'print([(e.name, e.value, e.load().__name__) for e in distribution("strait-io").entry_points if e.group == "vllm.general_plugins"])')
+    text = output(f'{path}/bin/python', '-c', ask, env=env, cwd=WORK.name)
+    expect(text == "[('strait', 'strait.vllm:register', 'register')]\n", text)
+
+
+@test
 def it_works_beside_pytorch():
     """The system's PyTorch, seen from the bare environment."""
     path, env = environment()
