@@ -60,6 +60,8 @@ struct host_reg {
  */
 #define COPY_ENGINE_BYTES KIB(256)
 
+#define COMPARE_PAGE 4096u /* bytes of a block of compare_pages */
+
 /* One segment of a copy list. Host memory must be registered and is given by its device address. */
 struct copy_seg {
 	uint64_t dst;
@@ -245,6 +247,13 @@ struct provider_ops {
 	/* compare and crc32c wait for their result. @where: offset of the first difference, @len if there is none. */
 	int (*compare)(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 	int (*crc32c)(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
+	/*
+	 * Compares two ranges of device memory in blocks of COMPARE_PAGE bytes, in stream order. Bit n % 32 of word n / 32
+	 * at @bits, device address of registered host memory, becomes 1 if block n differs, and 0 if not or if it is past
+	 * the end. Both are memory of mem_alloc; @a and @b are multiples of 16, @len of COMPARE_PAGE. -EOPNOTSUPP: not
+	 * possible on this stream.
+	 */
+	int (*compare_pages)(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t bits);
 
 	/*
 	 * Events. event_wait: 0 when the work submitted before event_record is complete, the error of that work,

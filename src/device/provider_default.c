@@ -223,6 +223,11 @@ static int no_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t
 	return -EOPNOTSUPP;
 }
 
+static int no_compare_pages(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t bits)
+{
+	return -EOPNOTSUPP;
+}
+
 static int no_event_open(struct dev_stream *s, struct dev_event **ret)
 {
 	return -EOPNOTSUPP;
@@ -314,6 +319,7 @@ const struct provider_ops provider_default_ops = {
 	.fill = no_fill,
 	.compare = no_compare,
 	.crc32c = no_crc32c,
+	.compare_pages = no_compare_pages,
 	.event_open = no_event_open,
 	.event_close = no_event_close,
 	.event_record = no_event_record,

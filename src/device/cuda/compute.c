@@ -108,6 +108,33 @@ int cuda_compare(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len
 	return rc;
 }
 
+int cuda_compare_pages(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len, uint64_t bits)
+{
+	struct cuda_pages_args args = { .a = a, .b = b, .pages = len / COMPARE_PAGE, .bits = bits };
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r;
+	int rc;
+
+	_Static_assert(COMPARE_PAGE == CUDA_COMPARE_BLOCK, "the kernel compares other blocks");
+	if (!len)
+		return 0;
+	if (len % COMPARE_PAGE || (a | b) % 16)
+		return -EINVAL;
+	rc = cuda_enter(s->ctx, &e);
+	if (rc)
+		return rc;
+	/* Kernels of another context than that of the memory cannot access it. */
+	if (!s->ctx->primary || !cuda_kernels_ready(s->ctx)) {
+		cuda_leave(&e);
+		return -EOPNOTSUPP;
+	}
+	r = cuda_check_capture(s);
+	if (!r)
+		r = cuda_launch(s, CUDA_COMPARE_PAGES, (unsigned int)((args.pages + 31) / 32), &args);
+	return cuda_stream_leave(s, &e, r);
+}
+
 static int crc_on_cpu(struct cuda_stream *s, uint64_t addr, uint64_t len, uint32_t *crc)
 {
 	uint32_t value = *crc;

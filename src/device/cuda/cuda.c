@@ -220,6 +220,7 @@ const struct provider_ops cuda_provider_ops = {
 	.fill = cuda_fill,
 	.compare = cuda_compare,
 	.crc32c = cuda_crc32c,
+	.compare_pages = cuda_compare_pages,
 	.event_open = cuda_event_open,
 	.event_close = cuda_event_close,
 	.event_record = cuda_event_record,

@@ -330,6 +330,7 @@ void cuda_prepare_copy_lists(struct strait_device *dev);
 int cuda_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int cuda_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 int cuda_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
+int cuda_compare_pages(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t bits);
 
 extern const struct provider_ops cuda_provider_ops;
 

@@ -28,6 +28,7 @@ enum soft_op_kind {
 	SOFT_FILL,
 	SOFT_COMPARE,
 	SOFT_CRC32C,
+	SOFT_COMPARE_PAGES,
 	SOFT_CALL,
 	SOFT_WAIT_WORD,
 	SOFT_RECORD,
@@ -62,6 +63,7 @@ struct soft_op {
 		uint8_t fill;
 		uint64_t *where;
 		uint32_t *crc;
+		uint32_t *bits;
 		struct {
 			strait_stream_fn *fn;
 			void *arg;
@@ -236,6 +238,7 @@ int soft_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned i
 int soft_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int soft_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 int soft_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
+int soft_compare_pages(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t bits);
 int soft_flush_peer_writes(struct strait_device *dev);
 
 /* event.c. soft_event_fire_locked(): stream @s, which is locked, has reached the recording @op. */
@@ -253,7 +256,7 @@ int soft_event_wait(struct dev_event *e, int64_t timeout_ns);
 	.stream_close = soft_stream_close, .stream_wait = soft_stream_wait, .stream_call = soft_stream_call,           \
 	.stream_wait_word = soft_stream_wait_word, .word_post = soft_word_post, .copy_in = soft_copy_in,               \
 	.copy_out = soft_copy_out, .copy_list = soft_copy_list, .fill = soft_fill, .compare = soft_compare,            \
-	.crc32c = soft_crc32c, .event_open = soft_event_open, .event_close = soft_event_close,                         \
-	.event_record = soft_event_record, .event_wait = soft_event_wait
+	.crc32c = soft_crc32c, .compare_pages = soft_compare_pages, .event_open = soft_event_open,                     \
+	.event_close = soft_event_close, .event_record = soft_event_record, .event_wait = soft_event_wait
 
 #endif

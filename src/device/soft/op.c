@@ -114,6 +114,25 @@ static int op_run_compare(struct soft_engine *eng, struct soft_op *op)
 	return 0;
 }
 
+static int op_run_compare_pages(struct soft_engine *eng, struct soft_op *op)
+{
+	const struct soft_seg *seg = op->segs;
+	uint64_t pages = seg->len / COMPARE_PAGE;
+
+	for (uint64_t first = 0; first < pages; first += 32) {
+		uint32_t word = 0;
+
+		if (soft_removed(eng))
+			return -ENODEV;
+		for (uint64_t i = first; i < pages && i < first + 32; i++)
+			if (memcmp(addr_ptr(seg->dst + i * COMPARE_PAGE), addr_ptr(seg->src + i * COMPARE_PAGE),
+				   COMPARE_PAGE) != 0)
+				word |= 1u << (i - first);
+		op->bits[first / 32] = word;
+	}
+	return 0;
+}
+
 static int op_run_crc32c(struct soft_engine *eng, struct soft_op *op)
 {
 	const struct soft_seg *seg = op->segs;
@@ -141,6 +160,8 @@ int soft_op_run(struct soft_op *op)
 		return op_run_compare(eng, op);
 	case SOFT_CRC32C:
 		return op_run_crc32c(eng, op);
+	case SOFT_COMPARE_PAGES:
+		return op_run_compare_pages(eng, op);
 	case SOFT_CALL:
 		/* Called on a removed device too: stream_call promises that, and it may free its argument. */
 		op->call.fn(op->call.arg);

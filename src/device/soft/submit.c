@@ -145,6 +145,22 @@ int soft_crc32c(struct dev_stream *stream, uint64_t addr, uint64_t len, uint32_t
 	return submit_single_seg(to_stream(stream), &op, &seg, false, true);
 }
 
+int soft_compare_pages(struct dev_stream *stream, uint64_t a, uint64_t b, uint64_t len, uint64_t bits)
+{
+	struct soft_stream *s = to_stream(stream);
+	struct soft_seg seg = { .dst = a, .src = b, .len = len };
+	struct soft_op op = { .kind = SOFT_COMPARE_PAGES, .out = true, .bits = (uint32_t *)(uintptr_t)bits };
+	uint64_t bytes = (len / COMPARE_PAGE + 31) / 32 * sizeof(uint32_t);
+
+	if (!len)
+		return 0;
+	if (len % COMPARE_PAGE)
+		return -EINVAL;
+	if (s->eng->pin && !soft_hostreg_covers(&s->eng->regs, bits, bytes))
+		return -EFAULT;
+	return submit_single_seg(s, &op, &seg, true, true);
+}
+
 /*
  * Pins one segment of a copy list. On a device with memory of its own, host memory must be registered, as hardware
  * requires it.
