@@ -82,6 +82,59 @@ int os_map_shared(int fd, size_t len, void **ret)
 	return 0;
 }
 
+int os_map_user(int fd, uint64_t off, size_t len, bool shared, bool write, void **ret)
+{
+	int flags = (shared ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE) | (fd < 0 ? MAP_ANONYMOUS : 0);
+	void *p;
+
+	OS_POINT(OS_MMAP);
+	p = mmap(NULL, len, PROT_READ | (write ? PROT_WRITE : 0), flags, fd, (off_t)off);
+	if (p == MAP_FAILED)
+		return -errno;
+	*ret = p;
+	return 0;
+}
+
+int os_map_copy(size_t len, size_t align, bool write, void **ret)
+{
+	size_t before;
+	char *p;
+
+	OS_POINT(OS_MMAP);
+	p = mmap(NULL, len + align, PROT_READ | (write ? PROT_WRITE : 0), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		 -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	before = align_up((uintptr_t)p, align) - (uintptr_t)p;
+	if (before)
+		munmap(p, before);
+	munmap(p + before + len, align - before);
+	p += before;
+	if (madvise(p, len, MADV_NOHUGEPAGE) && errno != EINVAL) {
+		int err = errno;
+
+		munmap(p, len);
+		return -err;
+	}
+	madvise(p, len, MADV_DONTFORK);
+	*ret = p;
+	return 0;
+}
+
+int os_advise(void *ptr, size_t len, enum os_advice advice)
+{
+	static const int values[] = { MADV_NORMAL, MADV_SEQUENTIAL, MADV_RANDOM };
+
+	OS_POINT(OS_MADVISE);
+	return OS_RET(madvise(ptr, len, values[advice]));
+}
+
+int os_discard(void *ptr, size_t len)
+{
+	OS_POINT(OS_MADVISE);
+	return OS_RET(madvise(ptr, len, MADV_DONTNEED));
+}
+
 int os_reserve(size_t len, void **ret)
 {
 	void *p;
@@ -266,6 +319,14 @@ ssize_t os_vm_read(void *dst, const void *src, size_t len)
 
 	OS_POINT(OS_VM_READ);
 	return OS_RET(process_vm_readv(getpid(), &local, 1, &remote, 1, 0));
+}
+
+ssize_t os_vm_write(void *dst, const void *src, size_t len)
+{
+	struct iovec local = { (void *)src, len }, remote = { dst, len };
+
+	OS_POINT(OS_VM_WRITE);
+	return OS_RET(process_vm_writev(getpid(), &local, 1, &remote, 1, 0));
 }
 
 bool os_is_dmabuf(int fd)

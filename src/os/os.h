@@ -42,6 +42,8 @@ enum os_call {
 	OS_RING_SUBMIT,
 	OS_RING_RESULT, /* result of a completed ring request */
 	OS_DLOPEN,
+	OS_USERFAULTFD,
+	OS_VM_WRITE,
 	OS_CALL_COUNT,
 };
 
@@ -104,12 +106,59 @@ void os_unmap(void *ptr, size_t len);
 int os_populate_read(void *ptr, size_t len); /* fault pages in: -EFAULT, and no SIGBUS, past the end of a file */
 int os_dont_fork(void *ptr, size_t len);
 
+/* Map a file as mmap(2) does for an application: shared or private, with or without write access. fd -1: anonymous. */
+int os_map_user(int fd, uint64_t off, size_t len, bool shared, bool write, void **ret);
+/* Anonymous memory in small pages, aligned to @align, that a forked child does not have. */
+int os_map_copy(size_t len, size_t align, bool write, void **ret);
+enum os_advice { OS_ADVICE_NORMAL, OS_ADVICE_SEQUENTIAL, OS_ADVICE_RANDOM };
+/* madvise(2) about the kernel's own readahead. */
+int os_advise(void *ptr, size_t len, enum os_advice advice);
+/* Removes the pages of anonymous memory: MADV_DONTNEED. */
+int os_discard(void *ptr, size_t len);
+
+/*
+ * Finds stores to a mapping (track.c). os_track_open() fails where the kernel or a sandbox does not allow it.
+ * os_track_protect() begins: stores from now on are found. os_track_scan() fills in up to @n runs of pages that were
+ * stored to since, protects those again in the same step, and returns how many runs; it got as far as @next. Addresses
+ * and lengths are multiples of the page size.
+ */
+struct os_track {
+	int uffd;
+	int pagemap;
+};
+
+struct os_page_run {
+	uint64_t start;
+	uint64_t end;
+	uint64_t categories;
+};
+
+int os_track_open(struct os_track *t, void *ptr, size_t len);
+void os_track_close(struct os_track *t);
+int os_track_protect(const struct os_track *t, void *ptr, size_t len);
+int os_track_scan(const struct os_track *t, void *ptr, size_t len, struct os_page_run *runs, unsigned int n,
+		  void **next);
+/*
+ * The same with missing pages left to a thread of the caller. @user_only: the process may handle faults of its threads in
+ * user mode only; a system call that meets a missing page returns -EFAULT.
+ *
+ * os_fault_read() waits until threads fault or @stop_fd is readable: the number of addresses, 0 for none, -ECANCELED.
+ * os_fault_copy() fills missing pages, protected, and wakes their threads. *@done: bytes before the first that failed, with
+ * -EEXIST for a page that is not missing.
+ */
+int os_fault_open(struct os_track *t, void *ptr, size_t len, bool *user_only);
+int os_fault_read(const struct os_track *t, int stop_fd, uint64_t *addrs, unsigned int n);
+int os_fault_copy(const struct os_track *t, void *dst, const void *src, size_t len, size_t *done);
+void os_fault_wake(const struct os_track *t, void *ptr, size_t len);
+
 /* Bytes of [off, off + len) in the page cache. -EOPNOTSUPP if neither cachestat(2) nor mincore(2) tells. */
 int os_cached_bytes(int fd, uint64_t off, uint64_t len, uint64_t *bytes);
 
 int os_memfd(const char *name, uint64_t len, int *fd); /* sealed against shrinking, memory reserved */
 /* Copy within this process: bytes copied, or -EFAULT, and no signal, if the source is unmapped. */
 ssize_t os_vm_read(void *dst, const void *src, size_t len);
+/* The same with -EFAULT for the destination, e.g. past the end of a mapped file. */
+ssize_t os_vm_write(void *dst, const void *src, size_t len);
 /* Is the descriptor a dma-buf? And its length. */
 bool os_is_dmabuf(int fd);
 int os_seek_end(int fd, uint64_t *len);
