@@ -13,6 +13,7 @@
 
 #include <strait/dma.h>
 #include <strait/emu.h>
+#include <strait/mapping.h>
 #include <strait/nvme.h>
 #include <strait/pci.h>
 #include <strait/safetensors.h>
@@ -196,6 +197,27 @@ static int emu_model(void *p)
 	return strait_emu_set_model(emu(), p);
 }
 
+static int mapping_opts(void *p)
+{
+	struct strait_mapping *m;
+	int rc = strait_mapping_open(ctx, NULL, 0, 65536, p, &m);
+
+	if (!rc)
+		strait_mapping_close(m);
+	return rc;
+}
+
+static int mapping_info(void *p)
+{
+	struct strait_mapping *m;
+	int rc;
+
+	ASSERT_OK(strait_mapping_open(ctx, NULL, 0, 65536, NULL, &m));
+	rc = strait_mapping_info(m, p);
+	strait_mapping_close(m);
+	return rc;
+}
+
 static int tensor_info(void *p)
 {
 	static const char header[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
@@ -325,6 +347,8 @@ static const struct sized {
 	SIZED(dma_opts, DMA_OPTS, IN),
 	SIZED(emu_model, EMU_MODEL, IN),
 	SIZED(file_info, FILE_INFO, OUT),
+	SIZED(mapping_info, MAPPING_INFO, OUT),
+	SIZED(mapping_opts, MAPPING_OPTS, IN),
 	SIZED(nvme_endpoint_info, NVME_ENDPOINT_INFO, OUT),
 	SIZED(nvme_event, NVME_EVENT, OUT),
 	SIZED(nvme_info, NVME_INFO, OUT),
