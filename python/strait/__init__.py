@@ -12,6 +12,9 @@
     with strait.File("data.bin") as file:                                  # any bytes, any array
         file.pread(array, offset=4096)
 
+    with strait.Mapping("table.bin") as table:                             # shared by the CPU and devices
+        with table.acquire("cuda:0", intent="write") as tensor: ...
+
 It needs libstrait.so.0, which the wheel brings along, and no other package: PyTorch, NumPy, CuPy and JAX are imported when
 tensors for them are asked for. STRAIT_LIBRARY is the path of another library. docs/python.md describes all of it.
 """
@@ -25,8 +28,9 @@ from ._slice import Slice
 from ._stats import stats
 from .errors import StraitError
 from .file import File, Future
+from .mapping import Mapping
 from .stream import Stream
 from .tensor import Tensor
 
-__all__ = ['File', 'Future', 'Ordered', 'Slice', 'StraitError', 'Stream', 'Tensor', 'devices', 'iter_tensors',
+__all__ = ['File', 'Future', 'Mapping', 'Ordered', 'Slice', 'StraitError', 'Stream', 'Tensor', 'devices', 'iter_tensors',
            'load_file', 'load_sharded', 'safe_open', 'save_file', 'stats', 'version']

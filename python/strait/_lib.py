@@ -81,11 +81,26 @@ class StreamTransfer(ctypes.Structure):
                 ('done', c_void_p), ('done_arg', c_void_p), ('flags', c_uint32), ('reserved', c_uint32)]
 
 
+class MappingOpts(ctypes.Structure):
+    _fields_ = [('size', c_size_t), ('flags', c_uint32), ('reserved', c_uint32), ('device_budget', c_uint64),
+                ('pinned_budget', c_uint64), ('copy_budget', c_uint64)]
+
+
+class MappingInfo(ctypes.Structure):
+    _fields_ = [('size', c_size_t), ('addr', c_void_p), ('length', c_uint64), ('offset', c_uint64),
+                ('tracking', c_uint32), ('flags', c_uint32), ('acquired', c_uint32), ('error', c_int32)] + \
+               [(name, c_uint64) for name in ('to_device_bytes', 'to_host_bytes', 'copies', 'conflicts', 'declared',
+                                              'evictions', 'device_bytes', 'twin_bytes', 'pinned_bytes')] + \
+               [('backing', c_uint32), ('reserved', c_uint32), ('copy_bytes', c_uint64), ('faults', c_uint64),
+                ('copy_evictions', c_uint64)]
+
+
 # The structures of the C interface that this module declares: a test compares them with the headers.
 STRUCTS = {'strait_region_info': RegionInfo, 'strait_device_info': DeviceInfo, 'strait_file_info': FileInfo,
            'strait_transfer': Transfer, 'strait_result': Result, 'strait_rows': Rows, 'strait_route_verdict': RouteVerdict,
            'strait_route_report': RouteReport, 'strait_route_stats': RouteStats, 'strait_stats': Stats,
-           'strait_queue_opts': QueueOpts, 'strait_stream_transfer': StreamTransfer}
+           'strait_queue_opts': QueueOpts, 'strait_stream_transfer': StreamTransfer, 'strait_mapping_opts': MappingOpts,
+           'strait_mapping_info': MappingInfo}
 
 # Transfer and Result for struct.pack_into() and unpack_from(), which take a fifth of the time of ctypes.
 PACKED_TRANSFER = struct.Struct('=II5QIIQ2Q')
@@ -114,6 +129,7 @@ _FUNCTIONS = (
     ('strait_region_check', [_p], c_int),
     ('strait_region_close', [_p], None),
     ('strait_region_info', [_p, POINTER(RegionInfo)], c_int),
+    ('strait_region_lookup', [_p, _p, POINTER(c_uint64), _pp], c_int),
     ('strait_region_map', [_p, _pp], c_int),
     ('strait_region_copy_in', [_p, c_uint64, _p, c_size_t], c_int),
     ('strait_region_copy_out', [_p, c_uint64, _p, c_size_t], c_int),
@@ -134,6 +150,17 @@ _FUNCTIONS = (
     ('strait_stream_transfer', [_p, POINTER(StreamTransfer)], c_int),
     ('strait_stream_wait', [_p, c_int64], c_int),
     ('strait_context_shared', [_pp], c_int),
+    ('strait_mapping_open', [_p, _p, c_uint64, c_uint64, POINTER(MappingOpts), _pp], c_int),
+    ('strait_mapping_close', [_p], None),
+    ('strait_mapping_info', [_p, POINTER(MappingInfo)], c_int),
+    ('strait_mapping_acquire', [_p, _p, c_uint64, c_uint64, c_uint32, _pp], c_int),
+    ('strait_mapping_release', [_p, _p, c_uint64, c_uint64, c_uint32], c_int),
+    ('strait_mapping_refresh', [_p, c_uint64, c_uint64], c_int),
+    ('strait_mapping_flush', [_p, c_uint64, c_uint64], c_int),
+    ('strait_mapping_sync', [_p, c_uint64, c_uint64], c_int),
+    ('strait_mapping_prefetch', [_p, _p, c_uint64, c_uint64], c_int),
+    ('strait_mapping_advise', [_p, c_uint64, c_uint64, c_uint32], c_int),
+    ('strait_mapping_evict', [_p, _p, c_uint64, c_uint64], c_int),
 )
 
 _lock = threading.Lock()
