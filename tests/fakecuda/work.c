@@ -435,6 +435,24 @@ static cu_result run_strrev(cu_context ctx, void *args)
 	return CU_OK;
 }
 
+/* Of examples/shared_table.c. */
+struct update_args {
+	uint64_t table, rows, every, add;
+};
+
+static cu_result run_update(cu_context ctx, void *args)
+{
+	struct update_args *a = args;
+	struct span table;
+
+	if (!span_get(ctx, a->table, a->rows * sizeof(uint64_t), true, &table))
+		return CU_ILLEGAL_ADDRESS;
+	for (uint64_t row = 0; row < a->rows; row += a->every)
+		((uint64_t *)(void *)table.p)[row] += a->add;
+	span_put(&table);
+	return CU_OK;
+}
+
 struct cu_function_st {
 	const char *name;
 	work_fn *run;
@@ -457,6 +475,7 @@ static const struct cu_function_st kernels[] = {
 	{ "strait_crc32c", run_crc32c, sizeof(struct cuda_crc_args), NULL },
 	{ "strait_compare_pages", run_compare_pages, sizeof(struct cuda_pages_args), NULL },
 	{ "strrev", run_strrev, sizeof(struct strrev_args), NULL },
+	{ "update", run_update, sizeof(struct update_args), NULL },
 };
 
 void modules_context_gone(cu_context ctx)
