@@ -39,6 +39,7 @@
 #define STRAIT_FEATURE_IMPORT_NVP2P (1ull << 4) /* the bridge strait_nvp2p is loaded */
 #define STRAIT_FEATURE_URING (1ull << 5)	/* file I/O as io_uring commands */
 #define STRAIT_FEATURE_ATTACH (1ull << 6)	/* STRAIT_IOC_ATTACH and later calls */
+#define STRAIT_FEATURE_IMPORT_PEER (1ull << 7)	/* the bridge strait_peer is loaded */
 
 /* Bytes of one request, and regions of one file, at most. */
 #define STRAIT_IO_MAX (1ull << 30)
@@ -73,6 +74,8 @@ struct strait_ioc_info {
 #define STRAIT_IMPORT_USER 2   /* host memory of the process, charged to RLIMIT_MEMLOCK */
 #define STRAIT_IMPORT_DMABUF 3 /* a dma-buf */
 #define STRAIT_IMPORT_NVP2P 4  /* an address of a GPU whose driver exports nvidia_p2p */
+#define STRAIT_IMPORT_PEER 5   /* an address that a peer memory client knows */
+#define STRAIT_IMPORT_KINDS 6
 
 /* Uses of a region: strait_ioc_import.can. */
 #define STRAIT_CAN_FILE_IO (1ull << 0)
@@ -94,6 +97,10 @@ struct strait_ioc_info {
  *
  * Memory of a process must be mapped writable at @address. The region is revoked when any part of
  * that mapping is unmapped or replaced; later changes of its protection have no effect.
+ *
+ * STRAIT_IMPORT_PEER pins nothing: the region is a range of the calling process, and STRAIT_IOC_MAP
+ * maps the memory that the client has there at that time. Only the process that imported it may
+ * map it; another gets -EACCES. -EFAULT: no client has memory there.
  *
  * -EOPNOTSUPP: the module does not support the kind, or the memory is of another kind. -EFAULT:
  * nothing is mapped there. -ENOMEM: RLIMIT_MEMLOCK is exceeded. -ENOSPC: device_bytes_max or
@@ -279,7 +286,7 @@ struct strait_uring {
 #define STRAIT_ATTACH_UNTRUSTED 5    /* an external device: the kernel bounces its DMA */
 #define STRAIT_ATTACH_NOT_COHERENT 6 /* its DMA is not coherent with CPU caches */
 #define STRAIT_ATTACH_NO_PATH 7	     /* pci_p2pdma_distance(): it does not reach the memory */
-#define STRAIT_ATTACH_EXPORTER 8     /* the exporter of the dma-buf refuses this device */
+#define STRAIT_ATTACH_EXPORTER 8     /* the exporter or the peer client refuses this device */
 #define STRAIT_ATTACH_INTERRUPTS 9   /* no interrupt remapping: it could raise any interrupt */
 #define STRAIT_ATTACH_RESERVED 10    /* firmware reserves memory for it: RMRR, IVMD */
 #define STRAIT_ATTACH_NO_P2PDMA 11   /* no CONFIG_PCI_P2PDMA: see the parameter assume_peers */
@@ -367,7 +374,8 @@ struct strait_ioc_attach {
  *	does not reach the GPU: then transfers do not access GPU memory
  *
  * Releasing the region revokes the mapping. -ENOSPC: STRAIT_MAPS_MAX or device_bytes_max is
- * exceeded. -ENODEV: the memory was revoked.
+ * exceeded. -ENODEV: the memory was revoked. STRAIT_IMPORT_PEER: -EACCES: the region belongs to
+ * another process; -EFAULT: the client has no memory there any more.
  */
 struct strait_ioc_map {
 	__u32 size;

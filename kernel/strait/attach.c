@@ -12,15 +12,49 @@
 
 #define SEGMENT_MAX SZ_2G
 
-void strait_attach_set_master(struct strait_attach *at, bool on)
+static void attach_clear_master(struct strait_attach *at)
 {
 	spin_lock(&at->master_lock);
-	at->master = on;
-	if (on)
-		pci_set_master(at->pdev);
-	else
-		pci_clear_master(at->pdev);
+	at->master = false;
+	pci_clear_master(at->pdev);
 	spin_unlock(&at->master_lock);
+}
+
+static bool attach_try_master(struct strait_attach *at)
+{
+	bool done;
+
+	spin_lock(&at->master_lock);
+	done = !at->revoking;
+	if (done) {
+		at->master = true;
+		pci_set_master(at->pdev);
+	}
+	spin_unlock(&at->master_lock);
+	return done;
+}
+
+int strait_attach_set_master(struct strait_attach *at, bool on)
+{
+	if (on)
+		return wait_event_killable(at->revoked, attach_try_master(at)) ? -EINTR : 0;
+	attach_clear_master(at);
+	return 0;
+}
+
+void strait_attach_revoke_begin(struct strait_attach *at)
+{
+	spin_lock(&at->master_lock);
+	at->revoking++;
+	spin_unlock(&at->master_lock);
+}
+
+void strait_attach_revoke_end(struct strait_attach *at)
+{
+	spin_lock(&at->master_lock);
+	at->revoking--;
+	spin_unlock(&at->master_lock);
+	wake_up_all(&at->revoked);
 }
 
 void strait_attach_quiesce(struct strait_attach *at)
@@ -99,7 +133,7 @@ static void attach_close_device(struct strait_attach *at, bool reset)
 
 	device_lock_assert(&pdev->dev);
 	lockdep_assert_held_write(&at->state);
-	strait_attach_set_master(at, false);
+	attach_clear_master(at);
 	if (reset && pci_device_is_present(pdev))
 		rc = strait_attach_reset(at);
 	strait_irqs_free(at);
@@ -242,6 +276,7 @@ static int strait_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	init_rwsem(&at->state);
 	init_rwsem(&at->bars);
 	init_waitqueue_head(&at->reset_done);
+	init_waitqueue_head(&at->revoked);
 	spin_lock_init(&at->master_lock);
 	mutex_init(&at->irq_lock);
 	INIT_WORK(&at->lose_work, attach_lose_work);

@@ -20,7 +20,11 @@
  *	strait_attach.irq_lock
  *	strait_attach.bars	read: inserting BAR PTEs on a fault; write: forbidding it. Not held
  *				across a reset: the PCI core's locks nest outside mmap_lock
- *	strait_map.lock, strait_attach.master_lock, strait_backing.maps_lock
+ *	strait_map.lock
+ *	strait_attach.master_lock, strait_backing.maps_lock
+ *
+ * strait_map.kill of a mapping by a bridge of the per-device form is outside the locks of the
+ * bridge's driver: unmapping calls the driver, and its revocation does not take it.
  */
 
 #include <linux/cdev.h>
@@ -60,10 +64,12 @@ struct strait_attach {
 	wait_queue_head_t reset_done;
 	int irq_bar;			/* BAR of the MSI-X table, -1: none */
 	u64 irq_offset, irq_length;	/* pages of the MSI-X table in that BAR */
-	spinlock_t master_lock;		/* @open, @master, @status */
+	spinlock_t master_lock;		/* @open, @master, @status, @revoking */
 	bool open;			/* the device is enabled and attached */
 	bool master;			/* bus mastering is on */
 	struct strait_status *status;	/* a page of its own */
+	unsigned int revoking;		/* revocations whose driver has not unmapped yet */
+	wait_queue_head_t revoked;	/* @revoking is 0 */
 	struct mutex irq_lock;		/* @irqs, @vectors */
 	struct strait_irq *irqs;
 	unsigned int vectors;
@@ -94,7 +100,11 @@ void strait_attach_leave(struct strait_attach *at, struct strait_file *f);
 void strait_detach(struct strait_file *f);
 /* After a mapping was revoked: bus mastering off, and the status page counts it. */
 void strait_attach_quiesce(struct strait_attach *at);
-void strait_attach_set_master(struct strait_attach *at, bool on);
+/* In between bus mastering cannot be switched on. Neither sleeps. */
+void strait_attach_revoke_begin(struct strait_attach *at);
+void strait_attach_revoke_end(struct strait_attach *at);
+/* Switching it on waits for revocations that have begun; -EINTR: the process was killed. */
+int strait_attach_set_master(struct strait_attach *at, bool on);
 /* Resets the function. Caller holds the device's lock and @state. */
 int strait_attach_reset(struct strait_attach *at);
 

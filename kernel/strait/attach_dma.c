@@ -109,6 +109,23 @@ int strait_dma_save_runs(struct strait_map *m, struct sg_table *table, u64 offse
 	return 0;
 }
 
+u32 strait_dma_where(const struct strait_map *m)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&m->at->pdev->dev);
+	unsigned int i;
+
+	for (i = 0; i < m->n; i++) {
+		phys_addr_t phys = domain ? iommu_iova_to_phys(domain, m->runs[i].bus) : 0;
+
+		if (!phys)
+			return STRAIT_WHERE_UNKNOWN;
+		if (pfn_valid(PHYS_PFN(phys)) &&
+		    !is_zone_device_page(pfn_to_page(PHYS_PFN(phys))))
+			return STRAIT_WHERE_HOST;
+	}
+	return STRAIT_WHERE_DEVICE;
+}
+
 static int dma_publish(struct strait_map *m)
 {
 	int rc = strait_map_publish(m);

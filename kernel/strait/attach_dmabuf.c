@@ -10,7 +10,6 @@
  * detaches later.
  */
 #include <linux/dma-resv.h>
-#include <linux/iommu.h>
 
 #include "attach.h"
 #include "backing.h"
@@ -92,24 +91,6 @@ static int dmabuf_pin(struct strait_map *m)
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
-/* An exporter may migrate the memory to the host for a device that does not reach its own. */
-static u32 dmabuf_where(const struct strait_map *m)
-{
-	struct iommu_domain *domain = iommu_get_domain_for_dev(&m->at->pdev->dev);
-	unsigned int i;
-
-	for (i = 0; i < m->n; i++) {
-		phys_addr_t phys = domain ? iommu_iova_to_phys(domain, m->runs[i].bus) : 0;
-
-		if (!phys)
-			return STRAIT_WHERE_UNKNOWN;
-		if (pfn_valid(PHYS_PFN(phys)) &&
-		    !is_zone_device_page(pfn_to_page(PHYS_PFN(phys))))
-			return STRAIT_WHERE_HOST;
-	}
-	return STRAIT_WHERE_DEVICE;
-}
-
 /* Waits for the exporter's fences, after which the memory is where @m->table says; publishes. */
 static int dmabuf_publish(struct strait_map *m, u64 offset)
 {
@@ -122,7 +103,7 @@ static int dmabuf_publish(struct strait_map *m, u64 offset)
 	rc = strait_dma_save_runs(m, m->table, offset);
 	if (rc)
 		return rc;
-	m->where = dmabuf_where(m);
+	m->where = strait_dma_where(m);
 	if (compat_dma_buf_cached(m->attachment))
 		m->access = STRAIT_MAP_READ | STRAIT_MAP_WRITE;
 	return strait_map_publish(m);
@@ -151,18 +132,6 @@ static int dmabuf_map_locked(struct strait_map *m, u64 offset)
 	return rc;
 }
 
-static int dmabuf_charge(struct strait_map *m)
-{
-	u64 max = strait_device_max();
-
-	if (m->length > max)
-		return -ENOSPC;
-	m->charged = true;
-	if (atomic64_add_return(m->length, &strait_counts[STRAIT_N_DEVICE_BYTES]) > max)
-		return -ENOSPC;
-	return 0;
-}
-
 int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason)
 {
 	static struct lock_class_key kill_key;
@@ -172,7 +141,7 @@ int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason)
 	m->kind = STRAIT_MAP_DMABUF;
 	/* A class of its own: nests outside dma_resv; for a bridge, inside its driver's locks. */
 	lockdep_set_class_and_name(&m->kill, &kill_key, "strait_map.kill/dmabuf");
-	rc = dmabuf_charge(m);
+	rc = strait_map_charge(m);
 	if (rc)
 		return rc;
 	get_dma_buf(m->backing->dmabuf);

@@ -126,8 +126,7 @@ static long attach_ioctl_control(struct attach_call *c)
 	case STRAIT_CONTROL_BUS_MASTER:
 		if (req->value > 1)
 			return -EINVAL;
-		strait_attach_set_master(c->at, req->value);
-		return 0;
+		return strait_attach_set_master(c->at, req->value);
 	case STRAIT_CONTROL_RESET:
 		rc = req->value ? -EINVAL : strait_attach_reset(c->at);
 		return rc == -ENOTTY ? -EOPNOTSUPP : rc;

@@ -16,6 +16,8 @@ static void map_release(struct kref *kref)
 	struct strait_map *m = container_of(kref, struct strait_map, kref);
 
 	WARN_ON_ONCE(m->live || m->attachment);
+	/* A revoked mapping is unmapped last. */
+	strait_bridge_unmap(m);
 	if (m->dmabuf)
 		dma_buf_put(m->dmabuf);
 	if (m->charged)
@@ -25,6 +27,18 @@ static void map_release(struct kref *kref)
 	mutex_destroy(&m->kill);
 	strait_attach_put(m->at);
 	kfree(m);
+}
+
+int strait_map_charge(struct strait_map *m)
+{
+	u64 max = strait_device_max();
+
+	if (m->length > max)
+		return -ENOSPC;
+	m->charged = true;
+	if (atomic64_add_return(m->length, &strait_counts[STRAIT_N_DEVICE_BYTES]) > max)
+		return -ENOSPC;
+	return 0;
 }
 
 void strait_map_put(struct strait_map *m)
@@ -69,6 +83,11 @@ static void map_kill(struct strait_map *m, bool revoked)
 	mutex_lock(&m->kill);
 	if (m->kind == STRAIT_MAP_DMABUF) {
 		strait_dmabuf_kill(m, revoked);
+	} else if (m->kind == STRAIT_MAP_BRIDGE) {
+		if (strait_map_claim(m)) {
+			strait_bridge_unmap(m);
+			strait_map_put_backing(m, revoked);
+		}
 	} else if (strait_map_claim(m)) {
 		strait_dma_unmap(m);
 		strait_dma_flush(m->at);
@@ -128,13 +147,15 @@ int strait_map_publish(struct strait_map *m)
 
 	strait_window(STRAIT_W_MAP);
 	strait_window_meet(STRAIT_W_DEFER);
+	spin_lock(&m->lock);
 	spin_lock(&b->maps_lock);
-	if (b->maps_closed)
+	if (b->maps_closed || m->revoked)
 		rc = -ENODEV;
 	else
 		list_add_tail(&m->node, &b->maps);
 	m->live = !rc;
 	spin_unlock(&b->maps_lock);
+	spin_unlock(&m->lock);
 	if (!rc) {
 		strait_count(STRAIT_N_MAPS, 1);
 		strait_count(STRAIT_N_MAPPED_BYTES, m->length);
@@ -173,6 +194,8 @@ static int map_backing(struct strait_map *m, struct strait_region *r, u64 offset
 		return rc;
 	if (m->backing->dmabuf)
 		rc = strait_dmabuf_map(m, r->address + offset, reason);
+	else if (r->kind == STRAIT_IMPORT_PEER)
+		rc = strait_bridge_map(m, offset, reason);
 	else if (m->backing->pdev)
 		rc = strait_dma_map_device(m, offset, reason);
 	else

@@ -12,14 +12,15 @@
 #include "window.h"
 
 static DEFINE_MUTEX(strait_bridge_lock);	/* bridge_registered */
-static const struct strait_bridge *bridge_registered;
+static const struct strait_bridge *bridge_registered[STRAIT_IMPORT_KINDS];
 
 /*
  * The argument of the bridge's callback. Allocated before the backing is published, freed with it.
  */
 struct strait_bridged {
 	const struct strait_bridge *bridge;
-	struct strait_bridge_memory memory;
+	struct strait_bridge_memory memory;	/* physical form */
+	void *priv;			/* per-device form: of open() */
 	struct dev_pagemap *pgmap;	/* of the pages, with a reference; NULL: no pages */
 	spinlock_t lock;		/* @backing, @revoked */
 	struct strait_backing *backing;	/* NULL: not published yet */
@@ -30,9 +31,11 @@ int strait_bridge_register(const struct strait_bridge *bridge)
 {
 	int rc = -EBUSY;
 
+	if (WARN_ON(bridge->kind >= STRAIT_IMPORT_KINDS))
+		return -EINVAL;
 	mutex_lock(&strait_bridge_lock);
-	if (!bridge_registered) {
-		bridge_registered = bridge;
+	if (!bridge_registered[bridge->kind]) {
+		bridge_registered[bridge->kind] = bridge;
 		rc = 0;
 	}
 	mutex_unlock(&strait_bridge_lock);
@@ -43,15 +46,15 @@ EXPORT_SYMBOL_GPL(strait_bridge_register);
 void strait_bridge_unregister(const struct strait_bridge *bridge)
 {
 	mutex_lock(&strait_bridge_lock);
-	if (bridge_registered == bridge)
-		bridge_registered = NULL;
+	if (bridge_registered[bridge->kind] == bridge)
+		bridge_registered[bridge->kind] = NULL;
 	mutex_unlock(&strait_bridge_lock);
 }
 EXPORT_SYMBOL_GPL(strait_bridge_unregister);
 
-bool strait_bridge_is_registered(void)
+bool strait_bridge_is_registered(u32 kind)
 {
-	return READ_ONCE(bridge_registered);
+	return READ_ONCE(bridge_registered[kind]);
 }
 
 static const struct strait_bridge *bridge_get(u32 kind)
@@ -59,8 +62,8 @@ static const struct strait_bridge *bridge_get(u32 kind)
 	const struct strait_bridge *bridge;
 
 	mutex_lock(&strait_bridge_lock);
-	bridge = bridge_registered;
-	if (bridge && (bridge->kind != kind || !try_module_get(bridge->owner)))
+	bridge = bridge_registered[kind];
+	if (bridge && !try_module_get(bridge->owner))
 		bridge = NULL;
 	mutex_unlock(&strait_bridge_lock);
 	return bridge;
@@ -103,7 +106,10 @@ void strait_bridge_put(struct strait_bridged *bridged)
 {
 	const struct strait_bridge *bridge = bridged->bridge;
 
-	bridge->put(&bridged->memory);
+	if (bridge->open)
+		bridge->close(bridged->priv);
+	else
+		bridge->put(&bridged->memory);
 	bridge_put_pgmap(bridged);
 	module_put(bridge->owner);
 	kfree(bridged);
@@ -204,7 +210,7 @@ static int bridge_publish(struct strait_bridged *bridged, struct strait_backing 
 	return rc;
 }
 
-static int bridge_pin(u32 kind, u64 address, u64 length, struct strait_bridged **ret)
+static int bridge_access(u32 kind, u64 address, u64 length, struct strait_bridged **ret)
 {
 	struct strait_bridged *bridged;
 	const struct strait_bridge *bridge;
@@ -221,7 +227,10 @@ static int bridge_pin(u32 kind, u64 address, u64 length, struct strait_bridged *
 	rc = -EINVAL;
 	if ((address | length) % bridge->align)
 		goto err_free;
-	rc = bridge->get(address, length, bridge_memory_revoked, bridged, &bridged->memory);
+	if (bridge->open)
+		rc = bridge->open(address, length, &bridged->priv);
+	else
+		rc = bridge->get(address, length, bridge_memory_revoked, bridged, &bridged->memory);
 	if (rc)
 		goto err_free;
 	*ret = bridged;
@@ -233,16 +242,29 @@ err_module:
 	return rc;
 }
 
-/* The pinned memory is put when the backing is freed, also when this fails. */
+const struct strait_bridge *strait_bridge_per_device(const struct strait_backing *b, void **priv)
+{
+	const struct strait_bridged *bridged = b->bridged;
+
+	if (!bridged || !bridged->bridge->open)
+		return NULL;
+	*priv = bridged->priv;
+	return bridged->bridge;
+}
+
+/* The memory is put or closed when the backing is freed, also when this fails. */
 int strait_bridge_import(struct strait_region *r, struct strait_backing *b)
 {
 	struct strait_bridged *bridged;
 	int rc;
 
-	rc = bridge_pin(r->kind, r->address, r->length, &bridged);
+	rc = bridge_access(r->kind, r->address, r->length, &bridged);
 	if (rc)
 		return rc;
 	b->bridged = bridged;
+	/* Nothing is pinned: memory is revoked from the devices that it is mapped for. */
+	if (bridged->bridge->open)
+		return 0;
 	rc = bridge_fill_backing(bridged, b);
 	if (rc)
 		return rc;

@@ -3,11 +3,18 @@
 #define STRAIT_BRIDGE_H
 
 /*
- * A bridge is a module that pins memory through the interface of one GPU driver. strait.ko does not
- * depend on that driver and loads without it.
+ * A bridge is a module that gives access to memory through an interface of other drivers.
+ * strait.ko does not depend on those drivers and loads without the bridge. There is at most one
+ * for each kind of import. It has one of two forms:
+ *
+ *	physical	get and put: memory is pinned, and has physical addresses
+ *	per device	open, close, map and unmap: memory is not pinned, and has DMA addresses for
+ *			the devices that it is mapped for
  */
 
 #include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/scatterlist.h>
 #include <linux/types.h>
 
 /**
@@ -25,6 +32,33 @@ struct strait_bridge_memory {
 };
 
 /**
+ * struct strait_bridge_table - Memory that a bridge has mapped for a device
+ * @table: DMA addresses of exactly the requested range; unchanged until it is unmapped
+ * @priv: private data of the bridge
+ */
+struct strait_bridge_table {
+	struct sg_table *table;
+	void *priv;
+};
+
+/**
+ * struct strait_bridge_notify - Revocation of memory that is mapped for a device
+ * @revoke_begin: stops the device; when it returns the device accesses the memory no more. Called
+ *	with locks of the memory's driver held, and with a spinlock of the bridge: it does not
+ *	sleep. At most once, and not after unmap has returned
+ * @revoke_wait: waits until the device accesses the memory no more. Called after @revoke_begin,
+ *	without the spinlock: sleeps. NULL: @revoke_begin has done it. Called by any thread that
+ *	revokes
+ * @revoke_end: the memory's driver has unmapped the memory and the IOTLB is flushed, so the device
+ *	may be started again. Called once if @revoke_begin was, perhaps after unmap. Sleeps
+ */
+struct strait_bridge_notify {
+	void (*revoke_begin)(void *arg);
+	void (*revoke_wait)(void *arg);
+	void (*revoke_end)(void *arg);
+};
+
+/**
  * struct strait_bridge - A bridge
  * @owner: the module; has a reference while its memory is imported
  * @kind: STRAIT_IMPORT_* that it implements
@@ -33,6 +67,13 @@ struct strait_bridge_memory {
  *	@revoked(@arg), at most once and not after @put has returned. That call sleeps; when it
  *	returns nothing uses the memory any more.
  * @put: unpins the memory, whether it was revoked or not; not called from @revoked
+ * @open: finds memory of the calling process. -EFAULT: no driver has it. NULL: physical form
+ * @close: not called while it is mapped
+ * @map: maps a part of it for @pdev, for reading and writing. -EACCES: the calling process is not
+ *	the one that opened it. -ENODEV: the driver is gone, or revoked the memory meanwhile.
+ *	@notify may be called before @map has returned
+ * @unmap: unmaps it, whether it was revoked or not. When it returns @pdev does not reach the
+ *	memory, or was stopped. Not called from @notify
  */
 struct strait_bridge {
 	struct module *owner;
@@ -41,13 +82,19 @@ struct strait_bridge {
 	int (*get)(u64 address, u64 length, void (*revoked)(void *arg), void *arg,
 		   struct strait_bridge_memory *m);
 	void (*put)(struct strait_bridge_memory *m);
+	int (*open)(u64 address, u64 length, void **priv);
+	void (*close)(void *priv);
+	int (*map)(void *priv, struct pci_dev *pdev, u64 offset, u64 length,
+		   const struct strait_bridge_notify *notify, void *arg,
+		   struct strait_bridge_table *table);
+	void (*unmap)(struct strait_bridge_table *table);
 };
 
 /**
  * strait_bridge_register() - Register a bridge
  * @bridge: valid until it is unregistered
  *
- * Return: 0; -EBUSY if one is registered already.
+ * Return: 0; -EBUSY if one is registered already for its kind.
  */
 int strait_bridge_register(const struct strait_bridge *bridge);
 

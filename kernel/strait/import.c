@@ -185,7 +185,7 @@ static int import_pin(struct strait_region *r, struct strait_backing *b)
 	int rc;
 
 	/* The driver behind a bridge revokes the memory itself: no notifier. */
-	if (r->kind == STRAIT_IMPORT_NVP2P)
+	if (r->kind == STRAIT_IMPORT_NVP2P || r->kind == STRAIT_IMPORT_PEER)
 		return strait_bridge_import(r, b);
 	rc = import_watch(r);
 	return rc ? rc : import_pin_user(r, b);
@@ -193,16 +193,18 @@ static int import_pin(struct strait_region *r, struct strait_backing *b)
 
 static int import_fill_region(struct strait_region *r)
 {
+	bool peer = r->kind == STRAIT_IMPORT_PEER;
 	struct strait_backing *b;
 	int rc;
 
 	b = strait_backing_alloc(r->length);
 	if (!b)
 		return -ENOMEM;
-	rc = strait_backing_charge(b, r->kind == STRAIT_IMPORT_USER);
+	/* Memory of a peer client is charged while it is mapped: until then it is not pinned. */
+	rc = peer ? 0 : strait_backing_charge(b, r->kind == STRAIT_IMPORT_USER);
 	if (!rc)
 		rc = import_pin(r, b);
-	if (!rc && r->kind != STRAIT_IMPORT_USER && !b->pdev)
+	if (!rc && r->kind != STRAIT_IMPORT_USER && !peer && !b->pdev)
 		rc = import_find_device(b);
 	r->can = (b->n ? STRAIT_CAN_FILE_IO : 0) | STRAIT_CAN_DMA;
 	if (b->pdev)
@@ -220,6 +222,7 @@ static const u64 import_feature[] = {
 	[STRAIT_IMPORT_USER] = STRAIT_FEATURE_IMPORT_USER,
 	[STRAIT_IMPORT_DMABUF] = STRAIT_FEATURE_IMPORT_DMABUF,
 	[STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
+	[STRAIT_IMPORT_PEER] = STRAIT_FEATURE_IMPORT_PEER,
 };
 
 static int import_check_request(const struct strait_ioc_import *req)
@@ -228,7 +231,7 @@ static int import_check_request(const struct strait_ioc_import *req)
 
 	if (req->flags || req->reserved)
 		return -EINVAL;
-	if (!req->kind || req->kind > STRAIT_IMPORT_NVP2P ||
+	if (!req->kind || req->kind >= STRAIT_IMPORT_KINDS ||
 	    !(strait_features() & import_feature[req->kind]))
 		return -EOPNOTSUPP;
 	if (!req->length || !PAGE_ALIGNED(req->address | req->length))

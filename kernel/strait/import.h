@@ -7,6 +7,7 @@
 #include <linux/pci.h>
 
 struct strait_backing;
+struct strait_bridge;
 struct strait_bridged;
 struct strait_ioc_import;
 struct strait_region;
@@ -24,10 +25,12 @@ struct pci_dev *strait_device_by_address(phys_addr_t start, u64 length);
 int strait_dmabuf_import(struct strait_region *r, int fd, u64 offset);
 
 /* bridge.c */
-bool strait_bridge_is_registered(void);
+bool strait_bridge_is_registered(u32 kind);
 int strait_bridge_import(struct strait_region *r, struct strait_backing *b);
 void strait_bridge_put(struct strait_bridged *bridged);
 /* strait_backing_run() for memory without pages. */
 u64 strait_bridge_run(const struct strait_backing *b, u64 offset, phys_addr_t *phys);
+/* The bridge that maps the memory for each device, and its private data. NULL: none does. */
+const struct strait_bridge *strait_bridge_per_device(const struct strait_backing *b, void **priv);
 
 #endif

@@ -28,8 +28,10 @@ u64 strait_features(void)
 
 	if (IS_ENABLED(CONFIG_PCI_P2PDMA) && COMPAT_FOLL_PCI_P2PDMA)
 		features |= STRAIT_FEATURE_P2PDMA | STRAIT_FEATURE_IMPORT_P2P;
-	if (strait_bridge_is_registered())
+	if (strait_bridge_is_registered(STRAIT_IMPORT_NVP2P))
 		features |= STRAIT_FEATURE_IMPORT_NVP2P;
+	if (strait_bridge_is_registered(STRAIT_IMPORT_PEER))
+		features |= STRAIT_FEATURE_IMPORT_PEER;
 	return features;
 }
 

@@ -9,9 +9,10 @@
  * reference and a use of a backing, on whose list it is: the memory is not given back before.
  *
  * A mapping is killed by STRAIT_IOC_UNMAP, with its device, or when the memory is revoked. The
- * last has three callers: strait_region_revoke() may not sleep and leaves it to a work item, as
+ * last has four callers: strait_region_revoke() may not sleep and leaves it to a work item, as
  * pages stay pinned until then; strait_backing_kill() and the move notification of a dma-buf kill
- * at once.
+ * at once; revoke_begin() of a bridge may not sleep, switches bus mastering off until revoke_end(),
+ * and leaves unmapping to the memory's driver.
  */
 
 #include <linux/dma-buf.h>
@@ -21,6 +22,8 @@
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
+
+#include "bridge.h"
 
 struct strait_attach;
 struct strait_backing;
@@ -32,6 +35,7 @@ enum strait_map_kind {
 	STRAIT_MAP_HOST,		/* one scatterlist: @own */
 	STRAIT_MAP_DEVICE,		/* each of @runs is mapped by itself */
 	STRAIT_MAP_DMABUF,		/* @table is the exporter's */
+	STRAIT_MAP_BRIDGE,		/* mapped by @bridge */
 };
 
 struct strait_map {
@@ -42,8 +46,9 @@ struct strait_map {
 	enum dma_data_direction dir;
 	u64 length;
 	struct mutex kill;		/* one killer at a time */
-	spinlock_t lock;		/* @live */
+	spinlock_t lock;		/* @live, @revoked */
 	bool live;			/* of a dma-buf: cleared under its reservation lock */
+	bool revoked;			/* under @lock: by a bridge, perhaps before it was live */
 	struct strait_backing *backing;	/* while live */
 	struct list_head node;		/* backing->maps */
 	struct sg_table *table;
@@ -51,6 +56,8 @@ struct strait_map {
 	struct dma_buf *dmabuf;
 	struct dma_buf_attachment *attachment;	/* under @kill once live */
 	bool pinned;			/* under the reservation lock: dma_buf_pin() succeeded */
+	const struct strait_bridge *bridge;	/* until unmapped */
+	struct strait_bridge_table bridged;
 	bool charged;			/* to device_mib_max */
 	struct strait_run *runs;
 	unsigned int n;
@@ -99,6 +106,20 @@ void strait_dma_unmap(struct strait_map *m);
 void strait_dma_flush(struct strait_attach *at);
 /* Copies the DMA addresses of a mapped table, from @offset on, to m->runs. */
 int strait_dma_save_runs(struct strait_map *m, struct sg_table *table, u64 offset);
+
+/* Charges the mapping to device_mib_max. */
+int strait_map_charge(struct strait_map *m);
+
+/*
+ * STRAIT_WHERE_*, by the IOMMU's translation of m->runs: an exporter may migrate memory to the host
+ * for a device that does not reach its own.
+ */
+u32 strait_dma_where(const struct strait_map *m);
+
+/* attach_bridge.c: memory that a bridge maps for each device. */
+int strait_bridge_map(struct strait_map *m, u64 offset, u32 *reason);
+/* Caller holds strait_map.kill, or has the last reference. */
+void strait_bridge_unmap(struct strait_map *m);
 
 /* attach_dmabuf.c: dma-bufs. */
 int strait_dmabuf_map(struct strait_map *m, u64 offset, u32 *reason);
