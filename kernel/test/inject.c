@@ -68,12 +68,19 @@ static struct inject_point vgpu_points[] = {
 	{ "vgpu_get_unused_fd", -ENOMEM },
 };
 
+static struct inject_point peer_points[] = {
+	{ "peer_zalloc", 0 },
+	{ "peer_sg_alloc_table", -ENOMEM },
+	{ "peer_alloc_ticket", -ENOMEM },
+};
+
 #define INJECT_SET(name, list) { .module = (name), .points = (list), .n = ARRAY_SIZE(list) }
 
 static struct inject_set inject_sets[] = {
 	INJECT_SET("strait", strait_points),
 	INJECT_SET("strait_reserved", reserved_points),
 	INJECT_SET("strait_vgpu", vgpu_points),
+	INJECT_SET("strait_peer", peer_points),
 };
 
 /* A function that only returns: the kernel's just_return_func() is not exported. */
@@ -187,6 +194,7 @@ static int __init inject_init(void)
 
 	BUILD_BUG_ON(ARRAY_SIZE(strait_points) > POINTS_MAX);
 	BUILD_BUG_ON(ARRAY_SIZE(vgpu_points) > POINTS_MAX);
+	BUILD_BUG_ON(ARRAY_SIZE(peer_points) > POINTS_MAX);
 
 	inject_root = debugfs_create_dir("strait_inject", NULL);
 	for (i = 0; i < ARRAY_SIZE(inject_sets); i++)
