@@ -79,6 +79,25 @@ static inline void compat_dma_buf_invalidate(struct dma_buf *dmabuf)
 }
 #endif
 
+/*
+ * Can the importer be told that the memory moves or is freed? Where the kernel does not know: not
+ * one without the callback, and not ib_umem when it pins, whose callback only warns.
+ */
+static inline bool compat_dma_buf_told(struct dma_buf_attachment *attachment)
+{
+#if HAVE_DMA_BUF_ATTACH_REVOCABLE
+	return dma_buf_attach_revocable(attachment);
+#else
+	static const char warns[] = "ib_umem_dmabuf_unsupported_move_notify";
+	char name[sizeof(warns)];
+
+	if (!attachment->importer_ops || !attachment->importer_ops->COMPAT_INVALIDATE)
+		return false;
+	snprintf(name, sizeof(name), "%ps", attachment->importer_ops->COMPAT_INVALIDATE);
+	return strcmp(name, warns);
+#endif
+}
+
 /* Does the dma-buf core keep this attachment mapped until it is detached? */
 static inline bool compat_dma_buf_cached(const struct dma_buf_attachment *attachment)
 {

@@ -39,7 +39,7 @@
 #define STRAIT_FEATURE_IMPORT_NVP2P (1ull << 4) /* the bridge strait_nvp2p is loaded */
 #define STRAIT_FEATURE_URING (1ull << 5)	/* file I/O as io_uring commands */
 #define STRAIT_FEATURE_ATTACH (1ull << 6)	/* STRAIT_IOC_ATTACH and later calls */
-#define STRAIT_FEATURE_IMPORT_PEER (1ull << 7)	/* the bridge strait_peer is loaded */
+#define STRAIT_FEATURE_IMPORT_PEER (1ull << 7)	/* strait_peer is loaded; STRAIT_IOC_EXPORT */
 
 /* Bytes of one request, and regions of one file, at most. */
 #define STRAIT_IO_MAX (1ull << 30)
@@ -226,6 +226,36 @@ struct strait_ioc_io {
 
 #define STRAIT_IO_SIZE_MIN 56
 
+/**
+ * struct strait_ioc_export - STRAIT_IOC_EXPORT: export a part of a region as a dma-buf
+ * @size: sizeof(struct strait_ioc_export)
+ * @flags: 0
+ * @handle: a region of STRAIT_IMPORT_PEER; -EOPNOTSUPP: another region
+ * @fd_flags: O_CLOEXEC, O_RDWR or 0
+ * @offset: offset in the region, a multiple of the page size
+ * @length: bytes, a multiple of the page size, not 0
+ * @fd: out: the dma-buf
+ * @reserved: 0
+ *
+ * Importers must be PCI devices, allow peer-to-peer, and attach in the process that imported the
+ * region: -EACCES otherwise. An importer that cannot be told of a move gets memory of clients that
+ * never invalidate it, and -EOPNOTSUPP where no such client has it; the kernel's log says so. The
+ * dma-buf outlives the region. It is not for STRAIT_IMPORT_DMABUF: a device of this module maps the
+ * region.
+ */
+struct strait_ioc_export {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 fd_flags;
+	__u64 offset;
+	__u64 length;
+	__s32 fd;
+	__u32 reserved;
+};
+
+#define STRAIT_EXPORT_SIZE_MIN 40
+
 #define STRAIT_IOC 0xF7
 
 /**
@@ -251,6 +281,7 @@ struct strait_uring {
 #define STRAIT_IOC_RELEASE _IOWR(STRAIT_IOC, 0x02, struct strait_ioc_release)
 #define STRAIT_IOC_CHECK _IOWR(STRAIT_IOC, 0x03, struct strait_ioc_check)
 #define STRAIT_IOC_IO _IOWR(STRAIT_IOC, 0x04, struct strait_ioc_io)
+#define STRAIT_IOC_EXPORT _IOWR(STRAIT_IOC, 0x05, struct strait_ioc_export)
 
 /*
  * PCI devices in user space.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* Wrappers of kernel calls that can fail for lack of memory: see strait/inject.c. */
+#include <linux/dma-buf.h>
 #include <linux/error-injection.h>
 #include <linux/slab.h>
 
@@ -27,3 +28,9 @@ noinline int peer_alloc_ticket(struct peer_client *client, struct peer_context *
 	return rc < 0 ? rc : 0;
 }
 ALLOW_ERROR_INJECTION(peer_alloc_ticket, ERRNO);
+
+noinline struct dma_buf *peer_dma_buf_export(const struct dma_buf_export_info *info)
+{
+	return dma_buf_export(info);
+}
+ALLOW_ERROR_INJECTION(peer_dma_buf_export, ERRNO);

@@ -6,6 +6,8 @@
 
 #include <linux/types.h>
 
+struct dma_buf;
+struct dma_buf_export_info;
 struct peer_client;
 struct peer_context;
 struct sg_table;
@@ -15,5 +17,6 @@ void *peer_zalloc(size_t size);
 int peer_sg_alloc_table(struct sg_table *table, unsigned int entries);
 /* A number for the context, not one that was used just before: numbers are used in turn. */
 int peer_alloc_ticket(struct peer_client *client, struct peer_context *ctx);
+struct dma_buf *peer_dma_buf_export(const struct dma_buf_export_info *info);
 
 #endif

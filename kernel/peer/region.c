@@ -77,6 +77,11 @@ static void region_unmap(struct strait_bridge_table *table)
 	peer_context_unmap(table->priv);
 }
 
+static struct dma_buf *region_export(void *priv, u64 offset, u64 length, u32 fd_flags)
+{
+	return peer_dmabuf_export(priv, offset, length, fd_flags);
+}
+
 const struct strait_bridge peer_bridge = {
 	.owner = THIS_MODULE,
 	.kind = STRAIT_IMPORT_PEER,
@@ -85,4 +90,5 @@ const struct strait_bridge peer_bridge = {
 	.close = region_close,
 	.map = region_map,
 	.unmap = region_unmap,
+	.export = region_export,
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /* Memory imported through a bridge. */
+#include <linux/dma-buf.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
@@ -55,6 +56,19 @@ EXPORT_SYMBOL_GPL(strait_bridge_unregister);
 bool strait_bridge_is_registered(u32 kind)
 {
 	return READ_ONCE(bridge_registered[kind]);
+}
+
+bool strait_bridge_exported(const struct dma_buf *dmabuf)
+{
+	bool found = false;
+	u32 kind;
+
+	mutex_lock(&strait_bridge_lock);
+	for (kind = 0; kind < STRAIT_IMPORT_KINDS; kind++)
+		if (bridge_registered[kind] && bridge_registered[kind]->owner == dmabuf->owner)
+			found = true;
+	mutex_unlock(&strait_bridge_lock);
+	return found;
 }
 
 static const struct strait_bridge *bridge_get(u32 kind)

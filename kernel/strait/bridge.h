@@ -8,14 +8,16 @@
  * for each kind of import. It has one of two forms:
  *
  *	physical	get and put: memory is pinned, and has physical addresses
- *	per device	open, close, map and unmap: memory is not pinned, and has DMA addresses for
- *			the devices that it is mapped for
+ *	per device	open, close, map, unmap and export: memory is not pinned, and has DMA
+ *			addresses for the devices that it is mapped for
  */
 
 #include <linux/module.h>
 #include <linux/pci.h>
 #include <linux/scatterlist.h>
 #include <linux/types.h>
+
+struct dma_buf;
 
 /**
  * struct strait_bridge_memory - Memory that a bridge has pinned
@@ -74,6 +76,7 @@ struct strait_bridge_notify {
  *	@notify may be called before @map has returned
  * @unmap: unmaps it, whether it was revoked or not. When it returns @pdev does not reach the
  *	memory, or was stopped. Not called from @notify
+ * @export: exports a part of it as a dma-buf
  */
 struct strait_bridge {
 	struct module *owner;
@@ -88,6 +91,7 @@ struct strait_bridge {
 		   const struct strait_bridge_notify *notify, void *arg,
 		   struct strait_bridge_table *table);
 	void (*unmap)(struct strait_bridge_table *table);
+	struct dma_buf *(*export)(void *priv, u64 offset, u64 length, u32 fd_flags);
 };
 
 /**

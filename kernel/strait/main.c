@@ -2,6 +2,8 @@
 /* The module, /dev/strait and its ioctls. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/dma-buf.h>
+#include <linux/file.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/nospec.h>
@@ -154,6 +156,35 @@ static long strait_ioctl_io(struct strait_file *f, void *arg, const struct args 
 	return put_user(req->done, &out->done);
 }
 
+static long strait_ioctl_export(struct strait_file *f, void *arg, const struct args *user)
+{
+	struct strait_ioc_export *req = arg;
+	struct dma_buf *dmabuf;
+	struct strait_region *r;
+	int rc, fd;
+
+	r = strait_region_find(f, req->handle);
+	if (!r)
+		return -ENOENT;
+	dmabuf = strait_dmabuf_export(r, req);
+	strait_region_put(r);
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	fd = get_unused_fd_flags(req->fd_flags & O_CLOEXEC);
+	rc = fd < 0 ? fd : 0;
+	if (!rc) {
+		req->fd = fd;
+		rc = args_to_user(user, req);
+		if (rc)
+			put_unused_fd(fd);
+		else
+			fd_install(fd, dmabuf->file);
+	}
+	if (rc)
+		dma_buf_put(dmabuf);
+	return rc;
+}
+
 #define STRAIT_IOCTL(name, type) { \
 	.cmd = STRAIT_IOC_##name, \
 	.min = STRAIT_##name##_SIZE_MIN, \
@@ -171,6 +202,7 @@ static const struct {
 	STRAIT_IOCTL(RELEASE, release),
 	STRAIT_IOCTL(CHECK, check),
 	STRAIT_IOCTL(IO, io),
+	STRAIT_IOCTL(EXPORT, export),
 };
 
 long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
@@ -181,6 +213,7 @@ long strait_file_ioctl(struct file *file, unsigned int cmd, unsigned long user)
 		struct strait_ioc_release release;
 		struct strait_ioc_check check;
 		struct strait_ioc_io io;
+		struct strait_ioc_export export;
 	} arg;
 	unsigned int nr = _IOC_NR(cmd);
 	struct args args;

@@ -72,6 +72,7 @@ static struct inject_point peer_points[] = {
 	{ "peer_zalloc", 0 },
 	{ "peer_sg_alloc_table", -ENOMEM },
 	{ "peer_alloc_ticket", -ENOMEM },
+	{ "peer_dma_buf_export", -ENOMEM },
 };
 
 #define INJECT_SET(name, list) { .module = (name), .points = (list), .n = ARRAY_SIZE(list) }

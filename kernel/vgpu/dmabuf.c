@@ -62,9 +62,10 @@ static void dmabuf_free(struct kref *kref)
 	kfree(b);
 }
 
-static bool dmabuf_importer_is_dynamic(const struct dma_buf_attachment *attach)
+/* A free waits until importers have unmapped: one that cannot be told would keep it for ever. */
+static bool dmabuf_importer_is_dynamic(struct dma_buf_attachment *attach)
 {
-	return attach->peer2peer && attach->importer_ops && attach->importer_ops->COMPAT_INVALIDATE;
+	return attach->peer2peer && compat_dma_buf_told(attach);
 }
 
 static int vgpu_dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
