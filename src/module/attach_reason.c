@@ -13,7 +13,8 @@ const char *module_attach_reason(uint32_t reason)
 			"it is an untrusted external device, for which the kernel uses bounce buffers",
 		[STRAIT_ATTACH_NOT_COHERENT] = "its DMA is not coherent with the CPU's caches",
 		[STRAIT_ATTACH_NO_PATH] = "the kernel finds no P2PDMA path from it to the device that has the memory",
-		[STRAIT_ATTACH_EXPORTER] = "the exporter of the memory does not attach this device",
+		[STRAIT_ATTACH_EXPORTER] =
+			"the exporter of the memory, or its peer client, does not map it for this device",
 		[STRAIT_ATTACH_INTERRUPTS] = "interrupt remapping is off, so it could raise any interrupt",
 		[STRAIT_ATTACH_RESERVED] = "the firmware reserves memory that it must always reach (RMRR, IVMD)",
 		[STRAIT_ATTACH_NO_P2PDMA] = "this kernel has no PCI P2PDMA to check whether it reaches the device "

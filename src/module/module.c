@@ -36,7 +36,7 @@ void module_feature_names(uint64_t features, char *text, size_t len)
 		{ STRAIT_FEATURE_P2PDMA, "p2pdma" },	  { STRAIT_FEATURE_IMPORT_P2P, "p2p" },
 		{ STRAIT_FEATURE_IMPORT_USER, "user" },	  { STRAIT_FEATURE_IMPORT_DMABUF, "dmabuf" },
 		{ STRAIT_FEATURE_IMPORT_NVP2P, "nvp2p" }, { STRAIT_FEATURE_URING, "uring" },
-		{ STRAIT_FEATURE_ATTACH, "attach" },
+		{ STRAIT_FEATURE_ATTACH, "attach" },	  { STRAIT_FEATURE_IMPORT_PEER, "peer" },
 	};
 	size_t at = 0;
 
@@ -56,6 +56,7 @@ bool module_imports(uint64_t features, uint32_t kind)
 		[STRAIT_IMPORT_USER] = STRAIT_FEATURE_IMPORT_USER,
 		[STRAIT_IMPORT_DMABUF] = STRAIT_FEATURE_IMPORT_DMABUF,
 		[STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
+		[STRAIT_IMPORT_PEER] = STRAIT_FEATURE_IMPORT_PEER,
 	};
 
 	return kind < ARRAY_SIZE(need) && (features & need[kind]);

@@ -180,9 +180,23 @@ static int map_address(struct strait_pci *p, uint32_t kind, uint64_t addr, unsig
 	return rc;
 }
 
+/*
+ * Memory of the process that the kernel cannot pin may be that of a peer memory client, as drivers of devices map their
+ * memory: ask the clients, as ibv_reg_mr() does on a vendor's kernel.
+ */
+static int map_process(struct strait_pci *p, uint64_t addr, unsigned int flags, struct pci_mapping *m)
+{
+	int rc = map_address(p, STRAIT_IMPORT_USER, addr, flags, m), peer;
+
+	if (rc != -EOPNOTSUPP && rc != -EFAULT)
+		return rc;
+	peer = map_address(p, STRAIT_IMPORT_PEER, addr, flags, m);
+	return peer == -EOPNOTSUPP || peer == -EFAULT ? rc : peer;
+}
+
 static int map_host(struct pci_device *dev, void *addr, uint64_t len, unsigned int flags, struct pci_mapping *m)
 {
-	return map_address(strait_pci(dev), STRAIT_IMPORT_USER, (uintptr_t)addr, flags, m);
+	return map_process(strait_pci(dev), (uintptr_t)addr, flags, m);
 }
 
 /* The region as a dma-buf, up to the end of its last page: -EOPNOTSUPP where its provider has no such dma-buf. */
@@ -233,7 +247,8 @@ static int map_used(struct strait_pci *p, struct strait_region *r, uint64_t off,
 	rc = r->dev->ops->mem_map(r->dev, &r->mem, &cpu);
 	if (rc)
 		return rc;
-	return map_address(p, kind ? kind : STRAIT_IMPORT_USER, (uintptr_t)cpu + off, flags, m);
+	return kind ? map_address(p, kind, (uintptr_t)cpu + off, flags, m) :
+		      map_process(p, (uintptr_t)cpu + off, flags, m);
 }
 
 static int map_region(struct pci_device *dev, struct strait_region *region, uint64_t off, uint64_t len,

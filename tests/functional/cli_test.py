@@ -199,6 +199,7 @@ def info_tells_everything():
         expect(provider['devices'] or provider['why'], f'no reason given: {provider}')
         expect(provider['devices'] or provider['why'] in out, provider)
     expect({'io_uring', 'cachestat', 'userfaultfd', 'udmabuf', 'p2pdma', 'strait_module'} <= set(info['kernel']), info)
+    expect(set(info['peer_memory']) == {'core', 'clients'}, info)
     expect(info['can'] and all(line in out for line in info['can'] + info['more']), out)
     strait('info', '--all')
 

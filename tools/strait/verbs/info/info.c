@@ -119,6 +119,7 @@ static int collect(struct info *in)
 	read_nodes(in);
 	info_read_drives(in);
 	info_read_filesystems(in);
+	info_read_peers(in);
 	info_make_advice(in);
 	return CLI_OK;
 }
@@ -138,6 +139,7 @@ static void release(struct info *in)
 	}
 	free(in->fs);
 	free(in->drive);
+	free(in->peer);
 	free(in->node);
 	free(in->provider);
 	free(in->device);

@@ -35,6 +35,21 @@ struct info_provider {
 	char why[256]; /* why it has no devices */
 };
 
+/* What asks peer memory clients for memory. */
+enum info_peer_core {
+	INFO_PEER_NONE,	  /* nothing, and no client is loaded */
+	INFO_PEER_UNUSED, /* nothing, though a client is loaded */
+	INFO_PEER_STRAIT, /* strait_peer */
+	INFO_PEER_VENDOR, /* a vendor's ib_core */
+};
+
+struct info_peer {
+	char name[64], version[16];
+	char kind[16];	       /* "classic", "extended", "persistent"; empty if not known */
+	unsigned int contexts; /* ranges mapped now, of strait_peer */
+	uint64_t invalidated;
+};
+
 struct info_lines {
 	char **line;
 	unsigned int n;
@@ -54,19 +69,28 @@ struct info {
 	unsigned int drives;
 	struct info_fs *fs;
 	unsigned int filesystems;
+	enum info_peer_core peer_core;
+	struct info_peer *peer;
+	unsigned int peers;
 	struct info_lines can;	/* what Strait can do here */
 	struct info_lines more; /* what is missing, and how to get it */
 };
 
 void info_read_drives(struct info *in);
 void info_read_filesystems(struct info *in);
+void info_read_peers(struct info *in);
 void info_make_advice(struct info *in);
 
 void info_add(struct info_lines *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 void info_print(const struct info *in, bool all);
 void info_print_pci(const struct info *in, bool all);
+void info_print_peers(const struct info *in);
 void info_print_json(const struct info *in);
+struct json;
+void info_put_peers(const struct info *in, struct json *j);
+/* What this kernel does with peer memory clients, and what it does not; empty if there are none. */
+const char *info_peer_core(const struct info *in);
 
 /* `strait info --cufile`. Returns an exit code. */
 int info_cufile(const struct info *in);

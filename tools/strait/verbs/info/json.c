@@ -170,6 +170,7 @@ void info_print_json(const struct info *in)
 	put_storage(in, &j);
 	put_pci(in, &j);
 	put_kernel(in, &j);
+	info_put_peers(in, &j);
 	put_lines(&in->can, "can", &j);
 	put_lines(&in->more, "more", &j);
 	json_finish(&j);

@@ -155,6 +155,7 @@ void info_print(const struct info *in, bool all)
 	info_print_pci(in, all);
 	print_iommu(in);
 	print_kernel(in);
+	info_print_peers(in);
 	print_lines("What Strait can do here", &in->can);
 	print_lines("What is missing, and how to get it", &in->more);
 }
