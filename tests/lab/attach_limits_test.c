@@ -266,7 +266,7 @@ TEST(device_memory_is_limited)
 	uint32_t region;
 
 	close(ko_open());
-	if (system("rmmod strait_nvp2p strait && modprobe strait device_mib_max=1"))
+	if (system(KO_UNLOAD " && modprobe strait device_mib_max=1"))
 		SKIP("the module does not unload here");
 	e = raw_open();
 	region = raw_import(e.ko, STRAIT_IMPORT_DMABUF, &m);
@@ -279,5 +279,5 @@ TEST(device_memory_is_limited)
 	raw_close(&e);
 	ko_expect_counter("device_bytes", 0);
 	ASSERT_OK(gpu_free(&m));
-	ASSERT_EQ(system("rmmod strait && modprobe strait && modprobe strait_nvp2p"), 0);
+	ASSERT_EQ(system(KO_UNLOAD " && " KO_LOAD), 0);
 }

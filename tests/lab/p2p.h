@@ -34,6 +34,10 @@ struct place {
 		PLACE_RAW, PLACE_EXT4, PLACE_XFS                                                                       \
 	}
 
+/* Commands that unload the module and the modules that depend on it, and load all of them. */
+#define KO_UNLOAD "{ rmmod strait_vgpu_peer; rmmod strait_peer; rmmod strait_nvp2p; } 2>/dev/null; rmmod strait"
+#define KO_LOAD "modprobe strait && modprobe strait_nvp2p && modprobe strait_vgpu_peer"
+
 /* Skips the test where there is none. */
 int ko_open(void);
 /* The same, and where device memory cannot be reached. */

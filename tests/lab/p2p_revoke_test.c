@@ -317,7 +317,7 @@ TEST(device_memory_is_limited)
 	uint64_t pinned;
 
 	close(ko);
-	ASSERT_EQ(system("rmmod strait_nvp2p; rmmod strait && modprobe strait device_mib_max=1"), 0);
+	ASSERT_EQ(system(KO_UNLOAD " && modprobe strait device_mib_max=1"), 0);
 	if (bridge)
 		ASSERT_EQ(system("modprobe strait_nvp2p"), 0);
 	ko = ko_open();
@@ -334,7 +334,7 @@ TEST(device_memory_is_limited)
 	ASSERT_EQ(ko_try_import(ko, STRAIT_IMPORT_P2P, m.p, KIB(64), &imp), -ENOSPC);
 	close(ko);
 	ko_expect_counter("device_bytes", 0);
-	ASSERT_EQ(system("rmmod strait_nvp2p; rmmod strait && modprobe strait && modprobe strait_nvp2p"), 0);
+	ASSERT_EQ(system(KO_UNLOAD " && " KO_LOAD), 0);
 }
 
 /* Invalid calls are refused before anything is done. */

@@ -74,7 +74,8 @@ void raw_need_kind(int ko, uint32_t kind)
 	static const uint64_t features[] = { [STRAIT_IMPORT_P2P] = STRAIT_FEATURE_IMPORT_P2P,
 					     [STRAIT_IMPORT_USER] = STRAIT_FEATURE_IMPORT_USER,
 					     [STRAIT_IMPORT_DMABUF] = STRAIT_FEATURE_IMPORT_DMABUF,
-					     [STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P };
+					     [STRAIT_IMPORT_NVP2P] = STRAIT_FEATURE_IMPORT_NVP2P,
+					     [STRAIT_IMPORT_PEER] = STRAIT_FEATURE_IMPORT_PEER };
 
 	if (!(ko_info(ko).features & features[kind]))
 		SKIP("the module does not import memory of kind %u on this kernel", kind);

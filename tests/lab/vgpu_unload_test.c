@@ -16,6 +16,8 @@ static void unload_consumer(void)
 		ASSERT_OK(unload("strait_vgpu_test"));
 	if (!access("/sys/module/strait_nvp2p", F_OK))
 		ASSERT_OK(unload("strait_nvp2p"));
+	if (!access("/sys/module/strait_vgpu_peer", F_OK))
+		ASSERT_OK(unload("strait_vgpu_peer"));
 }
 
 TEST(refused_while_in_use)
@@ -39,6 +41,7 @@ TEST(refused_while_in_use)
 	ASSERT_OK(unload("strait_vgpu"));
 	load_module("strait_vgpu");
 	load_module("strait_nvp2p");
+	load_module("strait_vgpu_peer");
 	fd = gpu_open();
 	m = gpu_alloc(fd, PLAIN, PAGE);
 	ASSERT_TRUE(all_zero(m.p, m.len));
