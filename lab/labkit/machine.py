@@ -90,7 +90,7 @@ def as_argument(device):
 class Guest:
     """One emulated machine. Its files are in @folder."""
 
-    def __init__(self, index, folder, kernel, initrd, options, shell=False, hub=None):
+    def __init__(self, index, folder, kernel, initrd, options, shell=False, network=None):
         self.index, self.folder, self.kernel, self.options, self.shell = index, folder, kernel, options, shell
         os.makedirs(folder, exist_ok=True)
         self.console = os.path.join(folder, 'console.log')
@@ -106,10 +106,10 @@ class Guest:
             with open(path, 'wb') as file:
                 file.truncate(size)
         self.memories = 0
-        self.command = self.arguments(initrd, hub)
+        self.command = self.arguments(initrd, network)
         self.process = None
 
-    def arguments(self, initrd, hub):
+    def arguments(self, initrd, network):
         qemu, options, debug = emulator(self.options), self.options, self.kernel.name == 'debug'
         threads = 'multi' if options.parallel else 'single'
         # EPYC: on the kernel's list of processors whose host bridge forwards peer-to-peer transfers.
@@ -133,8 +133,9 @@ class Guest:
         args += ['-device', 'edu,dma_mask=0xffffffffffffffff']
         args += ['-netdev', 'user,id=net0,restrict=on',
                  '-device', f'virtio-net-pci,netdev=net0,romfile=,mac={self.mac(0)}']
-        if hub:
-            args += ['-netdev', f'stream,id=net1,addr.type=unix,addr.path={hub},server=off',
+        if network:
+            path, listens = network
+            args += ['-netdev', f'stream,id=net1,addr.type=unix,addr.path={path},server={"on" if listens else "off"}',
                      '-device', f'virtio-net-pci,netdev=net1,romfile=,mac={self.mac(1)}']
         # A drive without P2PDMA, whose driver is loaded by the tests that use it.
         args += ['-device', 'pcie-root-port,id=rp9,chassis=9,slot=9', '-device', as_argument(self.slots()['virtio'])]

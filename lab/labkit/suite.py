@@ -157,7 +157,7 @@ class Run:
             f'/{options.part}' if options.part else '')
         self.stopped = self.progress = False
         self.folder = None
-        self.guests, self.agents, self.hub = [], [], None
+        self.guests, self.agents, self.hub, self.cable = [], [], None, None
         self.lab = Program('the lab', self.machine)
 
     def environment(self, index, role, own):
@@ -186,7 +186,10 @@ class Run:
         root = guest_root(self.kernel, build, self.tests, own)
         root.text('/lab/list', ''.join(
             f'{test.name}\t{test.limit() * self.slow}\t{test.words}\n' for test in self.tests))
-        if self.count > 1:
+        # Two guests are joined directly, which loses no frames. The second one listens, as it starts first.
+        if self.count == 2:
+            self.cable = os.path.join(self.folder, 'cable')
+        elif self.count > 2:
             self.hub = Hub(os.path.join(self.folder, 'hub'))
         for index in range(self.count):
             folder = os.path.join(self.folder, f'guest{index}')
@@ -196,7 +199,13 @@ class Run:
             root.write(initrd)
             self.guests.append(machine.Guest(index, folder, self.kernel, initrd, self.options,
                                              shell=role == 'shell' and index == 0,
-                                             hub=self.hub.path if self.hub else None))
+                                             network=self.network(index)))
+
+    def network(self, index):
+        """The socket of a guest's network, and whether the guest listens on it."""
+        if self.cable:
+            return self.cable, index == 1
+        return (self.hub.path, False) if self.hub else None
 
     def again(self, test):
         """The command that runs one test on a machine as this one."""
@@ -217,6 +226,15 @@ class Run:
                 raise Failed('the run was stopped')
             guest.start()
             self.agents.append(Agent(guest))
+            if self.cable and guest.index == 1:
+                self.wait_cable(guest)
+
+    def wait_cable(self, guest):
+        limit = time.monotonic() + 30
+        while not os.path.exists(self.cable):
+            if guest.process.poll() is not None or time.monotonic() > limit:
+                raise Failed(f'guest {guest.index} does not start: {read(guest.errors)}')
+            time.sleep(0.02)
 
     def shell(self, build):
         try:
