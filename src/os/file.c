@@ -193,6 +193,34 @@ int os_wait_readable(int a, int b)
 	return fds[0].revents != 0;
 }
 
+int os_wait_either(int a, int b, int64_t timeout_ns)
+{
+	struct pollfd fds[] = { { .fd = a, .events = POLLIN }, { .fd = b, .events = POLLIN } };
+	uint64_t deadline = os_deadline(timeout_ns);
+	int n;
+
+	OS_POINT(OS_POLL);
+	for (;;) {
+		int64_t left = os_time_left(deadline);
+		struct timespec ts = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
+
+		n = ppoll(fds, 2, deadline == UINT64_MAX ? NULL : &ts, NULL);
+		if (n >= 0)
+			return n ? 0 : -ETIMEDOUT;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+int os_set_nonblocking(int fd)
+{
+	int flags;
+
+	OS_POINT(OS_FCNTL);
+	flags = fcntl(fd, F_GETFL);
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
 int os_event_fd(int *ret)
 {
 	int fd;

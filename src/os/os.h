@@ -81,6 +81,10 @@ ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off);
 int os_fdatasync(int fd);
 /* Wait until @a or @b is readable: 1 if @a is, 0 if only @b is. */
 int os_wait_readable(int a, int b);
+/* Wait until @a or @b is readable or @timeout_ns have passed: 0, or -ETIMEDOUT. STRAIT_FOREVER: no timeout. */
+int os_wait_either(int a, int b, int64_t timeout_ns);
+/* O_NONBLOCK for a descriptor of another library. */
+int os_set_nonblocking(int fd);
 /* eventfd(2): readable once it is signalled. */
 int os_event_fd(int *fd);
 void os_event_signal(int fd);
@@ -195,6 +199,8 @@ static inline int os_stop(uint64_t deadline, const atomic_bool *cancel)
 }
 void os_sleep_ns(uint64_t ns);
 void os_yield(void); /* sched_yield(2) */
+
+int os_random(void *buf, size_t len); /* getrandom(2) */
 
 /* Changes in a forked child. Handles record the value at their creation. */
 unsigned int os_fork_generation(void);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <strait/types.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -175,6 +176,17 @@ static void forked_child(void)
 __attribute__((constructor)) static void watch_fork(void)
 {
 	pthread_atfork(NULL, NULL, forked_child);
+}
+
+int os_random(void *buf, size_t len)
+{
+	ssize_t n;
+
+	/* Up to 256 bytes are never interrupted. */
+	n = getrandom(buf, len, 0);
+	if (n < 0)
+		return -errno;
+	return (size_t)n == len ? 0 : -EIO;
 }
 
 unsigned int os_fork_generation(void)

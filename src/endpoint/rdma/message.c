@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages of the application, authenticated. */
+#include "base/util.h"
+#include "endpoint/rdma/session.h"
+
+int message_send(struct strait_rdma_session *s, const void *data, size_t len, uint64_t deadline)
+{
+	uint8_t out[WIRE_MAX];
+	int n;
+
+	if (len > STRAIT_RDMA_MESSAGE_MAX)
+		return -EMSGSIZE;
+	/* Sealing counts the message: a session that could not send it is over. */
+	n = wire_seal(&s->send, WIRE_DATA, data, len, out);
+	if (n > 0)
+		n = qp_send(s, out, (size_t)n, deadline);
+	if (n < 0)
+		session_fail(s, n);
+	return n;
+}
+
+ssize_t message_recv(struct strait_rdma_session *s, void *buf, size_t len, uint64_t deadline)
+{
+	struct wire_msg m;
+	const uint8_t *msg;
+	size_t n;
+	int rc;
+
+	rc = qp_recv(s, deadline, &msg, &n);
+	if (rc)
+		return rc;
+	rc = wire_open(&s->recv, msg, n, &m);
+	if (!rc && m.type != WIRE_DATA)
+		rc = -EPROTO;
+	if (rc) {
+		session_fail(s, rc);
+		return rc;
+	}
+	n = m.len;
+	if (n <= len)
+		memcpy(buf, m.payload, n);
+	rc = qp_release(s);
+	if (rc)
+		return rc;
+	return n <= len ? (ssize_t)n : -EMSGSIZE;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef ENDPOINT_RDMA_SESSION_H
+#define ENDPOINT_RDMA_SESSION_H
+
+/*
+ * A session: one reliable connection, its protection domain, control channel, registrations and offers.
+ *
+ * States, in this order; a session never goes back:
+ *
+ *	NEW		accepted by a listener, not answered: nothing is allocated but the connection's identifier
+ *	CONNECTED	the queue pair carries messages, the handshake runs. The protection domain has one registration,
+ *			of the control buffers, without remote access
+ *	READY		authenticated
+ *	(error != 0)	final, in every state: a work completion failed, the peer disconnected, a message did not verify,
+ *			or offered memory was freed. Every call returns the error
+ *
+ * Threads. @lock serialises the calls of the application. It is held while a call waits, so one thread at a time
+ * uses a session; every wait has a deadline. The owner of a region that is closed (any thread) calls session_drop():
+ * it takes @reg_lock only, never @lock, so a free never waits for a thread that waits for the peer. @reg_lock is
+ * innermost, and held for registering and deregistering, which wait for no peer. Closing a session stops the watcher
+ * first: on return no session_drop() runs.
+ *
+ * Send queue. Requests are numbered from 1: @posted is the last. Every SIGNAL_EVERY-th is signalled, and its completion
+ * completes all before it. A waiter for a request that no signalled one follows posts an empty signalled write.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <strait/rdma.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "device/provider.h"
+#include "device/region.h"
+#include "endpoint/rdma/handshake.h"
+#include "endpoint/rdma/verbs.h"
+#include "endpoint/rdma/wire.h"
+
+#define SIGNAL_EVERY 16u
+#define CONTROL_SLOTS 64u /* messages in each direction */
+#define DATA_BYTES 65536u /* most bytes of one work request */
+#define READS_IN_FLIGHT 16u
+#define RETRIES 6u     /* 7 means for ever to the kernel's software RDMA device */
+#define RNR_RETRIES 7u /* for ever: a peer that posts no receives is bounded by the deadline of the call */
+
+struct strait_rdma_listener {
+	struct device_set *set;
+	const struct log_sink *log;
+	void *owner;
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *id;
+	struct strait_rdma_opts opts; /* @address is NULL, @key points to @key_copy */
+	uint8_t key_copy[HS_KEY_MAX];
+	atomic_uint half_open;
+	atomic_uint refs; /* its handle, and each half-open session */
+};
+
+enum session_state {
+	SESSION_NEW,
+	SESSION_CONNECTED,
+	SESSION_READY,
+};
+
+/* A region, or a part of it, in the session's protection domain. */
+struct registration {
+	struct list node; /* in strait_rdma_session.regs; under reg_lock */
+	struct strait_region *region;
+	struct ibv_mr *mr;
+	uint64_t offset, length; /* in the region */
+	uint64_t addr;		 /* of the first byte, as work requests name it */
+	struct strait_rdma_reach reach;
+	bool offered;	      /* with remote access: an offer owns it. Otherwise cached for this side's requests */
+	uint64_t last_ticket; /* last request that uses it; under reg_lock */
+};
+
+struct strait_rdma_offer {
+	struct strait_rdma_session *session; /* NULL once it is closed */
+	struct list node;		     /* in strait_rdma_session.offers; under reg_lock */
+	struct registration *reg;	     /* NULL once the region is revoked; under reg_lock */
+	struct strait_rdma_reach reach;
+	void *owner;
+	struct strait_device *dev;
+	char text[WIRE_OFFER_TEXT];
+};
+
+struct strait_rdma_session {
+	struct device_set *set;
+	const struct log_sink *log;
+	void *owner;			       /* struct strait_context */
+	struct strait_rdma_listener *listener; /* while half-open, else NULL */
+	pthread_mutex_t lock;
+	enum session_state state;
+	struct strait_rdma_opts opts; /* as of the listener's */
+	uint8_t key_copy[HS_KEY_MAX];
+	uint8_t peer_reads; /* RDMA reads in flight that the peer asked for */
+
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *id;
+	bool established;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp; /* of @id */
+	uint32_t inline_max;
+	unsigned int cq_events; /* not acknowledged yet */
+
+	uint8_t *control; /* CONTROL_SLOTS to send, then CONTROL_SLOTS to receive, WIRE_MAX bytes each */
+	struct ibv_mr *control_mr;
+	uint64_t sent;			     /* messages: the next slot is sent % CONTROL_SLOTS */
+	uint64_t slot_ticket[CONTROL_SLOTS]; /* request that reads the slot */
+	struct {
+		uint32_t slot, len;
+	} received[CONTROL_SLOTS]; /* messages that were not taken yet */
+	uint32_t received_first, received_n;
+
+	uint64_t posted, signalled_at;
+	atomic_ullong completed;
+	uint64_t requests, signalled, bytes_written, bytes_read;
+	atomic_ullong registrations;
+	atomic_int error, status;
+
+	/* In READY. */
+	struct wire_channel send, recv;
+	uint8_t session[WIRE_SESSION], offer_key[WIRE_KEY];
+	char offer_text[WIRE_OFFER_TEXT]; /* the last one that verified, and what it says */
+	struct wire_offer offer_seen;
+	uint64_t began; /* clock of the handshake's end: the origin of the times in offers */
+
+	struct region_watcher watcher;
+	bool watching;
+	pthread_mutex_t reg_lock;
+	struct list regs, offers;
+};
+
+/* listen.c */
+int listener_open(struct device_set *set, const struct strait_rdma_opts *opts, struct strait_rdma_listener **ret);
+int listener_accept(struct strait_rdma_listener *l, int64_t timeout_ns, struct strait_rdma_session **ret);
+void listener_unref(struct strait_rdma_listener *l);
+/* The options with copies of what they point to. -EINVAL */
+int rdma_opts_copy(const struct strait_rdma_opts *from, struct strait_rdma_opts *o, uint8_t key[HS_KEY_MAX]);
+
+/* address.c */
+int address_resolve(const char *host, uint32_t port, bool passive, struct sockaddr_storage *ret);
+void address_encode(const struct sockaddr *sa, uint8_t out[HS_ADDRESS]);
+void address_text(const struct sockaddr *sa, char *text, size_t len);
+/* Is it an address of this machine? */
+bool address_is_own(const struct sockaddr *sa);
+
+/* session.c */
+int session_new(struct device_set *set, const struct strait_rdma_opts *opts, struct strait_rdma_session **ret);
+void session_close(struct strait_rdma_session *s);
+void session_info(struct strait_rdma_session *s, struct strait_rdma_info *info);
+/* The first error remains. */
+void session_fail(struct strait_rdma_session *s, int err);
+
+/* connect.c */
+/* @address: of the peer; ignored for a session of a listener. */
+int session_connect(struct strait_rdma_session *s, const char *address, uint64_t deadline);
+int session_authenticate(struct strait_rdma_session *s, uint64_t deadline);
+/* Take the connection manager's events that are pending. */
+void session_cm_events(struct strait_rdma_session *s);
+/* Next event of a channel: -ETIMEDOUT. Acknowledged by the caller. */
+int cm_next_event(struct rdma_event_channel *ch, uint64_t deadline, struct rdma_cm_event **ret);
+
+/* qp.c: with @lock held */
+int qp_open(struct strait_rdma_session *s);
+void qp_close(struct strait_rdma_session *s);
+/* Post a request, when there is room for it. It gets the next number, s->posted. */
+int qp_post(struct strait_rdma_session *s, struct ibv_send_wr *wr, uint64_t deadline);
+/* @deadline 0: only look. */
+int qp_wait(struct strait_rdma_session *s, uint64_t ticket, uint64_t deadline);
+/* Process completions, or wait for some. -ETIMEDOUT; the session's error. */
+int qp_progress(struct strait_rdma_session *s, uint64_t deadline);
+/* A whole message, sealed or of the handshake. */
+int qp_send(struct strait_rdma_session *s, const void *msg, size_t len, uint64_t deadline);
+/* The next message, in place until qp_release() posts its slot again. */
+int qp_recv(struct strait_rdma_session *s, uint64_t deadline, const uint8_t **msg, size_t *len);
+int qp_release(struct strait_rdma_session *s);
+
+/* message.c: with @lock held */
+int message_send(struct strait_rdma_session *s, const void *data, size_t len, uint64_t deadline);
+ssize_t message_recv(struct strait_rdma_session *s, void *buf, size_t len, uint64_t deadline);
+
+/* ladder.c: the best registration that the device of @pd has for the range. The caller holds a use of the region. */
+int ladder_register(struct ibv_pd *pd, struct strait_region *r, uint64_t off, uint64_t len, int access,
+		    struct registration *reg);
+
+/* reg.c */
+int reg_offer(struct strait_rdma_session *s, struct strait_region *r, uint64_t off, uint64_t len, uint32_t rights,
+	      int64_t lifetime_ns, struct strait_rdma_offer **ret);
+void reg_offer_close(struct strait_rdma_offer *o);
+/* The local registration of the whole region, made at its first use. Valid while the caller has a use of
+ * the region. */
+int reg_local(struct strait_rdma_session *s, struct strait_region *r, struct registration **ret);
+void reg_used(struct strait_rdma_session *s, struct registration *reg, uint64_t ticket);
+/* Deregister what the region has here: of region_watcher. */
+void session_drop(struct region_watcher *w, struct strait_region *r);
+void reg_close_all(struct strait_rdma_session *s);
+
+/* io.c: with @lock held */
+int io_post(struct strait_rdma_session *s, const struct strait_rdma_request *q, uint64_t deadline, uint64_t *ticket);
+
+#endif
