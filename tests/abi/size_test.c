@@ -16,6 +16,7 @@
 #include <strait/mapping.h>
 #include <strait/nvme.h>
 #include <strait/pci.h>
+#include <strait/rdma.h>
 #include <strait/safetensors.h>
 #include <strait/strait.h>
 
@@ -23,8 +24,15 @@
 #include "api/dma.h"
 #include "api/nvme.h"
 #include "base/util.h"
+#include "endpoint/rdma/nic.h"
+#ifdef STRAIT_HAVE_VERBS
+#include "endpoint/rdma/session.h"
+#endif
 #include "harness/harness.h"
 #include "nvme_model.h"
+#include "os/dir.h"
+#include "service/rdma_client.h"
+#include "service/rdma_serve.h"
 #include "xdma_model.h"
 
 #define LONGER 72
@@ -326,6 +334,79 @@ static int dma_mmio(void *p)
 	return rc;
 }
 
+static int rdma_nic(void *p)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/class/infiniband/mlx5_0", test_dir());
+	ASSERT_OK(os_make_dirs(path));
+	nic_sysfs = test_dir();
+	return strait_rdma_nic(0, p);
+}
+
+/* What is taken, and then refused for what it does not have, without an RDMA device. */
+static int taken(int rc, int refused)
+{
+	return rc == refused ? 0 : rc;
+}
+
+static int rdma_opts(void *p)
+{
+	struct strait_rdma_client *client;
+
+	return taken(strait_rdma_client_open(ctx, p, &client), -EDESTADDRREQ);
+}
+
+static int rdma_server_opts(void *p)
+{
+	struct strait_rdma_server *server;
+
+	return taken(strait_rdma_serve(ctx, p, &server), -ENOENT);
+}
+
+static int rdma_server_info(void *p)
+{
+	static struct strait_rdma_server server;
+
+	return strait_rdma_server_info(&server, p);
+}
+
+static int rdma_file(void *p)
+{
+	static struct strait_rdma_client client;
+	struct strait_rdma_result result = { .size = sizeof(result) };
+
+	return taken(strait_rdma_pull(&client, p, &result), -ENOENT);
+}
+
+static int rdma_result(void *p)
+{
+	static struct strait_rdma_client client;
+	struct strait_rdma_file file = { .size = sizeof(file) };
+
+	return taken(strait_rdma_push(&client, &file, p), -ENOENT);
+}
+
+#ifdef STRAIT_HAVE_VERBS
+static int rdma_info(void *p)
+{
+	struct strait_rdma_session *s = keep(calloc(1, sizeof(*s)));
+
+	s->owner = ctx;
+	pthread_mutex_init(&s->lock, NULL);
+	return strait_rdma_info(s, p);
+}
+
+static int rdma_reach(void *p)
+{
+	struct strait_rdma_offer *o = keep(calloc(1, sizeof(*o)));
+	char text[STRAIT_RDMA_OFFER_TEXT];
+
+	o->owner = ctx;
+	return strait_rdma_offer_text(o, text, p);
+}
+#endif
+
 enum direction { IN, OUT };
 
 #define SIZED(name, NAME, dir)                                                                                         \
@@ -358,6 +439,18 @@ static const struct sized {
 	SIZED(pci_info, PCI_INFO, OUT),
 	SIZED(provider_info, PROVIDER_INFO, OUT),
 	SIZED(queue_opts, QUEUE_OPTS, IN),
+	SIZED(rdma_file, RDMA_FILE, IN),
+#ifdef STRAIT_HAVE_VERBS
+	SIZED(rdma_info, RDMA_INFO, OUT),
+#endif
+	SIZED(rdma_nic, RDMA_NIC, OUT),
+	SIZED(rdma_opts, RDMA_OPTS, IN),
+#ifdef STRAIT_HAVE_VERBS
+	SIZED(rdma_reach, RDMA_REACH, OUT),
+#endif
+	SIZED(rdma_result, RDMA_RESULT, OUT),
+	SIZED(rdma_server_info, RDMA_SERVER_INFO, OUT),
+	SIZED(rdma_server_opts, RDMA_SERVER_OPTS, IN),
 	SIZED(region_info, REGION_INFO, OUT),
 	SIZED(route_report, ROUTE_REPORT, OUT),
 	SIZED(stats, STATS, OUT),

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SERVICE_RDMA_CLIENT_H
+#define SERVICE_RDMA_CLIENT_H
+
+/*
+ * A client of a server of files. @lock serialises its calls and is held while they wait; every wait has a deadline.
+ * Between calls no request is without a reply.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <strait/rdma.h>
+
+#include "service/rdma_proto.h"
+
+struct strait_rdma_client {
+	struct strait_context *ctx;
+	pthread_mutex_t lock;
+	struct strait_rdma_opts opts; /* points to @address and @key */
+	char address[256];
+	uint8_t key[STRAIT_RDMA_KEY_MAX];
+	struct strait_rdma_session *session; /* NULL: the connection was lost */
+	uint32_t next_id;
+
+	/* What the server has in slot 0. */
+	struct strait_region *region;
+	uint32_t rights;
+	struct strait_rdma_offer *offer;
+	struct strait_rdma_reach reach;
+	/* Host memory for regions that the RDMA device cannot register, and its CPU mapping. */
+	struct strait_region *stage;
+	void *stage_cpu;
+	bool staged; /* the offer is of @stage */
+	uint64_t registrations;
+};
+
+/* Connect, unless there is a session that works. */
+int client_connect(struct strait_rdma_client *c);
+void client_disconnect(struct strait_rdma_client *c);
+int client_send(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns);
+/* The next reply, which must be that of request @id. */
+int client_reply(struct strait_rdma_client *c, uint32_t id, int64_t timeout_ns, struct proto_reply *r);
+/* Send a request and take its reply, whose status is the result. */
+int client_call(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns, struct proto_reply *r);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SERVICE_RDMA_SERVE_H
+#define SERVICE_RDMA_SERVE_H
+
+/*
+ * A server of files: an acceptor thread, and a thread per session that reads files and writes the client's memory.
+ *
+ * The acceptor owns the array of sessions: it starts their threads and joins those that ended. A session's thread owns
+ * all that belongs to the session; it waits for its peer and for file I/O, each with a deadline, and for no other
+ * thread. strait_rdma_server_close() sets @stop, which every thread looks at at least every STOP_NS, and joins the
+ * acceptor, which joins the others.
+ *
+ * A chunk of the session's ring passes these states, for a READ in this order and for a WRITE in the other one:
+ *
+ *	FREE -> FILE (file I/O in flight) -> NETWORK (RDMA in flight) -> FREE
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <strait/rdma.h>
+
+#include "service/rdma_proto.h"
+
+#define STOP_NS 200000000ll
+#define CHUNKS 8u
+#define CHUNK_BYTES (1u << 20)
+
+struct strait_endpoint;
+struct strait_queue;
+struct strait_region;
+
+struct served {
+	pthread_t thread;
+	bool used;
+	atomic_bool ended;
+	struct strait_rdma_server *server;
+	struct strait_rdma_session *session;
+};
+
+struct strait_rdma_server {
+	struct strait_context *ctx;
+	struct strait_rdma_listener *listener;
+	int root; /* directory */
+	uint32_t flags;
+	uint32_t limit; /* of sessions */
+	atomic_bool stop;
+	pthread_t acceptor;
+	struct served *served;
+	atomic_ullong sessions, accepted, refused, bytes_out, bytes_in, requests, signalled;
+};
+
+enum ring_state {
+	CHUNK_FREE,
+	CHUNK_FILE,
+	CHUNK_NETWORK,
+};
+
+struct ring_chunk {
+	enum ring_state state;
+	struct transfer_request *request;
+	uint64_t offset; /* in the request */
+	uint64_t length;
+	uint64_t ticket; /* NETWORK */
+};
+
+/* A READ or WRITE without a reply yet. */
+struct transfer_request {
+	struct proto_request q;
+	uint64_t started;	/* bytes that chunks have taken */
+	uint64_t good;		/* bytes from the start that are transferred if all chunks before succeed */
+	unsigned int in_flight; /* chunks that must advance before the reply */
+	int status;
+};
+
+/* The state of a session's thread. */
+struct serving {
+	struct strait_rdma_server *server;
+	struct strait_rdma_session *session;
+	struct strait_endpoint *file; /* the current one, or NULL */
+	bool writable;
+	struct strait_queue *queue;
+	struct strait_region *ring; /* CHUNKS chunks of host memory */
+	struct ring_chunk chunk[CHUNKS];
+	unsigned int in_file; /* chunks in FILE */
+	char offer[PROTO_SLOTS][STRAIT_RDMA_OFFER_TEXT];
+	struct transfer_request request[PROTO_REQUESTS]; /* a ring */
+	unsigned int first, n;
+};
+
+/* rdma_export.c */
+/*
+ * Open a regular file below the directory @root for reading, or for writing: no path or link leads out of it. The
+ * descriptor; -EXDEV for a path that does, -EISDIR, -EPERM for anything but a regular file.
+ */
+int export_open(int root, const char *path, bool write);
+
+/* rdma_session.c */
+void serving_run(struct strait_rdma_server *server, struct strait_rdma_session *session);
+
+/* rdma_chunk.c */
+int chunks_start(struct serving *v);
+/* Advance what is in flight; waits up to @timeout_ns for some of it. */
+int chunks_advance(struct serving *v, int64_t timeout_ns);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* One session of a server: takes requests, replies in their order. */
+#include <errno.h>
+#include <strait/device.h>
+#include <strait/endpoint.h>
+#include <strait/region.h>
+#include <strait/transfer.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "service/rdma_serve.h"
+
+#define REPLY_NS 10000000000ll
+#define IDLE_LIMIT_NS 600000000000ull
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static int reply(struct serving *v, const struct proto_reply *r)
+{
+	uint8_t msg[STRAIT_RDMA_MESSAGE_MAX];
+
+	return strait_rdma_send(v->session, msg, proto_put_reply(r, msg), REPLY_NS);
+}
+
+/* Make the file the current one. Requests before have been replied to: none uses the former one. */
+static int open_file(struct serving *v, const struct proto_request *q, struct proto_reply *r)
+{
+	bool write = q->flags & PROTO_OPEN_WRITE;
+	struct strait_endpoint *ep;
+	struct stat st;
+	int fd, rc;
+
+	if (write && !(v->server->flags & STRAIT_RDMA_SERVE_WRITE))
+		return -EROFS;
+	fd = export_open(v->server->root, q->path, write);
+	if (fd < 0)
+		return fd;
+	rc = fstat(fd, &st) ? -errno : strait_file_import(v->server->ctx, fd, 0, &ep);
+	close(fd); /* the endpoint has its own */
+	if (rc)
+		return rc;
+	strait_endpoint_close(v->file);
+	v->file = ep;
+	v->writable = write;
+	r->length = (uint64_t)st.st_size;
+	r->inode = st.st_ino;
+	r->mtime = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+	return 0;
+}
+
+/* The error of the session, not of the request. */
+static int take_request(struct serving *v, const struct proto_request *q)
+{
+	struct proto_reply r = { .id = q->id };
+	struct transfer_request *t;
+
+	if (q->op == PROTO_READ || q->op == PROTO_WRITE) {
+		if (v->n == PROTO_REQUESTS)
+			return -EPROTO;
+		t = &v->request[(v->first + v->n++) % PROTO_REQUESTS];
+		*t = (struct transfer_request){ .q = *q, .good = q->length };
+		if (!v->file || !v->offer[q->slot][0] || (q->op == PROTO_WRITE && !v->writable)) {
+			t->status = -EBADF;
+			t->good = 0;
+		}
+		return 0;
+	}
+	/* The replies of transfers come first. */
+	if (v->n)
+		return -EPROTO;
+	if (q->op == PROTO_OPEN) {
+		r.status = open_file(v, q, &r);
+	} else if (q->op == PROTO_OFFER) {
+		memcpy(v->offer[q->slot], q->offer, sizeof(v->offer[0]));
+	} else {
+		r.status = v->file ? strait_endpoint_sync(v->file) : -EBADF;
+	}
+	return reply(v, &r);
+}
+
+/* All messages that are there; waits up to @timeout_ns for the first. */
+static int take_messages(struct serving *v, int64_t timeout_ns, bool *some)
+{
+	uint8_t msg[STRAIT_RDMA_MESSAGE_MAX];
+	struct proto_request q;
+
+	for (;;) {
+		ssize_t n = strait_rdma_recv(v->session, msg, sizeof(msg), timeout_ns);
+		int rc;
+
+		if (n == -EAGAIN || n == -ETIMEDOUT)
+			return 0;
+		if (n < 0)
+			return (int)n;
+		rc = proto_get_request(msg, (size_t)n, &q);
+		if (!rc)
+			rc = take_request(v, &q);
+		if (rc)
+			return rc;
+		*some = true;
+		timeout_ns = 0;
+	}
+}
+
+static int reply_done(struct serving *v)
+{
+	int rc = 0;
+
+	while (!rc && v->n) {
+		struct transfer_request *t = &v->request[v->first];
+		struct proto_reply r = { .id = t->q.id, .status = t->status, .bytes = t->good };
+
+		if (t->in_flight || (t->started < t->q.length && !t->status))
+			break;
+		v->first = (v->first + 1) % PROTO_REQUESTS;
+		v->n--;
+		rc = reply(v, &r);
+	}
+	return rc;
+}
+
+static int serve_requests(struct serving *v)
+{
+	uint64_t last = now_ns();
+	int rc = 0;
+
+	while (!rc && !atomic_load(&v->server->stop)) {
+		bool some = false;
+
+		rc = take_messages(v, v->n ? 0 : STOP_NS, &some);
+		if (!rc)
+			rc = chunks_start(v);
+		if (!rc)
+			rc = chunks_advance(v, v->n ? STOP_NS : 0);
+		if (!rc)
+			rc = reply_done(v);
+		if (some || v->n)
+			last = now_ns();
+		if (!rc && now_ns() - last > IDLE_LIMIT_NS)
+			rc = -ETIMEDOUT;
+	}
+	return rc;
+}
+
+static int open_resources(struct serving *v)
+{
+	struct strait_queue_opts o = { .size = sizeof(o), .entries = CHUNKS };
+	struct strait_device *host;
+	int rc = strait_device_find(v->server->ctx, "host", &host);
+
+	if (!rc)
+		rc = strait_region_alloc(host, (size_t)CHUNKS * CHUNK_BYTES, &v->ring);
+	if (!rc)
+		rc = strait_queue_open(v->server->ctx, &o, &v->queue);
+	return rc;
+}
+
+void serving_run(struct strait_rdma_server *server, struct strait_rdma_session *session)
+{
+	struct serving v = { .server = server, .session = session };
+	struct strait_rdma_info info = { .size = sizeof(info) };
+
+	if (!open_resources(&v))
+		serve_requests(&v);
+	if (!strait_rdma_info(session, &info)) {
+		atomic_fetch_add(&server->requests, info.requests);
+		atomic_fetch_add(&server->signalled, info.signalled);
+	}
+	/* File I/O ends before the memory of its chunks is freed, and the session before that memory is deregistered. */
+	strait_queue_close(v.queue);
+	strait_rdma_close(session);
+	strait_region_close(v.ring);
+	strait_endpoint_close(v.file);
+}
