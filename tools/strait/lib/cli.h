@@ -40,6 +40,7 @@ int cmd_unbind(int argc, char **argv);
 int cmd_lab(int argc, char **argv);
 int cmd_nvme(int argc, char **argv);
 int cmd_dma(int argc, char **argv);
+int cmd_rdma(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 /* State of this run of the command. */

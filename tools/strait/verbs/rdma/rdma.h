@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_RDMA_H
+#define CLI_RDMA_H
+
+#include <strait/rdma.h>
+#include <strait/strait.h>
+
+#include "lib/target.h"
+
+struct rdma_cmd {
+	struct target_opts opts;
+	const char *address, *key_file, *from, *save;
+	uint64_t port, offset, size, region_bytes, seed;
+	uint64_t block;
+	double timeout, seconds;
+	uint32_t sessions, retries, ack_timeout;
+	uint32_t depth;
+	bool write, poll;
+	uint8_t key[STRAIT_RDMA_KEY_MAX];
+	size_t key_len;
+	struct target target;
+	struct strait_region *region;
+	uint64_t region_len;
+};
+
+/* Options of sessions, with the key of --key or STRAIT_RDMA_KEY. Returns an exit code, having printed what was wrong. */
+int rdma_session_opts(struct rdma_cmd *c, struct strait_rdma_opts *o);
+/* Print why there is no connection, and what to do. Returns the exit code for it. */
+int rdma_failed(const char *what, int err);
+/* Allocate memory of the target that the RDMA device can register, if there is such. */
+int rdma_alloc(struct rdma_cmd *c, uint64_t bytes);
+
+int rdma_list(void);
+int rdma_serve(struct rdma_cmd *c, const char *dir);
+int rdma_pull(struct rdma_cmd *c, const char *path);
+int rdma_push(struct rdma_cmd *c, const char *path);
+/* @address NULL: the side that offers memory. */
+int rdma_bench(struct rdma_cmd *c, const char *address);
+
+#endif
