@@ -11,7 +11,7 @@ import time
 
 from . import machine
 from .hub import Hub
-from .initramfs import Initramfs, tool
+from .initramfs import LIBRARIES, Initramfs, tool
 from .kernel import LAB, Failed, Unavailable, cache_dir
 from .outside import Agent, expectation
 from .report import Program, Result, bad_lines
@@ -29,7 +29,8 @@ MODULES = ('virtio_pci', 'virtio_net', 'nvme')
 MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
                 'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
                 'null_blk', 'virtio_blk', 'uio_pci_generic', 'test_hmm', 'dm_mod', 'raid1')
-TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping')
+TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping', 'ib_read_bw', 'ib_read_lat',
+         'ib_write_bw', 'ib_write_lat')
 
 
 class Test:
@@ -107,6 +108,11 @@ def guest_root(kernel, build, tests, own):
     for path in glob.glob('/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so'):
         root.program(path, path)
         root.file('/etc/libibverbs.d/rxe.driver', '/etc/libibverbs.d/rxe.driver')
+    # And the library loads these.
+    for name in ('libibverbs.so.1', 'librdmacm.so.1', 'libcrypto.so.3'):
+        path = os.path.join(LIBRARIES, name)
+        if os.path.exists(path):
+            root.program(path, path)
     root.text('/etc/passwd', 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n')
     root.text('/etc/group', 'root:x:0:\nnogroup:x:65534:\n')
     # The emulated machine forwards peer-to-peer transfers; a kernel without P2PDMA cannot find that out.
@@ -126,9 +132,10 @@ def guest_root(kernel, build, tests, own):
         if test.word('with'):
             path = os.path.join(build, test.word('with'))
             root.program(path, '/lab/with/' + os.path.basename(path))
-    helper = os.path.join(os.path.dirname(LAB), 'tests', 'lab', 'tap.sh')
-    if os.path.exists(helper):
-        root.file(helper, '/lab/tap.sh')
+    for name in ('tap.sh', 'rxe.sh'):
+        helper = os.path.join(os.path.dirname(LAB), 'tests', 'lab', name)
+        if os.path.exists(helper):
+            root.file(helper, '/lab/' + name)
     return root
 
 
