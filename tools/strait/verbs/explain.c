@@ -7,6 +7,7 @@
 
 #include "lib/args.h"
 #include "lib/cli.h"
+#include "lib/fabric.h"
 #include "lib/json.h"
 #include "lib/size.h"
 #include "lib/target.h"
@@ -20,7 +21,8 @@ struct explain {
 	struct strait_file_info file;
 	struct strait_device_info info;
 	struct strait_route_report report;
-	char why[512]; /* why there is no such device */
+	struct fabric fabric; /* of the drive, if the file is on one */
+	char why[512];	      /* why there is no such device */
 };
 
 static int open_file(struct explain *e)
@@ -69,6 +71,9 @@ static void print_file(const struct explain *e)
 		printf("direct I/O in multiples of %u bytes\n", e->file.dio_align);
 	else
 		printf("no direct I/O: %s\n", strait_reason_text(e->file.direct_reason));
+	if (e->fabric.transport[0])
+		printf("  storage    %s, NVMe over %s, %s%s%s: its bytes come through host memory\n", e->fabric.disk,
+		       e->fabric.transport, e->fabric.address, e->fabric.nic[0] ? ", by " : "", e->fabric.nic);
 }
 
 static void print_cached(const struct explain *e)
@@ -148,6 +153,12 @@ static void print_json(const struct explain *e, int code)
 		json_string(&j, "direct_why", strait_reason_text(e->file.direct_reason));
 	if (!e->why[0])
 		json_uint(&j, "cached_bytes", r->cached_bytes);
+	if (e->fabric.transport[0]) {
+		json_string(&j, "disk", e->fabric.disk);
+		json_string(&j, "transport", e->fabric.transport);
+		json_string(&j, "address", e->fabric.address);
+		json_string(&j, "nic", e->fabric.nic);
+	}
 	json_close(&j);
 	json_bool(&j, "device_present", !e->why[0]);
 	if (e->why[0]) {
@@ -203,6 +214,8 @@ int cmd_explain(int argc, char **argv)
 	code = open_file(&e);
 	if (code)
 		goto out;
+	if (fabric_find(e.path, &e.fabric))
+		e.fabric.transport[0] = '\0';
 	code = ask(&e);
 	if (code && !e.why[0] && e.report.route >= 0)
 		goto out; /* the query failed, and the error has been printed */
