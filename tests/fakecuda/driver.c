@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Starting the driver, devices, contexts, failures on request. */
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "fakecuda/internal.h"
@@ -13,7 +14,7 @@ struct device devices[MAX_DEVICES];
 struct list contexts = LIST_INIT(contexts);
 struct fake_usage usage;
 
-static bool started;
+static atomic_bool started;
 static unsigned int violations, flushes;
 static __thread cu_context stack[MAX_STACK];
 static __thread unsigned int depth;

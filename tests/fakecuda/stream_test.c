@@ -333,7 +333,7 @@ static void count(void *arg)
 static void stall(void *arg)
 {
 	(void)arg;
-	sleep_ms(50);
+	sleep_ms(300);
 }
 
 /* A function behind failed work is called nevertheless, and a transfer there ends with the error. */
@@ -346,6 +346,7 @@ TEST(ends_what_a_failed_stream_did_not_start)
 	struct strait_stream *s;
 	cu_stream native;
 	cu_context mine;
+	static atomic_bool freed;
 	int calls = 0;
 	cu_ptr ptr;
 
@@ -359,12 +360,13 @@ TEST(ends_what_a_failed_stream_did_not_start)
 	t = transfer_of(&o, STRAIT_READ, 0, file_new(ctx, make_file("data", 100, 1), O_RDONLY, 0), theirs);
 	ASSERT_OK(strait_stream_import(device_named(ctx, "cuda:0"), native, &s));
 	/* The application frees memory too early: its copy fails, and the context with it. */
-	CU(cuLaunchHostFunc(native, stall, NULL));
+	CU(cuLaunchHostFunc(native, until, &freed));
 	CU(cuMemcpyAsync(ptr + 8192, ptr, 4096, native));
 	ASSERT_OK(strait_stream_call(s, count, &calls));
 	ASSERT_OK(strait_stream_transfer(s, &t));
 	ASSERT_OK(strait_stream_call(s, count, &calls));
 	CU(cuMemFree_v2(ptr));
+	atomic_store(&freed, true);
 	ASSERT_EQ(strait_stream_wait(s, STRAIT_FOREVER), -EIO);
 	ASSERT_EQ(calls, 2);
 	strait_stream_close(s);
@@ -410,6 +412,7 @@ TEST(ends_what_a_reset_stream_did_not_start)
 /* An error of the GPU has its own number beside the errno. */
 TEST(tells_the_code_of_the_gpu)
 {
+	static atomic_bool freed;
 	struct strait_result res;
 	struct strait_endpoint *ep;
 	struct strait_context *ctx;
@@ -427,9 +430,10 @@ TEST(tells_the_code_of_the_gpu)
 	ep = file_new(ctx, make_file("data", MIB(4), 1), O_RDONLY, 0);
 	ASSERT_OK(strait_region_import(ctx, NULL, (void *)(uintptr_t)ptr, MIB(4), &r));
 	ASSERT_EQ(strait_read(ep, 0, r, 0, MIB(4)), MIB(4));
-	CU(cuLaunchHostFunc(native, stall, NULL));
+	CU(cuLaunchHostFunc(native, until, &freed));
 	CU(cuMemcpyAsync(other + 8192, other, 4096, native));
 	CU(cuMemFree_v2(other));
+	atomic_store(&freed, true);
 	ASSERT_EQ(cuStreamSynchronize(native), CU_ILLEGAL_ADDRESS);
 	for (int i = 0; i < 2; i++) {
 		res = move(STRAIT_READ, 0, ep, 0, r, 0, MIB(4));

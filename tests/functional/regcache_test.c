@@ -239,6 +239,9 @@ TEST(small_reads_of_more_than_the_budget)
 		for (int i = 0; i < 3; i++)
 			off[i] = prng_below(&state, LEN - 4096);
 		in_place += read_pieces_of(q, ep, off, 3, 4096);
+		/* The thread that registers may be late where processors are few. */
+		if (round % 64 == 63 && !stats_of(ctx).registrations)
+			sleep_ms(2);
 	}
 	/* A window that is read about as often as those that are registered evicts none. */
 	ASSERT_LE(stats_of(ctx).registrations, 20 + rounds * 3 / 8);

@@ -133,7 +133,7 @@ TEST_VARIANTS(batch_refused_as_a_whole, struct memory, memories)
 	}
 	/* All entries are free again. */
 	for (int i = 0; i < 4; i++)
-		p[i] = entry_of(&h, &b, false, 0, 0, 100, (void *)(uintptr_t)i);
+		p[i] = entry_of(&h, &b, false, 0, (size_t)i * 100, 100, (void *)(uintptr_t)i);
 	OK(cuFileBatchIOSubmit(batch, 4, p, 0));
 	batch_wait(batch, ev, 4);
 	cuFileBatchIODestroy(batch);
