@@ -116,7 +116,9 @@ void cuda_host_unregister(struct strait_device *dev, struct host_reg *host)
 	list_del(&reg->node);
 	pthread_mutex_unlock(&cuda_device(dev)->reg_lock);
 	if (!cuda_enter(reg->ctx, &e)) {
-		cu.host_unregister(host->ptr);
+		/* Windows are unregistered in the background, also while the application resets the device: ask again. */
+		if (cuda_ctx_alive(reg->ctx))
+			cu.host_unregister(host->ptr);
 		cuda_leave(&e);
 	}
 	cuda_ctx_put(reg->ctx);
