@@ -99,5 +99,10 @@ class Header:
         return self.text.count('\n', 0, offset) + 1
 
 
+def is_device_code(path):
+    """Headers of inline functions for devices declare nothing that the library exports."""
+    return path.endswith('/view.h') or '/device/' in path
+
+
 def read_headers(paths):
-    return [Header(path, 'strait/' + path.replace('\\', '/').rsplit('/', 1)[-1]) for path in paths]
+    return [Header(path, 'strait/' + path.replace('\\', '/').rsplit('/', 1)[-1]) for path in paths if not is_device_code(path)]

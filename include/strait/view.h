@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef STRAIT_VIEW_H
+#define STRAIT_VIEW_H
+
+/*
+ * Loads and stores of a mapping by code that runs on a device: threads touch any byte of a file, and what is not in device
+ * memory is read when it is touched. docs/view.md is the guide, strait/frames.h has the calls of the host, and
+ * strait/device/core.h the protocol. Experimental, and not part of the stable interface.
+ *
+ *	__global__ void sum(struct strait_view v, strait_u64 n, strait_u64 *total)
+ *	{
+ *		struct strait_cursor c = STRAIT_CURSOR_INIT;
+ *		strait_u64 i = blockIdx.x * blockDim.x + threadIdx.x, x;
+ *
+ *		if (i < n) {
+ *			x = strait_load_u64(&v, &c, i * 8);
+ *			if (!c.error)
+ *				atomicAdd(total, x);
+ *		}
+ *	}
+ *
+ * Callers: every function may be called by any thread, also in divergent code. The threads of a warp that miss at the same
+ * time are served together: their granules are requested before any is waited for, and each is copied by all of them.
+ *
+ * Order: a load sees what this device's threads stored before, as loads and stores of global memory do: relaxed, at device
+ * scope. Other sides see stores after strait_view_end(), or strait_view_flush(), and acquire.
+ *
+ * Accesses are aligned to their size, so none straddles a granule of 4 KiB.
+ */
+
+#include <strait/device/fault.h>
+
+/**
+ * struct strait_cursor - What a thread remembers of its last access
+ * @granule: number of the granule
+ * @word: of its page then
+ * @at: the granule in its frame
+ * @error: of the first access that failed, 0: none. The value of such a load is 0
+ * @reserved: 0
+ *
+ * Not a pin: the frame may be taken at any time, which the next load notices. Set to STRAIT_CURSOR_INIT.
+ */
+struct strait_cursor {
+	strait_u64 granule;
+	strait_u64 word;
+	const char *at;
+	int error;
+	int reserved;
+};
+
+#define STRAIT_CURSOR_INIT                                                                                             \
+	{                                                                                                              \
+		~0ull, 0, (const char *)0, 0, 0                                                                        \
+	}
+
+/* ---- data words ---- */
+
+#if defined(__CUDACC__)
+#define STRAIT_VC_WORD(type, ptx, reg, wide)                                                                           \
+	STRAIT_DEVICE type strait_vc_get_##ptx(const char *p)                                                          \
+	{                                                                                                              \
+		wide x;                                                                                                \
+                                                                                                                       \
+		asm volatile("ld.relaxed.gpu.global." #ptx " %0, [%1];" : "=" reg(x) : "l"(p) : "memory");             \
+		return (type)x;                                                                                        \
+	}                                                                                                              \
+	STRAIT_DEVICE void strait_vc_put_##ptx(char *p, type v)                                                        \
+	{                                                                                                              \
+		asm volatile("st.relaxed.gpu.global." #ptx " [%0], %1;" : : "l"(p), reg((wide)v) : "memory");          \
+	}
+STRAIT_VC_WORD(unsigned char, u8, "h", unsigned short)
+STRAIT_VC_WORD(unsigned short, u16, "h", unsigned short)
+STRAIT_VC_WORD(strait_u32, u32, "r", strait_u32)
+STRAIT_VC_WORD(strait_u64, u64, "l", strait_u64)
+#else
+#define STRAIT_VC_WORD(type, ptx)                                                                                      \
+	STRAIT_DEVICE type strait_vc_get_##ptx(const char *p)                                                          \
+	{                                                                                                              \
+		return __atomic_load_n((const type *)(const void *)p, __ATOMIC_ACQUIRE);                               \
+	}                                                                                                              \
+	STRAIT_DEVICE void strait_vc_put_##ptx(char *p, type v)                                                        \
+	{                                                                                                              \
+		__atomic_store_n((type *)(void *)p, v, __ATOMIC_RELEASE);                                              \
+	}
+STRAIT_VC_WORD(unsigned char, u8)
+STRAIT_VC_WORD(unsigned short, u16)
+STRAIT_VC_WORD(strait_u32, u32)
+STRAIT_VC_WORD(strait_u64, u64)
+#endif
+#undef STRAIT_VC_WORD
+
+/* ---- loads ---- */
+
+STRAIT_DEVICE int strait_vc_check(const struct strait_view *v, strait_u64 off, strait_u32 size)
+{
+	return off < v->length && size <= v->length - off && !(off & (size - 1));
+}
+
+/* Points the cursor to a granule that is valid now. 0: it is not. */
+STRAIT_DEVICE int strait_vc_look(const struct strait_view *v, struct strait_cursor *c, strait_u64 g)
+{
+	strait_u64 word = strait_vc_load64(strait_vc_page(v, g));
+	strait_u32 frame = (strait_u32)(word & STRAIT_PAGE_FRAME), i = strait_vc_index(v, g);
+
+	if (!strait_vc_is_bound(word) || strait_vc_state(v, frame, i) != STRAIT_GRANULE_VALID)
+		return 0;
+	c->granule = g;
+	c->word = word & STRAIT_PAGE_STATE;
+	c->at = strait_vc_data(v, frame, i);
+	strait_vc_touch(v, frame);
+	return 1;
+}
+
+/* Was the frame still the page's when the data was loaded? */
+STRAIT_DEVICE int strait_vc_still(const struct strait_view *v, const struct strait_cursor *c)
+{
+	strait_vc_data_fence();
+	return (strait_vc_load64_relaxed(strait_vc_page(v, c->granule)) & STRAIT_PAGE_STATE) == c->word;
+}
+
+STRAIT_DEVICE void strait_vc_refuse(struct strait_cursor *c, int error)
+{
+	if (!c->error)
+		c->error = error;
+}
+
+/* The address of a byte whose page stays bound until strait_vc_unpin(). */
+STRAIT_DEVICE char *strait_vc_pinned(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,
+				     strait_u32 *frame)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;
+	int rc = strait_vc_acquire(v, g, 1);
+
+	if (rc < 0) {
+		strait_vc_refuse(c, rc);
+		return (char *)0;
+	}
+	*frame = (strait_u32)rc;
+	return strait_vc_data(v, *frame, strait_vc_index(v, g)) + (off & (STRAIT_VIEW_GRANULE - 1));
+}
+
+/**
+ * strait_load_u8(), _u16(), _u32(), _u64() - Load from a mapping
+ * @v: the view
+ * @c: the thread's cursor
+ * @off: bytes from the start of the mapping, a multiple of the size
+ *
+ * Return: the value; 0 with @c->error set: -EINVAL for an offset outside the mapping or not aligned; -EIO and others of the
+ * file; -ETIMEDOUT; -ENOBUFS when all frames are pinned.
+ */
+#define STRAIT_VC_LOAD(type, name)                                                                                     \
+	STRAIT_DEVICE type strait_load_##name(const struct strait_view *v, struct strait_cursor *c, strait_u64 off)    \
+	{                                                                                                              \
+		strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;                                                       \
+		strait_u32 frame = 0;                                                                                  \
+		const char *p;                                                                                         \
+		type x = 0;                                                                                            \
+                                                                                                                       \
+		if (!strait_vc_check(v, off, sizeof(type))) {                                                          \
+			strait_vc_refuse(c, STRAIT_VIEW_EINVAL);                                                       \
+			return 0;                                                                                      \
+		}                                                                                                      \
+		if (c->granule == g || strait_vc_look(v, c, g)) {                                                      \
+			x = strait_vc_get_##name(c->at + (off & (STRAIT_VIEW_GRANULE - 1)));                           \
+			if (strait_vc_still(v, c))                                                                     \
+				return x;                                                                              \
+			c->granule = ~0ull;                                                                            \
+		}                                                                                                      \
+		p = strait_vc_pinned(v, c, off, &frame);                                                               \
+		if (!p)                                                                                                \
+			return 0;                                                                                      \
+		x = strait_vc_get_##name(p);                                                                           \
+		strait_vc_unpin(v, g, 1);                                                                              \
+		return x;                                                                                              \
+	}
+STRAIT_VC_LOAD(unsigned char, u8)
+STRAIT_VC_LOAD(unsigned short, u16)
+STRAIT_VC_LOAD(strait_u32, u32)
+STRAIT_VC_LOAD(strait_u64, u64)
+#undef STRAIT_VC_LOAD
+
+/* ---- stores and atomic operations: each pins the page for the one access ---- */
+
+/* The address to store to, NULL with c->error set. */
+STRAIT_DEVICE char *strait_vc_store_begin(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,
+					  strait_u32 size, strait_u32 *frame)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;
+	strait_u32 i = strait_vc_index(v, g);
+
+	if (!strait_vc_check(v, off, size) || !(v->flags & STRAIT_VIEW_WRITE)) {
+		strait_vc_refuse(c, v->flags & STRAIT_VIEW_WRITE ? STRAIT_VIEW_EINVAL : STRAIT_VIEW_EACCES);
+		return (char *)0;
+	}
+	if (strait_vc_pin(v, g, 1, frame)) {
+		if (strait_vc_state(v, *frame, i) == STRAIT_GRANULE_VALID) {
+			strait_vc_touch(v, *frame);
+			return strait_vc_data(v, *frame, i) + (off & (STRAIT_VIEW_GRANULE - 1));
+		}
+		strait_vc_unpin(v, g, 1);
+	}
+	return strait_vc_pinned(v, c, off, frame);
+}
+
+STRAIT_DEVICE void strait_vc_store_end(const struct strait_view *v, strait_u64 off, strait_u32 frame)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;
+
+	strait_vc_mark_dirty(v, frame, strait_vc_index(v, g));
+	strait_vc_unpin(v, g, 1);
+}
+
+/**
+ * strait_store_u8(), _u16(), _u32(), _u64() - Store to a mapping
+ * @v: the view, begun for writing
+ * @c: the thread's cursor: @c->error is set as by loads; -EACCES for a view that is not for writing
+ * @off: bytes from the start of the mapping, a multiple of the size
+ * @x: the value
+ *
+ * The rest of a granule that is absent is read first.
+ */
+#define STRAIT_VC_STORE(type, name)                                                                                    \
+	STRAIT_DEVICE void strait_store_##name(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,   \
+					       type x)                                                                 \
+	{                                                                                                              \
+		strait_u32 frame = 0;                                                                                  \
+		char *p = strait_vc_store_begin(v, c, off, sizeof(type), &frame);                                      \
+                                                                                                                       \
+		if (!p)                                                                                                \
+			return;                                                                                        \
+		strait_vc_put_##name(p, x);                                                                            \
+		strait_vc_store_end(v, off, frame);                                                                    \
+	}
+STRAIT_VC_STORE(unsigned char, u8)
+STRAIT_VC_STORE(unsigned short, u16)
+STRAIT_VC_STORE(strait_u32, u32)
+STRAIT_VC_STORE(strait_u64, u64)
+#undef STRAIT_VC_STORE
+
+/**
+ * strait_atomic_add_u32(), _u64(), xor, min, cas - Atomic among the threads of this device
+ * @v: the view, begun for writing
+ * @c: the thread's cursor, as of stores
+ * @off: bytes from the start of the mapping, a multiple of the size
+ *
+ * Return: the value before; 0 with @c->error set.
+ */
+#if defined(__CUDACC__)
+#define STRAIT_VC_ADD(p, x) atomicAdd(p, x)
+#define STRAIT_VC_XOR(p, x) atomicXor(p, x)
+#define STRAIT_VC_MIN(p, x) atomicMin(p, x)
+#define STRAIT_VC_CAS(p, e, x) atomicCAS(p, e, x)
+#else
+#define STRAIT_VC_ADD(p, x) __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL)
+#define STRAIT_VC_XOR(p, x) __atomic_fetch_xor(p, x, __ATOMIC_ACQ_REL)
+#define STRAIT_VC_MIN(p, x) strait_vc_min(p, x, sizeof(*(p)))
+#define STRAIT_VC_CAS(p, e, x) strait_vc_cas(p, e, x, sizeof(*(p)))
+
+STRAIT_DEVICE strait_u64 strait_vc_cas(void *p, strait_u64 expected, strait_u64 x, size_t size)
+{
+	return size == 4 ? strait_vc_cas32((strait_u32 *)p, (strait_u32)expected, (strait_u32)x) :
+			   strait_vc_cas64((strait_u64 *)p, expected, x);
+}
+
+STRAIT_DEVICE strait_u64 strait_vc_min(void *p, strait_u64 x, size_t size)
+{
+	strait_u64 old = size == 4 ? strait_vc_load32((strait_u32 *)p) : strait_vc_load64((strait_u64 *)p), seen;
+
+	for (; x < old; old = seen) {
+		seen = strait_vc_cas(p, old, x, size);
+		if (seen == old)
+			break;
+	}
+	return old;
+}
+#endif
+
+#define STRAIT_VC_ATOMIC(op, OP, type, name)                                                                           \
+	STRAIT_DEVICE type strait_atomic_##op##_##name(const struct strait_view *v, struct strait_cursor *c,           \
+						       strait_u64 off, type x)                                         \
+	{                                                                                                              \
+		strait_u32 frame = 0;                                                                                  \
+		char *p = strait_vc_store_begin(v, c, off, sizeof(type), &frame);                                      \
+		type old;                                                                                              \
+                                                                                                                       \
+		if (!p)                                                                                                \
+			return 0;                                                                                      \
+		old = (type)OP((type *)(void *)p, x);                                                                  \
+		strait_vc_store_end(v, off, frame);                                                                    \
+		return old;                                                                                            \
+	}
+STRAIT_VC_ATOMIC(add, STRAIT_VC_ADD, strait_u32, u32)
+STRAIT_VC_ATOMIC(add, STRAIT_VC_ADD, strait_u64, u64)
+STRAIT_VC_ATOMIC(xor, STRAIT_VC_XOR, strait_u32, u32)
+STRAIT_VC_ATOMIC(xor, STRAIT_VC_XOR, strait_u64, u64)
+STRAIT_VC_ATOMIC(min, STRAIT_VC_MIN, strait_u32, u32)
+STRAIT_VC_ATOMIC(min, STRAIT_VC_MIN, strait_u64, u64)
+#undef STRAIT_VC_ATOMIC
+
+#define STRAIT_VC_SWAP(type, name)                                                                                     \
+	STRAIT_DEVICE type strait_atomic_cas_##name(const struct strait_view *v, struct strait_cursor *c,              \
+						    strait_u64 off, type expected, type x)                             \
+	{                                                                                                              \
+		strait_u32 frame = 0;                                                                                  \
+		char *p = strait_vc_store_begin(v, c, off, sizeof(type), &frame);                                      \
+		type old;                                                                                              \
+                                                                                                                       \
+		if (!p)                                                                                                \
+			return 0;                                                                                      \
+		old = (type)STRAIT_VC_CAS((type *)(void *)p, expected, x);                                             \
+		if (old == expected)                                                                                   \
+			strait_vc_store_end(v, off, frame);                                                            \
+		else                                                                                                   \
+			strait_vc_unpin(v, off >> STRAIT_VIEW_GRANULE_SHIFT, 1);                                       \
+		return old;                                                                                            \
+	}
+STRAIT_VC_SWAP(strait_u32, u32)
+STRAIT_VC_SWAP(strait_u64, u64)
+#undef STRAIT_VC_SWAP
+
+/* ---- ranges ---- */
+
+/**
+ * strait_view_pin() - Get a raw pointer to a range inside one page of the mapping
+ * @v: the view
+ * @off: bytes from the start of the mapping
+ * @len: bytes, at least 1; the range lies in one page, of the frame size
+ * @ptr: set to the address, valid until strait_view_unpin()
+ *
+ * A thread that waits for a frame while threads hold pins may wait for itself. Unless the host reserved frames for pins
+ * (struct strait_frames_opts), the call therefore fails when no frame is free of pins.
+ *
+ * Return: 0; -ENOBUFS; -EINVAL; errors of the file; -ETIMEDOUT.
+ */
+STRAIT_DEVICE_CALL int strait_view_pin(const struct strait_view *v, strait_u64 off, strait_u32 len, void **ptr)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, last = (off + len - 1) >> STRAIT_VIEW_GRANULE_SHIFT;
+	strait_u32 frame = 0, pins = 0;
+	int rc = 0;
+
+	if (!len || off >= v->length || len > v->length - off || g >> v->page_shift != last >> v->page_shift)
+		return STRAIT_VIEW_EINVAL;
+	for (; pins <= last - g && !rc; pins++) {
+		rc = strait_vc_acquire(v, g + pins, v->flags & STRAIT_VIEW_RESERVED ? 1 : 0);
+		if (rc < 0)
+			break;
+		frame = (strait_u32)rc;
+		rc = 0;
+	}
+	/* One pin of the page is enough for all of its granules. */
+	if (pins > (rc ? 0u : 1u))
+		strait_vc_unpin(v, g, pins - (rc ? 0u : 1u));
+	if (!rc)
+		*ptr = strait_vc_data(v, frame, strait_vc_index(v, g)) + (off & (STRAIT_VIEW_GRANULE - 1));
+	return rc;
+}
+
+/**
+ * strait_view_unpin() - Give up a raw pointer
+ * @v: the view
+ * @off: as pinned
+ * @len: as pinned
+ * @written: the thread has stored to it: all granules of the range are written back
+ */
+STRAIT_DEVICE_CALL void strait_view_unpin(const struct strait_view *v, strait_u64 off, strait_u32 len, int written)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, last = (off + len - 1) >> STRAIT_VIEW_GRANULE_SHIFT;
+	strait_u32 frame = (strait_u32)(strait_vc_load64(strait_vc_page(v, g)) & STRAIT_PAGE_FRAME);
+
+	for (strait_u64 i = g; written && i <= last; i++)
+		strait_vc_mark_dirty(v, frame, strait_vc_index(v, i));
+	strait_vc_unpin(v, g, 1);
+}
+
+/**
+ * strait_view_read() - Copy a range to memory of the thread
+ * @v: the view
+ * @off: bytes from the start of the mapping, any alignment
+ * @buf: where to
+ * @len: bytes
+ *
+ * Return: 0; errors as of loads.
+ */
+STRAIT_DEVICE_CALL int strait_view_read(const struct strait_view *v, strait_u64 off, void *buf, strait_u64 len)
+{
+	char *to = (char *)buf;
+
+	if (off > v->length || len > v->length - off)
+		return STRAIT_VIEW_EINVAL;
+	while (len) {
+		strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, in = off & (STRAIT_VIEW_GRANULE - 1);
+		strait_u64 n = STRAIT_VIEW_GRANULE - in < len ? STRAIT_VIEW_GRANULE - in : len;
+		const char *from;
+		int rc = strait_vc_acquire(v, g, 1);
+
+		if (rc < 0)
+			return rc;
+		from = strait_vc_data(v, (strait_u32)rc, strait_vc_index(v, g)) + in;
+		for (strait_u64 i = 0; i < n;) {
+			if (!((in + i) & 7) && !((size_t)(to + i) & 7) && n - i >= 8) {
+				*(strait_u64 *)(void *)(to + i) = strait_vc_get_u64(from + i);
+				i += 8;
+			} else {
+				to[i] = (char)strait_vc_get_u8(from + i);
+				i++;
+			}
+		}
+		strait_vc_unpin(v, g, 1);
+		off += n;
+		to += n;
+		len -= n;
+	}
+	return 0;
+}
+
+/**
+ * strait_view_flush() - Have the host store what is dirty in a range, and wait
+ * @v: the view
+ * @off: bytes from the start of the mapping
+ * @len: bytes
+ *
+ * Stores that this thread, or one it has synchronized with, made before are in the file when the call returns. The frames
+ * stay valid.
+ *
+ * Return: 0; errors of the file: the granules stay dirty; -ETIMEDOUT.
+ */
+STRAIT_DEVICE_CALL int strait_view_flush(const struct strait_view *v, strait_u64 off, strait_u64 len)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, end;
+	int rc = 0;
+
+	if (off > v->length || len > v->length - off || !len)
+		return len ? STRAIT_VIEW_EINVAL : 0;
+	end = ((off + len - 1) >> STRAIT_VIEW_GRANULE_SHIFT) + 1;
+	for (; g < end && !rc; g++) {
+		struct strait_vc_timer w = { 0, 0 };
+		strait_u32 frame = 0, i = strait_vc_index(v, g);
+
+		/* A page that is being evicted is written back by that thread. */
+		while (strait_vc_load64(strait_vc_page(v, g)) & STRAIT_PAGE_BUSY)
+			if (!strait_vc_wait(v, &w))
+				return STRAIT_VIEW_ETIMEDOUT;
+		if (!strait_vc_pin(v, g, 1, &frame))
+			continue;
+		if (strait_vc_load32(&v->dirty[(strait_u64)frame * v->words + i / 32]) >> i % 32 & 1)
+			rc = strait_vc_store_granule(v, g, frame, i);
+		strait_vc_unpin(v, g, 1);
+	}
+	return rc;
+}
+
+/**
+ * strait_view_peek() - Load from a registered window without a frame
+ * @v: the view
+ * @off: bytes from the start of the mapping, a multiple of 8
+ * @to: where to
+ * @len: bytes, a multiple of 8, inside one granule
+ *
+ * For data that is touched once. What device threads have stored, and not flushed, is not seen.
+ *
+ * Return: 0; -EINVAL; -EIO when there is no window of the range.
+ */
+STRAIT_DEVICE int strait_view_peek(const struct strait_view *v, strait_u64 off, strait_u64 *to, strait_u32 len)
+{
+	strait_u64 in = off & (STRAIT_VIEW_GRANULE - 1);
+	const char *from;
+
+	if ((off | len) & 7 || in + len > STRAIT_VIEW_GRANULE || off > v->length || len > v->length - off)
+		return STRAIT_VIEW_EINVAL;
+	from = strait_vc_window(v, off >> STRAIT_VIEW_GRANULE_SHIFT);
+	if (!from)
+		return STRAIT_VIEW_EIO;
+	for (strait_u32 i = 0; i < len / 8; i++)
+		to[i] = strait_vc_get_u64(from + in + i * 8);
+	return 0;
+}
+
+#if defined(__cplusplus)
+/* An array of elements of 1, 2, 4 or 8 bytes in a mapping, with a cursor of the thread. */
+template <typename T> struct strait_array {
+	struct strait_view view;
+	strait_u64 base; /* of element 0, in bytes */
+
+	struct reference {
+		const strait_array *a;
+		struct strait_cursor c;
+
+		STRAIT_VC_MEMBER T load(strait_u64 i)
+		{
+			union {
+				strait_u64 wide;
+				T value;
+			} u;
+			strait_u64 off = a->base + i * sizeof(T);
+
+			u.wide = sizeof(T) == 1 ? strait_load_u8(&a->view, &c, off) :
+				 sizeof(T) == 2 ? strait_load_u16(&a->view, &c, off) :
+				 sizeof(T) == 4 ? strait_load_u32(&a->view, &c, off) :
+						  strait_load_u64(&a->view, &c, off);
+			return u.value;
+		}
+
+		STRAIT_VC_MEMBER void store(strait_u64 i, T x)
+		{
+			union {
+				strait_u64 wide;
+				T value;
+			} u;
+			strait_u64 off = a->base + i * sizeof(T);
+
+			u.wide = 0;
+			u.value = x;
+			if (sizeof(T) == 1)
+				strait_store_u8(&a->view, &c, off, (unsigned char)u.wide);
+			else if (sizeof(T) == 2)
+				strait_store_u16(&a->view, &c, off, (unsigned short)u.wide);
+			else if (sizeof(T) == 4)
+				strait_store_u32(&a->view, &c, off, (strait_u32)u.wide);
+			else
+				strait_store_u64(&a->view, &c, off, u.wide);
+		}
+	};
+
+	STRAIT_VC_MEMBER reference thread() const
+	{
+		static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8,
+			      "an element of another size");
+		reference r = { this, STRAIT_CURSOR_INIT };
+
+		return r;
+	}
+};
+#endif
+
+#endif
