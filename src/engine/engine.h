@@ -50,7 +50,6 @@ struct strait_context {
 	uint64_t chunk_bytes; /* 0: the device's default */
 	uint32_t queue_depth;
 	struct device_set set;
-	atomic_uint small_threads; /* that run coalesced transfers of queues */
 	struct workers workers;
 	struct reg_cache reg_cache;
 	struct stats stats;

@@ -59,7 +59,8 @@ struct map_index {
 	 * a store to private memory, and over the comparison or scan that finds stores of the CPU.
 	 */
 	pthread_mutex_t host_lock;
-	struct list mappings; /* struct strait_mapping.in_index; changed under both locks */
+	struct list mappings;	    /* struct strait_mapping.in_index; changed under both locks */
+	unsigned int paged_writers; /* views of frames that are begun for writing */
 };
 
 /* Device memory for granules [first, first + n). */
@@ -297,6 +298,10 @@ bool acquired_overlaps_locked(const struct strait_mapping *m, const struct view 
 enum strait_advice advice_at_locked(const struct strait_mapping *m, uint64_t g);
 /* A side has acquired the range: reads ahead if that is advised. */
 void advice_acquired(struct strait_mapping *m, struct strait_device *dev, uint64_t offset, uint64_t length);
+
+/* ordered.c: work that strait_mapping_close() waits for. */
+void mapping_background_begin(struct strait_mapping *m);
+void mapping_background_end(struct strait_mapping *m);
 
 /* mapping.c, range.c, ordered.c, advice.c: the public calls. */
 int mapping_advise(struct strait_mapping *m, uint64_t offset, uint64_t length, uint32_t advice);

@@ -22,14 +22,14 @@ struct work {
 	int compared;	  /* 0: it is on the stream */
 };
 
-static void background_begin(struct strait_mapping *m)
+void mapping_background_begin(struct strait_mapping *m)
 {
 	pthread_mutex_lock(&m->index->lock);
 	m->in_background++;
 	pthread_mutex_unlock(&m->index->lock);
 }
 
-static void background_end(struct strait_mapping *m)
+void mapping_background_end(struct strait_mapping *m)
 {
 	struct map_index *x = m->index;
 
@@ -66,7 +66,7 @@ static void acquire_due(void *arg)
 	/* From here on a release by another thread may end it. */
 	acquired_done(w->m, a);
 	set_status(w->status, rc);
-	background_end(w->m);
+	mapping_background_end(w->m);
 	free(w);
 }
 
@@ -92,10 +92,10 @@ int mapping_acquire_on(struct strait_mapping *m, struct strait_stream *s, uint64
 	at = acquired_addr(m, a);
 	a->queued = s;
 	acquired_add(m, a);
-	background_begin(m);
+	mapping_background_begin(m);
 	rc = stream_run_work(s, NULL, acquire_due, w);
 	if (rc) {
-		background_end(m);
+		mapping_background_end(m);
 		acquired_end(m, a);
 		free(w);
 		return rc;
@@ -127,7 +127,7 @@ static void release_due(void *arg)
 		stage_put(a->view, w->st);
 	acquired_end(w->m, a);
 	set_status(w->status, rc);
-	background_end(w->m);
+	mapping_background_end(w->m);
 	free(w);
 }
 
@@ -150,7 +150,7 @@ int mapping_release_on(struct strait_mapping *m, struct strait_stream *s, uint64
 		free(w);
 		return rc;
 	}
-	background_begin(m);
+	mapping_background_begin(m);
 	rc = stream_run_work(s, release_compare, release_due, w);
 	if (rc) {
 		/* The comparison may be in flight, and writes to the stage. */
@@ -160,7 +160,7 @@ int mapping_release_on(struct strait_mapping *m, struct strait_stream *s, uint64
 			stage_put(a->view, w->st);
 		}
 		acquired_unclaim(m, a);
-		background_end(m);
+		mapping_background_end(m);
 		free(w);
 	}
 	return rc;
@@ -225,7 +225,7 @@ static void prefetch_run(struct task *task)
 			prefetch_host(p);
 	}
 	free(p);
-	background_end(m);
+	mapping_background_end(m);
 }
 
 static int prefetch(struct strait_mapping *m, struct strait_device *dev, uint64_t offset, uint64_t length, bool ahead)
@@ -243,10 +243,10 @@ static int prefetch(struct strait_mapping *m, struct strait_device *dev, uint64_
 		.task.run = prefetch_run, .m = m, .dev = dev, .offset = offset, .length = length, .ahead = ahead
 	};
 	list_init(&p->task.node);
-	background_begin(m);
+	mapping_background_begin(m);
 	rc = workers_post(&m->ctx->workers, &p->task);
 	if (rc) {
-		background_end(m);
+		mapping_background_end(m);
 		free(p);
 	}
 	return rc;

@@ -336,7 +336,7 @@ int mapping_refresh(struct strait_mapping *m, uint64_t offset, uint64_t length)
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&x->lock);
-	if (being_written_locked(x, s) || unstored_locked(x, s))
+	if (x->paged_writers || being_written_locked(x, s) || unstored_locked(x, s))
 		rc = -EBUSY;
 	for (uint64_t g = s.first; g < s.end && !rc; g++)
 		index_event_locked(x, NULL, g, GRANULE_REFRESH);

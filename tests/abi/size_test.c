@@ -13,6 +13,7 @@
 
 #include <strait/dma.h>
 #include <strait/emu.h>
+#include <strait/frames.h>
 #include <strait/mapping.h>
 #include <strait/nvme.h>
 #include <strait/pci.h>
@@ -212,6 +213,34 @@ static int mapping_opts(void *p)
 
 	if (!rc)
 		strait_mapping_close(m);
+	return rc;
+}
+
+static int frames_opts(void *p)
+{
+	struct strait_frames *f;
+	struct strait_mapping *m;
+	int rc;
+
+	ASSERT_OK(strait_mapping_open(ctx, NULL, 0, 65536, NULL, &m));
+	rc = strait_frames_open(m, emu(), p, &f);
+	if (!rc)
+		strait_frames_close(f);
+	strait_mapping_close(m);
+	return rc;
+}
+
+static int frames_info(void *p)
+{
+	struct strait_frames *f;
+	struct strait_mapping *m;
+	int rc;
+
+	ASSERT_OK(strait_mapping_open(ctx, NULL, 0, 65536, NULL, &m));
+	ASSERT_OK(strait_frames_open(m, emu(), NULL, &f));
+	rc = strait_frames_info(f, p);
+	strait_frames_close(f);
+	strait_mapping_close(m);
 	return rc;
 }
 
@@ -428,6 +457,8 @@ static const struct sized {
 	SIZED(dma_opts, DMA_OPTS, IN),
 	SIZED(emu_model, EMU_MODEL, IN),
 	SIZED(file_info, FILE_INFO, OUT),
+	SIZED(frames_info, FRAMES_INFO, OUT),
+	SIZED(frames_opts, FRAMES_OPTS, IN),
 	SIZED(mapping_info, MAPPING_INFO, OUT),
 	SIZED(mapping_opts, MAPPING_OPTS, IN),
 	SIZED(nvme_endpoint_info, NVME_ENDPOINT_INFO, OUT),
