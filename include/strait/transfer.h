@@ -113,8 +113,8 @@ struct strait_rows {
  * cross the bus. After a failure the contents of the region from @offset on are undefined.
  *
  * Return: 0; -EAGAIN when rows cannot be read this way, and the caller reads the bytes between them as well: the file is
- * not in the page cache or open for direct I/O, the region is host memory, a row is longer than 256 KiB; -ENODATA when
- * the file ends before the last row; otherwise as strait_transfer_run().
+ * not in the page cache or open for direct I/O, the region is host memory, a row is longer than 256 KiB or than
+ * a chunk of staging memory; -ENODATA when the file ends before the last row; otherwise as strait_transfer_run().
  */
 STRAIT_API int strait_read_rows(struct strait_endpoint *ep, const struct strait_rows *rows,
 				struct strait_region *region, uint64_t offset, struct strait_result *result);

@@ -146,6 +146,84 @@ TEST(rows_on_many_threads)
 	strait_context_close(ctx);
 }
 
+/* Blocks of rows are no longer than a chunk: the last chunk of the pool ends at the end of its mapping. */
+TEST(rows_in_the_smallest_chunks)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .pool_bytes = KIB(64), .chunk_bytes = KIB(64) };
+	static const struct strait_rows shapes[] = {
+		{ 0, 8192, 2048, 1000 },
+		{ 5, 4099, 4097, 2000 },
+		{ 1, KIB(70), KIB(64), 100 },
+		{ 3, KIB(70), KIB(33), 100 },
+	};
+
+	for (unsigned int chunks = 1; chunks <= 16; chunks *= 4) {
+		const char *path = rows_path = make_file("rows", BYTES, SEED);
+		char *file = pattern_new(0, BYTES, SEED);
+		struct strait_endpoint *ep;
+		struct strait_context *ctx;
+		struct strait_region *r;
+		struct strait_result res;
+
+		opts.pool_bytes = chunks * opts.chunk_bytes;
+		ctx = context_new(&opts);
+		ep = file_new(ctx, path, O_RDONLY, 0);
+		r = region_new(device_named(ctx, "emu:0"), BYTES);
+		warm(path);
+		for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+			read_and_compare(ep, r, file, &shapes[i], i);
+		/* A row that is longer than a chunk is read in another way. */
+		ASSERT_EQ(strait_read_rows(ep, &(struct strait_rows){ 0, KIB(70), KIB(64) + 1, 2 }, r, 0, &res),
+			  -EAGAIN);
+		free(file);
+		strait_region_close(r);
+		strait_endpoint_close(ep);
+		strait_context_close(ctx);
+	}
+}
+
+static pthread_t caller;
+static atomic_uint helpers_refused;
+
+/* Only the calling thread gets staging memory. Its start of threads takes long, so that a helper asks for it first. */
+static bool memory_for_the_caller(enum os_call call, int64_t *ret)
+{
+	bool helper = !pthread_equal(pthread_self(), caller);
+
+	if (call == OS_THREAD && !helper)
+		sleep_ms(1);
+	if (call != OS_MMAP || !helper)
+		return false;
+	helpers_refused++;
+	*ret = -ENOMEM;
+	return true;
+}
+
+TEST(a_helper_without_memory)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 8 };
+	const char *path = rows_path = make_file("rows", BYTES, SEED);
+	char *file = pattern_new(0, BYTES, SEED);
+	uint64_t end = os_now_ns() + 10000000000;
+
+	caller = pthread_self();
+	warm(path);
+	while (!helpers_refused) {
+		struct strait_context *ctx = context_new(&opts);
+		struct strait_endpoint *ep = file_new(ctx, path, O_RDONLY, 0);
+		struct strait_region *r = region_new(device_named(ctx, "emu:0"), BYTES);
+
+		ASSERT_LT(os_now_ns(), end);
+		os_inject = memory_for_the_caller;
+		read_and_compare(ep, r, file, &(struct strait_rows){ 0, 4096, 4096, 2000 }, 0);
+		os_inject = NULL;
+		strait_region_close(r);
+		strait_endpoint_close(ep);
+		strait_context_close(ctx);
+	}
+	free(file);
+}
+
 TEST_WHERE(a_copy_that_fails, where_emulated)
 TEST(a_copy_that_fails)
 {

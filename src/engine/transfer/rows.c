@@ -4,14 +4,14 @@
  *
  * Each thread takes a block of rows at a time, reads them one after the other into its staging chunk, and starts the copy
  * of the block while it reads the next. A chunk that is full is used again once its copies are complete. Helpers wait for
- * file I/O and their copies only; one that finds no chunk ends.
+ * file I/O and their copies only; one that gets no staging memory or finds no chunk ends.
  */
 #include "base/util.h"
 #include "engine/transfer/helpers.h"
 #include "engine/transfer/transfer.h"
 #include "os/os.h"
 
-#define BLOCK_BYTES KIB(256) /* of rows: one copy */
+#define BLOCK_BYTES KIB(256) /* of rows: one copy. A block is no longer than a chunk */
 #define SAMPLES 8	     /* places of the file whose presence in the page cache is looked at */
 #define SAMPLE_BYTES KIB(256)
 
@@ -106,7 +106,8 @@ static void read_on_thread(struct rows_read *c, bool wait)
 	int rc = staging_enter(pool, &user);
 
 	if (rc) {
-		fail(c, rc, 0);
+		if (wait)
+			fail(c, rc, 0);
 		return;
 	}
 	chunk = wait ? staging_wait(pool, &user, STRAIT_FOREVER) : staging_try_spare(pool, &user);
@@ -175,14 +176,15 @@ int rows_read(const struct strait_transfer *t, const struct strait_rows *rows, s
 {
 	const struct endpoint_facts *facts = &t->endpoint->facts;
 	struct strait_device *dev = t->region->dev;
+	uint64_t block_bytes = min_u64(BLOCK_BYTES, device_engine(dev)->pool.chunk_bytes);
 	struct rows_read c = { .t = t, .rows = rows, .dev = dev };
 
 	if (!facts->can_buffered || facts->force_direct || dev->caps & STRAIT_DEVICE_HOST ||
-	    t->region->mem.caps & STRAIT_REGION_DMA_ONLY || rows->length > BLOCK_BYTES)
+	    t->region->mem.caps & STRAIT_REGION_DMA_ONLY || rows->length > block_bytes)
 		return -EAGAIN;
 	if (!in_memory(t->endpoint, rows->offset, (rows->count - 1) * rows->pitch + rows->length))
 		return -EAGAIN;
-	c.block = max_u64(BLOCK_BYTES / rows->length, 1);
+	c.block = block_bytes / rows->length;
 	pthread_mutex_init(&c.lock, NULL);
 	read_helped(&c);
 	pthread_mutex_destroy(&c.lock);
