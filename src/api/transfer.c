@@ -55,25 +55,6 @@ STRAIT_API ssize_t strait_write(struct strait_endpoint *ep, uint64_t ep_offset, 
 	return run_simple(STRAIT_WRITE, ep, ep_offset, region, offset, len);
 }
 
-STRAIT_API int strait_read_rows(struct strait_endpoint *ep, const struct strait_rows *rows,
-				struct strait_region *region, uint64_t offset, struct strait_result *result)
-{
-	struct strait_transfer t = { .endpoint = ep, .region = region, .region_offset = offset };
-	int rc;
-
-	API_CHECK(ep && rows && region && result);
-	API_ALIVE((struct strait_context *)ep->owner);
-	memset(result, 0, sizeof(*result));
-	rc = rows_check(ep->owner, rows, &t);
-	if (!rc)
-		rc = transfer_begin(&t);
-	if (rc)
-		return rc;
-	rc = rows_read(&t, rows, result);
-	transfer_end(&t, 1);
-	return rc;
-}
-
 STRAIT_API int strait_queue_open(struct strait_context *ctx, const struct strait_queue_opts *opts,
 				 struct strait_queue **ret)
 {

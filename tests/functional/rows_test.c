@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* strait_read_rows(): rows of a cached file, packed into device memory. */
+#include <strait/rows.h>
+
 #include "common.h"
 
 #define BYTES MIB(12)

@@ -2,6 +2,7 @@
 #ifndef ENGINE_TRANSFER_TRANSFER_H
 #define ENGINE_TRANSFER_TRANSFER_H
 
+#include <strait/rows.h>
 #include <strait/transfer.h>
 
 #include "engine/engine.h"
