@@ -22,10 +22,11 @@ SHARE = 64 << 20
 def load_group(filename: Any, device: Any, group: Any, route: Optional[str], stats: Optional[Dict[str, Any]],
                immutable: bool, slices: Any = None) -> Dict[str, Any]:
     """Load a file on every rank of the group. Called by all of them; an error of one is raised on all."""
-    load = _Load(group, device)
+    load = _Load(group)
     try:
         ctx = context()
         load.fw = Torch(ctx.device(device))
+        load.use_device(device)
         load.source = Source(ctx, filename, immutable)
         new_batch(route).close()
         load.allocate(slices)
@@ -70,7 +71,7 @@ class _Load:
     fw: Torch
     source: Source
 
-    def __init__(self, group: Any, device: Any) -> None:
+    def __init__(self, group: Any) -> None:
         import torch
         import torch.distributed as dist
         self._torch, self._dist, self._group = torch, dist, group
@@ -79,9 +80,14 @@ class _Load:
         self.tensors: Dict[str, Any] = {}
         self._places: List[Place] = []
         self._buffers: Tuple[Any, Any]
-        # Objects travel through the current GPU: another rank's must not get a context of this process.
+        self._batch: Batch
+        self._on_device: Any = contextlib.nullcontext()
+
+    def use_device(self, device: Any) -> None:
+        """Objects travel through the current GPU: another rank's must not get a context of this process."""
         text = f'cuda:{device}' if isinstance(device, int) else str(device)
-        self._on_device = torch.cuda.device(text) if text.startswith('cuda:') else contextlib.nullcontext()
+        if text.startswith('cuda:'):
+            self._on_device = self._torch.cuda.device(text)
 
     def allocate(self, slices: Any) -> None:
         """All memory of the load: nothing that may fail for one rank alone is left for later."""
@@ -125,47 +131,59 @@ class _Load:
             raise StraitError(errno.ESTALE, f'the file of rank {different[0]} differs from that of rank 0', self.source.path)
 
     def run(self, route: Optional[str], stats: Optional[Dict[str, Any]]) -> None:
+        """Read this rank's shares and receive the others. A rank that failed takes part to the end: the others wait for it in
+        broadcast, and learn of it afterwards."""
         total = self.source.header.bytes
-        starts, (own, other) = range(0, total, SHARE), self._buffers
-        with new_batch(route, self.source.path, stats is not None) as batch:
-            self._start(batch, own, self._rank * SHARE, total)
-            for number, start in enumerate(starts):
+        own, other = self._buffers
+        try:
+            self._guarded(self._open, route, stats is not None)
+            self._guarded(self._start, own, self._rank * SHARE, total)
+            for number, start in enumerate(range(0, total, SHARE)):
                 reader, count = number % self._size, min(SHARE, total - start)
                 buffer = own if reader == self._rank else other
                 if reader == self._rank:
-                    self._finish(batch)
-                # A rank that failed takes part to the end: the others wait for it here, and learn of it afterwards.
+                    self._guarded(self._finish)
                 self._dist.broadcast(buffer[:count], src=self._global(reader), group=self._group)
-                self._spread(buffer, start, count)
+                self._guarded(self._spread, buffer, start, count)
                 if reader == self._rank:
-                    self._start(batch, own, start + self._size * SHARE, total)
-            self.fw.wait()
-            batch.totals.report(stats)
+                    self._guarded(self._start, own, start + self._size * SHARE, total)
+            self._guarded(self._end, stats)
+        finally:
+            if hasattr(self, '_batch'):
+                self._batch.close()
+
+    def _guarded(self, function: Any, *args: Any) -> None:
+        """Call a function that may fail on this rank alone, unless this rank has failed."""
+        if self.error is None:
+            try:
+                function(*args)
+            except Exception as error:  # whatever it is: the other ranks must not wait for ever
+                self.error = error
+
+    def _open(self, route: Optional[str], explain: bool) -> None:
+        self._batch = new_batch(route, self.source.path, explain)
+
+    def _end(self, stats: Optional[Dict[str, Any]]) -> None:
+        self.fw.wait()
+        self._batch.totals.report(stats)
 
     def _global(self, rank: int) -> int:
         find = getattr(self._dist, 'get_global_rank', None) or self._dist.distributed_c10d._get_global_rank
         return rank if self._group is None or self._group is self._dist.group.WORLD else find(self._group, rank)
 
-    def _start(self, batch: Batch, buffer: Any, start: int, total: int) -> None:
+    def _start(self, buffer: Any, start: int, total: int) -> None:
         """Start to read this rank's next share."""
-        if start >= total or self.error is not None:
+        if start >= total:
             return
-        try:
-            self.fw.wait()  # the share before may still be on its way from the buffer
-            count = min(SHARE, total - start)
-            region, offset = locate(self.source.ctx, buffer.data_ptr(), count, self.fw.device.on_cpu)
-            batch.hold(buffer)
-            batch.add(self.source.handle, self.source.header.data + start, region, offset, count)
-            batch.flush()
-        except StraitError as error:
-            self.error = error
+        self.fw.wait()  # the share before may still be on its way from the buffer
+        count = min(SHARE, total - start)
+        region, offset = locate(self.source.ctx, buffer.data_ptr(), count, self.fw.device.on_cpu)
+        self._batch.hold(buffer)
+        self._batch.add(self.source.handle, self.source.header.data + start, region, offset, count)
+        self._batch.flush()
 
-    def _finish(self, batch: Batch) -> None:
-        if self.error is None:
-            try:
-                batch.finish()
-            except StraitError as error:
-                self.error = error
+    def _finish(self) -> None:
+        self._batch.finish()
 
     def _spread(self, buffer: Any, start: int, count: int) -> None:
         """Copy a share to the tensors that it has bytes of. Tensors of earlier shares are dropped from the list."""

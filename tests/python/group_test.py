@@ -28,6 +28,8 @@ try:
     print('same' if same else 'different', stats['bytes'])
 except OSError as error:
     print('error', error.errno, str(error).replace(chr(10), ' '))
+except MemoryError as error:
+    print('own', error)
 '''
 
 
@@ -85,6 +87,28 @@ if rank == 2:
 '''
         said = run(3, file, path, before=before)
         expect(all(line.startswith('error 5 ') and 'the drive is gone' in line for line in said), said)
+
+
+@test
+def errors_of_other_kinds_are_raised_on_all():
+    """An error that is none of Strait's, at any step of one rank: the others get it instead of waiting in broadcast."""
+    with folder() as path:
+        file = write(f'{path}/m', sample())
+        for owner, name in (('_group._Load', '_start'), ('_group._Load', '_spread'), ('_group._Load', '_finish'),
+                            ('_group', 'new_batch'), ('_group.Batch', 'finish'), ('_group.Torch', 'wait'),
+                            ('_group.Torch', '__init__'), ('_group._Load', 'allocate')):
+            before = f'''
+if rank == 2:
+    calls, original = [], {owner}.{name}
+    def fails(*args, **options):
+        calls.append(1)
+        if len(calls) > ({name!r} == 'new_batch'): raise MemoryError('none is left')
+        return original(*args, **options)
+    {owner}.{name} = fails
+'''
+            said = run(3, file, path, before=before)
+            expect(said[2] == 'own none is left' and all(line.startswith('error 5 ') and 'rank 2 failed: none is left' in line
+                                                         for line in said[:2]), (name, said))
 
 
 SLICED = '''
