@@ -9,7 +9,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
 from ._context import context
 from ._frameworks import Framework
 from ._frameworks import framework as find_framework
-from ._load import Source, load, new_batch
+from ._load import Source, load, new_batch, open_regular
 from ._open import safe_open
 from ._progress import Progress
 from .errors import StraitError
@@ -61,11 +61,13 @@ def shard_names(index: Any) -> Tuple[List[str], Dict[str, str]]:
             raise StraitError(errno.EINVAL, f'the folder has several index files: {", ".join(found)}', path)
         path = os.path.join(path, found[0])
     try:
-        with open(path, encoding='utf-8') as file:
+        with open(open_regular(path, 'index'), encoding='utf-8') as file:
             weight_map = json.load(file)['weight_map']
         names = {str(tensor): str(name) for tensor, name in weight_map.items()}
+    except StraitError:
+        raise
     except OSError as error:
-        raise StraitError(error.errno, f'cannot open the index: {error.strerror}', path) from None
+        raise StraitError(error.errno, f'cannot read the index: {error.strerror}', path) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StraitError(errno.EBADMSG, 'not an index of a sharded model: it has no "weight_map" of names', path) from None
     folder = os.path.dirname(path)

@@ -2,6 +2,7 @@
 """Loading the tensors of open files: where each goes, and the transfers that bring it there."""
 import errno
 import os
+import stat
 from ctypes import c_void_p
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -20,16 +21,36 @@ _GROUP_BYTES = 256 << 20
 _GROUP_TENSORS = 512
 
 
+def open_regular(path: str, what: str) -> int:
+    """A descriptor of a regular file, for reading. An open of a pipe or a device must not wait for its other side."""
+    def opened(flags: int) -> int:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+        except OSError as error:
+            raise StraitError(error.errno, f'cannot open the {what}: {error.strerror}', path) from None
+
+    try:
+        fd = opened(os.O_NONBLOCK)
+    except StraitError as error:
+        if error.errno != errno.EWOULDBLOCK or not os.path.isfile(path):
+            raise
+        fd = opened(0)  # another process has a lease on it, which the kernel breaks while this one waits
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EBADMSG
+        raise StraitError(number, f'cannot read the {what}: it is {"a directory" if stat.S_ISDIR(mode) else "not a regular file"}', path)
+    os.set_blocking(fd, True)  # io_uring does not wait for reads of a descriptor that is not blocking
+    return fd
+
+
 class Source:
     """A safetensors file, open for transfers, with its header."""
 
     def __init__(self, ctx: Context, path: Any, immutable: bool = False) -> None:
         self.ctx, self.path = ctx, os.fspath(path)
         self.endpoint: Optional[c_void_p] = None
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StraitError(error.errno, f'cannot open the file: {error.strerror}', self.path) from None
+        fd = open_regular(self.path, 'file')
         try:
             self.header = _header.read(self.path, fd)
             # The descriptor whose header was checked: the path may name another file by now.
