@@ -48,7 +48,7 @@ def load_file(filename: Any, device: Any = 'cuda:0', *, framework: Optional[str]
 
 
 def shard_names(index: Any) -> Tuple[List[str], Dict[str, str]]:
-    """The files of a sharded model, and the file of each tensor. index: its index.json, or the folder that has one."""
+    """The files of a sharded model, and the path of each tensor's file. index: its index.json, or the folder that has one."""
     path = os.fspath(index)
     if os.path.isdir(path):
         found = sorted(name for name in os.listdir(path) if name.endswith('.safetensors.index.json'))
@@ -75,7 +75,8 @@ def shard_names(index: Any) -> Tuple[List[str], Dict[str, str]]:
         # An index is data from elsewhere: it names files of its own folder, not of the system.
         if os.path.isabs(name) or '..' in name.split('/'):
             raise StraitError(errno.EBADMSG, f'the index names a file outside its folder: {name!r}', path)
-    return [os.path.join(folder, name) for name in sorted(set(names.values()))], names
+    paths = {tensor: os.path.join(folder, name) for tensor, name in names.items()}
+    return sorted(set(paths.values())), paths
 
 
 def load_sharded(index: Any, device: Any = 'cuda:0', *, framework: Optional[str] = None, route: Optional[str] = None,
@@ -85,11 +86,11 @@ def load_sharded(index: Any, device: Any = 'cuda:0', *, framework: Optional[str]
 
     index: its model.safetensors.index.json, or the folder that has one.
     """
-    paths, names = shard_names(index)
+    paths, named = shard_names(index)
     ctx = context()
     fw = find_framework(framework, ctx.device(device))
     sources = [Source(ctx, path, immutable) for path in paths]
-    _check_index(sources, names, index)
+    _check_index(sources, named)
     result: Dict[str, Any] = {}
     total = sum(source.header.bytes for source in sources)
     with new_batch(route, os.fspath(index), stats is not None, Progress(total, os.fspath(index), progress)) as batch:
@@ -100,7 +101,7 @@ def load_sharded(index: Any, device: Any = 'cuda:0', *, framework: Optional[str]
     return result
 
 
-def _check_index(sources: List[Source], names: Dict[str, str], index: Any) -> None:
+def _check_index(sources: List[Source], paths: Dict[str, str]) -> None:
     """Every tensor of the index is in the file that it names, and no name is in two files."""
     seen: Set[str] = set()
     for source in sources:
@@ -110,10 +111,10 @@ def _check_index(sources: List[Source], names: Dict[str, str], index: Any) -> No
             raise StraitError(errno.EBADMSG, f'tensor {twice!r} is in more than one file', source.path)
         seen.update(tensors)
     by_file: Dict[str, Set[str]] = collections.defaultdict(set)
-    for tensor, name in names.items():
-        by_file[name].add(tensor)
+    for tensor, path in paths.items():
+        by_file[path].add(tensor)
     for source in sources:
-        missing = by_file.get(os.path.basename(source.path), set()) - source.header.tensors.keys()
+        missing = by_file.get(source.path, set()) - source.header.tensors.keys()
         if missing:
             raise StraitError(errno.EBADMSG, f'the index names tensor {sorted(missing)[0]!r}, which the file has not',
                               source.path)

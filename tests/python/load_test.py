@@ -182,6 +182,26 @@ def sharded_models():
 
 
 @test
+def models_in_folders():
+    """An index may name files below its folder: each tensor is looked for in the file that it names."""
+    with folder() as path:
+        for name in ('a', 'b'):
+            os.mkdir(f'{path}/{name}')
+            write(f'{path}/{name}/x.safetensors', {f'{name}.0': ('U8', [4], name.encode() * 4)})
+        index = f'{path}/model.safetensors.index.json'
+        for weight_map, missing in (({'a.0': 'a/x.safetensors', 'b.0': 'b/x.safetensors'}, None),
+                                    ({'a.0': 'a/x.safetensors', 'b.0': 'b/x.safetensors', 'c': 'b/x.safetensors'}, "'c'"),
+                                    ({'a.0': 'b/x.safetensors', 'b.0': 'a/x.safetensors'}, "'b.0'")):
+            with open(index, 'w') as file:
+                json.dump({'weight_map': weight_map}, file)
+            if missing is None:
+                got = strait.load_sharded(index, 'emu:0', framework='strait')
+                expect({k: t.tobytes() for k, t in got.items()} == {'a.0': b'aaaa', 'b.0': b'bbbb'}, got)
+            else:
+                expect_error(errno.EBADMSG, missing, strait.load_sharded, index, 'host', framework='strait')
+
+
+@test
 def the_iterator_is_bounded():
     with folder() as path:
         files, tensors = [], {}
