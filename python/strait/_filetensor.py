@@ -58,6 +58,7 @@ def tensor_class() -> Any:
     for name, handler in (('to', _to), ('cuda', _cuda), ('copy_', _copy), ('__setitem__', _setitem)):
         _handlers[getattr(torch.Tensor, name)] = handler
     _keep_parameters_plain(torch)
+    _note_capsules(torch)
     _class = FileTensor
     return FileTensor
 
@@ -72,6 +73,22 @@ def _keep_parameters_plain(torch: Any) -> None:
     torch.nn.Parameter.__new__ = staticmethod(new)
 
 
+def _note_capsules(torch: Any) -> None:
+    """to_dlpack is a function in C that calls no __torch_function__."""
+    import torch.utils.dlpack as dlpack
+    original = dlpack.to_dlpack
+
+    def to_dlpack(tensor: Any) -> Any:
+        for item in _ranges(tensor):
+            item.intact = False
+        return original(tensor)
+
+    to_dlpack.__doc__ = original.__doc__
+    for module in (torch, dlpack):
+        if getattr(module, 'to_dlpack', None) is original:
+            module.to_dlpack = to_dlpack
+
+
 def plain(tensor: Any) -> Any:
     """The ordinary tensor on the same memory."""
     with _disabled():
@@ -82,6 +99,26 @@ def wrap(tensor: Any, source: Source, offset: int, length: int) -> Any:
     """A tensor that holds length bytes from an offset of the file."""
     kind = tensor_class()
     return _attach(tensor, kind, Range(source, offset, tensor.data_ptr(), length, _version(tensor)))
+
+
+def wrap_part(part: Any, index: Any, entry: Tuple[str, Tuple[int, ...], int, int], source: Source) -> Any:
+    """The part that an index gives of a tensor of the file. It is a view of a mapping, or a copy: only one whose elements lie
+    in memory as in the file knows its bytes."""
+    tensor_class()
+    _, shape, begin, end = entry
+    if type(part) is not _torch.Tensor or part.device.type != 'cpu' or not part.numel():
+        return part
+    whole = _torch.empty(shape, dtype=part.dtype, device='meta')
+    try:
+        view = whole[index]
+    except (IndexError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        return part
+    size = part.element_size()
+    if whole.numel() * size != end - begin or not view._is_view() or view.shape != part.shape or \
+            view.stride() != part.stride() and not (view.is_contiguous() and part.is_contiguous()):
+        return part
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(part.shape, part.stride()))
+    return wrap(part, source, source.header.data + begin + view.storage_offset() * size, extent * size)
 
 
 def _attach(tensor: Any, kind: Any, known: Range) -> Any:

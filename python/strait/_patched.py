@@ -131,9 +131,7 @@ class PatchedSlice:
             part = self._inner[index]
             if end - begin < SMALL or file._closed:
                 return part
-            # The original gives a view of its mapping, or a copy.
-            return _filetensor._know(part, [_filetensor.wrap(
-                file._original.get_tensor(self._name), source, source.header.data + begin, end - begin)._strait_range])
+            return _filetensor.wrap_part(part, index, source.header.tensors[self._name], source)
         try:
             box = parse(index, source.header.tensors[self._name][1])
         except (IndexError, ValueError, TypeError):
@@ -167,12 +165,9 @@ def _kind(device: Any) -> str:
 
 
 def _cuda_name(device: Any) -> str:
-    """The device with its number: PyTorch's current one if it has none."""
+    """The device with its number: the first if it has none, as of the original."""
     text = f'cuda:{device}' if isinstance(device, int) else str(device)
-    if text == 'cuda':
-        import torch
-        return f'cuda:{torch.cuda.current_device()}'
-    return text
+    return 'cuda:0' if text == 'cuda' else text
 
 
 def patch_load_file(module: Any) -> None:

@@ -158,10 +158,15 @@ def changed_bytes_are_not_read_from_the_file():
             with state['safetensors'].safe_open(f'{path}/m', framework='pt') as f:
                 return f.get_tensor('big')
 
+        def fill(capsule):
+            t.utils.dlpack.from_dlpack(capsule).fill_(5)
+
         changes = {'add_': lambda x: x.add_(1), '+=': lambda x: x.__iadd__(1), '[]=': lambda x: x.__setitem__(0, 7), 'data': lambda x: x.data.add_(1),
                    'view': lambda x: x[3:].mul_(2), 'detached': lambda x: x.detach()[0].fill_(9), 'copy_': lambda x: x.copy_(t.zeros(512, 512)),
                    'out': lambda x: t.add(want, 1, out=x), 'numpy': lambda x: x.numpy().__setitem__(0, 7),
-                   'function': lambda x: t.nn.init.zeros_(x), 'relu_': lambda x: t.relu_(x)}
+                   'function': lambda x: t.nn.init.zeros_(x), 'relu_': lambda x: t.relu_(x),
+                   'dlpack': lambda x: t.from_dlpack(x).fill_(3), 'capsule': lambda x: fill(t.utils.dlpack.to_dlpack(x)),
+                   'capsule of torch': lambda x: fill(t.to_dlpack(x))}
         for name, change in changes.items():
             x = fresh()
             part = x[:10]
@@ -208,7 +213,41 @@ def slices_of_the_cpu():
             for index in (slice(None), slice(3, 9), (slice(None), slice(8, 16)), Ellipsis, 5):
                 with Serves(1):
                     expect(t.equal(part[index].to('cpu'), want[index]), index)
-            expect(t.equal(part[[1, 2]], want[[1, 2]]), 'a list')
+            expect(t.equal(part[[1, 2]], want[[1, 2]]) and not is_known(part[[1, 2]]), 'a list')
+
+
+@test
+def slices_are_not_read_twice():
+    """The address of a part is not found out by reading the whole tensor."""
+    t = torch()
+    original = state['safetensors']._strait_original
+    if REAL:
+        raise Skip('the real safetensors cannot be watched')
+    with folder() as path:
+        want, calls = stored(f'{path}/m')['cube'], []
+        view = original._view
+        original._view = lambda self, name: calls.append(name) or view(self, name)
+        try:
+            for backend in ('mmap', 'pread'):
+                with state['safetensors'].safe_open(f'{path}/m', framework='pt', backend=backend) as f:
+                    part = f.get_slice('cube')
+                    for index, known in ((slice(None), True), (slice(3, 9), True), (4, True), ((2, slice(3, 9)), True), ((slice(2, 3), 5), True),
+                                         ((slice(None), slice(8, 16)), backend == 'mmap'), (slice(0, 9, 2), backend == 'mmap'),
+                                         ((None, 3), True), ([1, 2], False), (t.tensor([True] + [False] * 31), False)):
+                        calls.clear()
+                        got = part[index]
+                        expect(len(calls) == 1 and is_known(got) == known, (backend, index, calls, type(got)))
+                        with Serves(int(known)):
+                            expect(t.equal(got.to('cpu'), want[index]), (backend, index))
+        finally:
+            original._view = view
+
+
+@test
+def a_device_without_a_number_is_the_first():
+    """As of safetensors, whatever PyTorch's current device is."""
+    from strait import _patched
+    expect([_patched._cuda_name(device) for device in ('cuda', 'cuda:0', 'cuda:3', 2)] == ['cuda:0', 'cuda:0', 'cuda:3', 'cuda:2'], 'names')
 
 
 @test

@@ -19,7 +19,8 @@ class _Slice:
         return self._file._info(self._name)['dtype']
 
     def __getitem__(self, index):
-        return self._file._view(self._name)[index]
+        part = self._file._view(self._name)[index]
+        return part.clone() if self._file._backend == 'pread' else part
 
 
 class safe_open:  # noqa: N801
@@ -47,7 +48,7 @@ class safe_open:  # noqa: N801
                 raise SafetensorError(f'Error while deserializing header: {error}') from None
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._metadata, self._data = self._header.pop('__metadata__', None), 8 + size
-        self._framework, self._device, self._closed = framework, device, False
+        self._framework, self._device, self._backend, self._closed = framework, device, backend, False
 
     def __enter__(self):
         return self
