@@ -1,144 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#include "queue_model.h"
+#include "queue_model_world.h"
 
 #include <poll.h>
 #include <time.h>
 
 #include "base/lock.h"
 
-#define QUEUES 3
-#define REGIONS 3
-#define GROUPS 96u
-#define MOST 40	      /* transfers of a group */
-#define UNIT KIB(256) /* of a region, for each group */
-#define SMALL 5000u   /* MOST of them fit in a unit */
-#define FILE_LEN (MIB(2) + 77)
-
-enum { AS_IS, DIRECT, IMMUTABLE, LEASED, WRITABLE, OUT, ENDPOINTS };
-
-/*
- * Locks are taken in this order: a queue's place, a group, a region's place.
- *
- * A group is a set of transfers with the same user_data, the number of the group. All of them have the same outcome.
- */
-struct group {
-	pthread_mutex_t lock;
-	bool used;
-	unsigned int region;	/* index */
-	uint64_t generation;	/* how often this entry was used */
-	struct strait_queue *q; /* to tell it from the next in its place */
-	struct strait_region *r;
-	uint64_t made;	      /* generation of the region in that place */
-	unsigned int n, left; /* transfers, and results that are to come */
-	bool canceled;	      /* perhaps */
-	uint32_t op;
-	uint64_t off, len, bytes; /* of the first transfer; each of the others begins where the one before it ends */
-	int status;
-};
-
-struct place {
-	pthread_rwlock_t lock; /* read: for a call on what is there; write: to replace it */
-	struct strait_queue *q;
-	struct strait_region *r;
-	uint64_t made; /* how many regions were here: another may have the address of a closed one */
-	bool gone;     /* the region was revoked */
-};
-
-struct world {
-	const struct queue_model *m;
-	struct strait_context *ctx;
-	struct strait_device *dev;
-	struct strait_endpoint *ep[ENDPOINTS];
-	struct strait_region *src;
-	unsigned char *want;
-	char out[4200];
-	struct place queue[QUEUES], region[REGIONS];
-	struct group group[GROUPS];
-	uint64_t seed;
-	atomic_uint next;
-	atomic_ulong accepted, delivered, lost; /* lost: closed with their queue */
-};
-
-struct model_thread {
-	struct world *w;
-	uint64_t state;
-};
-
-static uint64_t any(struct model_thread *t, uint64_t n)
-{
-	return prng_below(&t->state, n);
-}
-
 static uint64_t number_from(const char *name, uint64_t otherwise)
 {
 	const char *s = getenv(name);
 
 	return s ? strtoull(s, NULL, 0) : otherwise;
-}
-
-/* A group without transfers, locked; or NULL. */
-static struct group *group_get(struct model_thread *t)
-{
-	unsigned int first = (unsigned int)any(t, GROUPS);
-
-	for (unsigned int i = 0; i < GROUPS; i++) {
-		struct group *g = &t->w->group[(first + i) % GROUPS];
-
-		pthread_mutex_lock(&g->lock);
-		if (!g->used)
-			return g;
-		pthread_mutex_unlock(&g->lock);
-	}
-	return NULL;
-}
-
-static uint64_t group_number(const struct world *w, const struct group *g)
-{
-	return (uint64_t)(g - w->group);
-}
-
-/* Compares the file, or the region, after all transfers of the group succeeded. */
-static void expect_bytes(struct world *w, struct group *g)
-{
-	uint64_t at = group_number(w, g) * UNIT;
-	struct place *p = &w->region[g->region];
-
-	if (g->status || g->canceled)
-		return;
-	if (g->op == STRAIT_WRITE) {
-		file_expect(w->out, g->off, w->want + g->off % MIB(1), g->n * g->len);
-		return;
-	}
-	pthread_rwlock_rdlock(&p->lock);
-	if (p->made == g->made && !p->gone)
-		region_expect(p->r, at, w->want + g->off, (g->n - 1) * g->len + g->bytes);
-	pthread_rwlock_unlock(&p->lock);
-}
-
-static void take_result(struct world *w, const struct strait_queue *q, const struct strait_result *res)
-{
-	struct group *g = &w->group[res->user_data];
-
-	ASSERT_LT(res->user_data, GROUPS);
-	pthread_mutex_lock(&g->lock);
-	ASSERT_TRUE(g->used);
-	ASSERT_TRUE(g->q == q);
-	ASSERT_GT(g->left, 0);
-	if (res->status == -ECANCELED) {
-		ASSERT_TRUE(g->canceled);
-		ASSERT_LE(res->bytes, g->len);
-	} else {
-		ASSERT_EQ(res->status, g->status);
-		/* Only the last one can reach the end of the file. */
-		if (res->bytes != g->len)
-			ASSERT_EQ(res->bytes, g->bytes);
-	}
-	atomic_fetch_add(&w->delivered, 1);
-	if (!--g->left) {
-		expect_bytes(w, g);
-		g->used = false;
-	}
-	pthread_mutex_unlock(&g->lock);
 }
 
 /* A group of reads: short or long, on any endpoint, sometimes at or past the end of the file. */
@@ -181,8 +53,7 @@ static void choose_write(struct model_thread *t, struct group *g, struct strait_
 /* The requests of a group that belongs to this thread. */
 static void fill_requests(struct model_thread *t, struct group *g, struct strait_transfer *r)
 {
-	struct strait_transfer first = { .op = any(t, 4) ? STRAIT_READ : STRAIT_WRITE,
-					 .user_data = group_number(t->w, g) };
+	struct strait_transfer first = { .op = any(t, 4) ? STRAIT_READ : STRAIT_WRITE };
 
 	g->op = first.op;
 	if (g->op == STRAIT_READ)
@@ -192,6 +63,7 @@ static void fill_requests(struct model_thread *t, struct group *g, struct strait
 	first.length = g->len;
 	for (unsigned int i = 0; i < g->n; i++) {
 		r[i] = first;
+		r[i].user_data = transfer_id(t->w, g, i);
 		r[i].endpoint_offset = g->off + i * g->len;
 		r[i].region = g->op == STRAIT_READ ? g->r : t->w->src;
 		r[i].region_offset = g->op == STRAIT_READ ? group_number(t->w, g) * UNIT + i * g->len :
@@ -219,11 +91,13 @@ static void submit_one(struct model_thread *t, struct strait_queue *q)
 	g->r = rp->r;
 	g->made = rp->made;
 	g->canceled = false;
+	g->shared = !any(t, 3);
+	g->delivered = 0;
+	g->generation++;
 	fill_requests(t, g, r);
 	if (bad)
 		r[g->n - 1].region_offset = UINT64_MAX - 10;
 	g->left = g->n;
-	g->generation++;
 	g->used = true;
 	/* Results that arrive before the call returns wait for the group's lock. */
 	rc = strait_queue_submit(q, r, g->n);
@@ -289,25 +163,6 @@ static void wait_for_descriptor(struct model_thread *t, struct strait_queue *q)
 		fetch(t, q, 0, t->w->m->entries, 0);
 }
 
-/* A group of the queue that has results outstanding, or NULL; and its generation. */
-static struct group *group_of(struct model_thread *t, const struct strait_queue *q, uint64_t *generation)
-{
-	unsigned int first = (unsigned int)any(t, GROUPS);
-
-	for (unsigned int i = 0; i < GROUPS; i++) {
-		struct group *g = &t->w->group[(first + i) % GROUPS];
-		bool found;
-
-		pthread_mutex_lock(&g->lock);
-		found = g->used && g->q == q;
-		*generation = g->generation;
-		pthread_mutex_unlock(&g->lock);
-		if (found)
-			return g;
-	}
-	return NULL;
-}
-
 /* Transfers complete although threads only poll. */
 static void poll_for_group(struct model_thread *t, struct strait_queue *q)
 {
@@ -332,6 +187,21 @@ static void submit_wait_and_poll(struct model_thread *t, struct strait_queue *q)
 	poll_for_group(t, q);
 }
 
+/* Cancels a group's transfers, one after the other if each has its own user_data. Locked. */
+static void cancel_group(struct world *w, struct strait_queue *q, struct group *g)
+{
+	g->canceled = true;
+	for (unsigned int i = 0; i < (g->shared ? 1 : g->n); i++) {
+		int rc = strait_queue_cancel(q, transfer_id(w, g, i));
+
+		if (rc != -ENOENT) {
+			ASSERT_GT(rc, 0);
+			ASSERT_LE(rc, g->shared ? g->left : 1);
+			ASSERT_EQ(g->delivered >> i & 1, 0);
+		}
+	}
+}
+
 /*
  * Cancels one group, or all of the queue. Each is marked first: from then on a result may be canceled. Its lock is held
  * during the call: otherwise all its results could be fetched before, and another thread's group of the same number be
@@ -345,18 +215,13 @@ static void cancel_some(struct model_thread *t, unsigned int qi)
 
 	for (unsigned int i = 0; i < GROUPS; i++) {
 		struct group *g = &w->group[i];
-		bool mine;
-		int rc;
 
 		if (!all && i != one)
 			continue;
 		pthread_mutex_lock(&g->lock);
-		mine = g->used && g->q == w->queue[qi].q;
-		if (mine)
-			g->canceled = true;
-		rc = mine ? strait_queue_cancel(w->queue[qi].q, i) : -ENOENT;
+		if (g->used && g->q == w->queue[qi].q)
+			cancel_group(w, w->queue[qi].q, g);
 		pthread_mutex_unlock(&g->lock);
-		ASSERT_TRUE(rc == -ENOENT || (rc > 0 && rc <= MOST));
 	}
 }
 
