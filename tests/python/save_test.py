@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """save_file(): round trips, refusals, attributes of the file, and a kill in the middle. TAP."""
+import contextlib
 import errno
 import json
 import os
@@ -162,14 +163,30 @@ while True:
 '''
 
 
+def is_saving(pid, path):
+    """Has the process, which is stopped, a temporary file open in the folder: with or without a name?"""
+    links = []
+    for fd in os.listdir(f'/proc/{pid}/fd'):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f'/proc/{pid}/fd/{fd}'))
+    return any(link.startswith((f'{path}/#', f'{path}/.m.')) for link in links)
+
+
 @needs_numpy
 def a_kill_leaves_the_old_file_or_the_new_one():
+    delays = [0, 1, 2, 5, 8, 12, 17, 23, 30, 40]
     with folder() as path:
-        file, states = f'{path}/m', set()
-        for delay in (0, 1, 2, 5, 8, 12, 17, 23, 30, 40):
+        file, states, in_the_middle = f'{path}/m', set(), 0
+        # More rounds until a kill comes while a file is being written.
+        for round_, delay in enumerate(delays * 10):
+            if round_ >= len(delays) and in_the_middle:
+                break
             saver = subprocess.Popen([sys.executable, '-c', SAVER.format(python=SOURCE + '/python', file=file)], stdout=subprocess.PIPE)
             saver.stdout.readline()
             time.sleep(delay / 1000)
+            saver.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, saver.pid, os.WSTOPPED)
+            in_the_middle += is_saving(saver.pid, path)
             saver.kill()
             saver.wait()
             saver.stdout.close()
@@ -181,7 +198,7 @@ def a_kill_leaves_the_old_file_or_the_new_one():
             expect(all(name.startswith('.m.') and name.endswith('.tmp') for name in left) and len(left) <= 1, left)
             for name in left:
                 os.unlink(f'{path}/{name}')
-        expect(states, 'it saved')
+        expect(states and in_the_middle, f'{len(states)} states, {in_the_middle} kills while a file was written')
 
 
 @needs_numpy
