@@ -36,10 +36,13 @@ static uint64_t share_length(uint64_t start, uint64_t length)
 static int read_shares(struct strait_endpoint *file, struct strait_region *mem, uint64_t length, int rank, int ranks)
 {
 	for (uint64_t start = (uint64_t)rank * SHARE; start < length; start += (uint64_t)ranks * SHARE) {
-		ssize_t n = strait_read(file, start, mem, start, share_length(start, length));
+		uint64_t want = share_length(start, length);
+		ssize_t n = strait_read(file, start, mem, start, want);
 
 		if (n < 0)
 			return (int)n;
+		if ((uint64_t)n < want)
+			return -ENODATA; /* the file was truncated since its length was asked for */
 	}
 	return 0;
 }
@@ -64,8 +67,12 @@ static int load(const char *path, const char *device, int rank, int ranks)
 	else if (strait_region_map(mem, &at) < 0)
 		at = (void *)(uintptr_t)where.addr; /* memory of a GPU */
 	rc = agree(rc);
-	if (!rc)
-		rc = agree(read_shares(file, mem, info.length, rank, ranks));
+	if (!rc) {
+		rc = read_shares(file, mem, info.length, rank, ranks);
+		if (rc)
+			fprintf(stderr, "rank %d: cannot read %s: %s\n", rank, path, strerror(-rc));
+		rc = agree(rc);
+	}
 	for (uint64_t start = 0, n = 0; !rc && start < info.length; start += SHARE, n++)
 		if (MPI_Bcast((char *)at + start, (int)share_length(start, info.length), MPI_BYTE,
 			      (int)(n % (uint64_t)ranks), MPI_COMM_WORLD))
