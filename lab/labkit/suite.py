@@ -28,7 +28,7 @@ MODULES = ('virtio_pci', 'virtio_net', 'nvme')
 # Modules that are in the guest, for modprobe and for what loads them on demand: mount, "rdma link add".
 MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
                 'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
-                'null_blk', 'virtio_blk', 'uio_pci_generic', 'test_hmm', 'dm_mod', 'raid1')
+                'null_blk', 'virtio_blk', 'uio_pci_generic', 'dm_mod', 'raid1')
 TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping', 'ib_read_bw', 'ib_read_lat',
          'ib_write_bw', 'ib_write_lat')
 
