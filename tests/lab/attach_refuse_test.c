@@ -30,7 +30,7 @@ TEST(only_behind_an_iommu_that_translates)
 	ASSERT_EQ(ko_counter("attached"), 0);
 }
 
-/* No emulated machine has firmware that reserves memory for a device: a parameter makes the module assume it. */
+/* No emulated machine has firmware that reserves memory for a device: the test injects that the module finds some. */
 TEST(firmware_reserves_memory)
 {
 	struct pci_device *dev;
