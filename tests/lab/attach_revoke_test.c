@@ -167,6 +167,7 @@ static void *map_in_thread(void *arg)
 	struct strait_ioc_map map;
 
 	c->rc = raw_map(c->ko, c->region, 0, LEN, &map);
+	c->handle = c->rc ? 0 : map.handle;
 	return NULL;
 }
 
@@ -222,6 +223,35 @@ TEST(released_while_it_is_mapped)
 	ASSERT_EQ(pthread_join(thread, NULL), 0);
 	ASSERT_EQ(c.rc, -ENODEV);
 	ASSERT_EQ(ko_counter("maps"), 1);
+	raw_close(&e);
+	ko_expect_counter("pinned_bytes", 0);
+}
+
+/*
+ * A mapping is published after a revocation took the region's memory and before it closed it for mappings: the
+ * revocation ends the mapping.
+ */
+TEST(mapped_while_it_is_revoked)
+{
+	struct raw e = raw_open();
+	unsigned char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct thread_call c = { .ko = e.ko, .region = ko_import(e.ko, STRAIT_IMPORT_USER, p, LEN), .rc = 1 };
+	pthread_t thread;
+
+	window_open("strait:map", 300);
+	window_open("strait:defer", 900);
+	ASSERT_EQ(pthread_create(&thread, NULL, map_in_thread, &c), 0);
+	wait_in_window("strait:map");
+	ASSERT_OK(ko_release(e.ko, c.region));
+	ASSERT_GT(window_entered("strait:defer"), 0);
+	ASSERT_GT(window_met("strait:defer"), 0);
+	window_close("strait:defer");
+	window_close("strait:map");
+	ASSERT_EQ(pthread_join(thread, NULL), 0);
+	ASSERT_OK(c.rc);
+	ASSERT_EQ(raw_mapping(e.ko, STRAIT_IOC_MAPPED, c.handle), -ENODEV);
+	ASSERT_OK(raw_mapping(e.ko, STRAIT_IOC_UNMAP, c.handle));
+	ko_expect_counter("maps", 1);
 	raw_close(&e);
 	ko_expect_counter("pinned_bytes", 0);
 }
