@@ -9,7 +9,7 @@
 #   make check         the tests that need no emulated machine, on the release build: the one to run before each commit
 #   make test          all tests: release, address and undefined behaviour sanitizers, thread sanitizer, and the lab.
 #                      Installs what is missing, as "make deps" does, and names it first
-#   make test-long     the same with the programs that take long
+#   make test-long     the same with the programs that take long, which need more packages: "scripts/setup long"
 #   make lab           the suite in emulated machines, on the stock kernel and on 6.12
 #   make lab-debug     the suite on a kernel with KASAN, lockdep and kmemleak, which is built once: half an hour
 #   make bench         measurements
@@ -68,6 +68,7 @@ test:
 test-long:
 	@scripts/setup build test
 	@scripts/setup --try lab
+	@scripts/setup --try long
 	@$(RUN_TESTS) --long build build-asan build-tsan
 
 lab:
