@@ -14,6 +14,14 @@ static const struct variant {
 	{ "no-workers", { .threads = 4, .rounds = 36000, .workers = 2, .entries = 64, .no_threads = true } },
 };
 
+/* Only the emulated device can be slowed down. */
+static bool where_possible(const void *v)
+{
+	return !((const struct variant *)v)->m.latency_ns || where_emulated(v);
+}
+
+TEST_WHERE(as_the_model_says, where_possible)
+
 TEST_VARIANTS_TIMEOUT(as_the_model_says, struct variant, variants, 1800)
 {
 	struct queue_model m = v->m;
