@@ -42,7 +42,7 @@ int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *t
 
 int os_tid(void)
 {
-	return (int)syscall(SYS_gettid);
+	return (int)syscall(__NR_gettid);
 }
 
 #define SLOTS 256u

@@ -23,7 +23,7 @@ int export_open(int root, const char *path, bool write)
 
 	/* EAGAIN: a rename on the way of the path. Another process may rename for as long as it likes. */
 	do
-		fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+		fd = (int)syscall(__NR_openat2, root, path, &how, sizeof(how));
 	while (fd < 0 && (errno == EINTR || (errno == EAGAIN && ++tries < TRIES)));
 	if (fd < 0)
 		return -errno;
