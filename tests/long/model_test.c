@@ -15,10 +15,23 @@ static const struct variant {
 	{ "no-uring", { .threads = 6, .rounds = 3000, .file_bytes = MIB(2), .context = STRAIT_CONTEXT_NO_URING } },
 };
 
+/* Bytes of the device's memory. The regions of all threads must fit. */
+static uint64_t device_memory(void)
+{
+	struct strait_context *ctx = context_new(NULL);
+	struct strait_device_info info = { .size = sizeof(info) };
+
+	ASSERT_OK(strait_device_info(device_named(ctx, "emu:0"), &info));
+	strait_context_close(ctx);
+	return info.mem_total;
+}
+
 TEST_VARIANTS_TIMEOUT(as_the_model_says, struct variant, variants, 1200)
 {
 	struct model m = v->m;
 
 	m.rounds /= test_slow();
+	if (device_memory() < GIB(1))
+		m.file_bytes = min_u64(m.file_bytes, MIB(12));
 	model_run(&m);
 }
