@@ -4,7 +4,7 @@
 
 /*
  * The stable core (docs/abi.md): devices, regions, files, transfers, routes. Headers for particular devices and callers
- * are included by name: strait/nvme.h, pci.h, dma.h, rdma.h, mapping.h, rows.h, safetensors.h, interpose.h, bounce.h,
+ * are included by name: strait/nvme.h, pci.h, dma.h, rdma.h, mapping.h, frames.h, rows.h, safetensors.h, interpose.h, bounce.h,
  * emu.h.
  */
 
