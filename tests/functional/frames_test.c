@@ -187,7 +187,16 @@ static void store_some(struct kernel *k, unsigned int warp)
 	k->error[warp] = c.error;
 }
 
-/* The CPU, the frames and a flat copy on another device take turns; each sees what the others published. */
+/* On another device than the emulated one two modes are enough, and only root has it. */
+static bool mode_applies(const void *variant)
+{
+	const struct mapping_mode *v = variant;
+
+	return !getenv("STRAIT_TEST_DEVICE") || !strcmp(v->name, "emu") || !strcmp(v->name, "emu-copy");
+}
+TEST_WHERE(turns, mode_applies)
+
+/* The CPU, the frames and a flat copy on the device take turns; each sees what the others published. */
 TEST_VARIANTS_TIMEOUT(turns, struct mapping_mode, modes, 120)
 {
 	unsigned char *model = pattern_new(0, LEN, 1), byte;
@@ -423,4 +432,44 @@ TEST(refresh)
 	ASSERT_EQ(info_of(r.frames).dropped, 2);
 	rig_close(&r);
 	free(want);
+}
+
+static void touch_some(struct kernel *k, unsigned int warp)
+{
+	struct strait_cursor c = STRAIT_CURSOR_INIT;
+	uint64_t seed = 1;
+
+	for (unsigned int i = 0; i < 200; i++) {
+		uint64_t g = prng_below(&seed, k->view.length / 4096);
+
+		strait_atomic_add_u64(&k->view, &c, g * 4096 + warp * 8, g + 1);
+	}
+	k->error[warp] = c.error;
+}
+
+/* Far more than there is memory, on the device or the host: only what is touched takes any. */
+TEST(a_large_sparse_file)
+{
+	static const struct mapping_mode emu = { "emu", "emu:0", 0, false };
+	struct strait_frames_opts o = { .size = sizeof(o), .device_budget = MIB(1) };
+	struct kernel k = { .fn = touch_some };
+	uint64_t len = GIB(64), seed = 1;
+	struct frames_rig r;
+	const char *path;
+
+	path = make_file("sparse", 4096, 1);
+	if (truncate(path, (off_t)len))
+		SKIP("the file system has no files of 64 GiB");
+	mapping_rig_map(&r.map, &emu, path);
+	frames_add(&r, &o);
+	run_ok(&r, STRAIT_INTENT_WRITE, &k);
+	ASSERT_GT(info_of(r.frames).evictions, 0);
+	for (unsigned int i = 0; i < 200; i++) {
+		uint64_t g = prng_below(&seed, len / 4096), has[WARPS];
+
+		read_at(path, has, sizeof(has), g * 4096);
+		for (unsigned int w = 0; w < WARPS; w++)
+			ASSERT_EQ(has[w], g + 1);
+	}
+	rig_close(&r);
 }

@@ -231,10 +231,15 @@ static int alloc_versions(struct strait_frames *f)
 	if (!f->seen || !f->seen_changes || !f->stale)
 		return -ENOMEM;
 	pthread_mutex_lock(&m->index->lock);
-	for (uint64_t i = 0; i < n; i++)
-		f->seen_changes[i] = index_chunk(m->index, (first + i) * CHUNK_GRANULES)->changes;
-	for (uint64_t g = m->first; g < m->end; g++)
-		f->seen[g - m->first] = index_chunk(m->index, g)->granules[g % CHUNK_GRANULES].version;
+	for (uint64_t i = 0; i < n; i++) {
+		const struct map_chunk *c = index_chunk(m->index, (first + i) * CHUNK_GRANULES);
+		uint64_t g = max_u64((first + i) * CHUNK_GRANULES, m->first);
+
+		/* Most chunks of a large file never changed, and take no memory. */
+		f->seen_changes[i] = c->changes;
+		for (; c->changes && g < min_u64((first + i + 1) * CHUNK_GRANULES, m->end); g++)
+			f->seen[g - m->first] = c->granules[g % CHUNK_GRANULES].version;
+	}
 	pthread_mutex_unlock(&m->index->lock);
 	return 0;
 }
