@@ -9,7 +9,8 @@
  * functions fail with -EIO instead of deadlocking. dma_unmap_pages does not take the lock.
  *
  * Page tables are looked up by their address. A table that is not found was put before, or its
- * callback was called: put_pages returns 0 and does nothing.
+ * callback was called: put_pages returns 0 and does nothing. dma_unmap_pages of such a table, which
+ * reads freed memory in NVIDIA's driver, is reported.
  */
 #include <linux/hashtable.h>
 
@@ -22,6 +23,7 @@ MODULE_PARM_DESC(p2p_page_kib,
 
 static DEFINE_MUTEX(vgpu_api_mutex);
 static struct task_struct *p2p_api_owner;
+/* Changed under vgpu_api_mutex and vgpu_dma_lock, read under either. */
 static DEFINE_HASHTABLE(p2p_tables, 8);
 
 /* Is the caller inside a free callback? */
@@ -49,7 +51,7 @@ struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table)
 {
 	struct vgpu_pt *pt;
 
-	lockdep_assert_held(&vgpu_api_mutex);
+	lockdep_assert(lockdep_is_held(&vgpu_api_mutex) || lockdep_is_held(&vgpu_dma_lock));
 	hash_for_each_possible(p2p_tables, pt, key, (unsigned long)table)
 		if (&pt->pub == table)
 			return pt;
@@ -73,9 +75,11 @@ static void p2p_table_free(struct vgpu_pt *pt)
 static void p2p_table_destroy(struct vgpu_pt *pt)
 {
 	lockdep_assert_held(&vgpu_api_mutex);
-	hash_del(&pt->key);
 	list_del(&pt->node);
+	mutex_lock(&vgpu_dma_lock);
+	hash_del(&pt->key);
 	vgpu_dma_unmap_all(&pt->dmas);
+	mutex_unlock(&vgpu_dma_lock);
 	p2p_table_free(pt);
 }
 
@@ -226,7 +230,9 @@ static int p2p_insert(struct vgpu_alloc *a, struct vgpu_pt *pt)
 			return -EINVAL;
 		list_add_tail(&pt->node, &a->pts);
 	}
+	mutex_lock(&vgpu_dma_lock);
 	hash_add(p2p_tables, &pt->key, (unsigned long)&pt->pub);
+	mutex_unlock(&vgpu_dma_lock);
 	vgpu_count(pt->dev, VGPU_P2P_PINNED, (u64)pt->pub.entries << pt->shift);
 	return 0;
 }

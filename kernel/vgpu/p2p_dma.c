@@ -16,9 +16,9 @@ struct vgpu_dma {
 };
 
 /*
- * The hash table and vgpu_pt.dmas. Held until a mapping is unmapped, so that callers wait for it.
+ * Both hash tables and vgpu_pt.dmas. Held until a mapping is unmapped, so that callers wait for it.
  */
-static DEFINE_MUTEX(vgpu_dma_lock);
+DEFINE_MUTEX(vgpu_dma_lock);
 static DEFINE_HASHTABLE(p2p_dma_mappings, 8);
 
 bool vgpu_peer_is_reachable(struct vgpu_dev *dev, struct device *peer)
@@ -69,10 +69,8 @@ void vgpu_dma_unmap_all(struct list_head *link)
 {
 	struct vgpu_dma *dma, *tmp;
 
-	mutex_lock(&vgpu_dma_lock);
 	list_for_each_entry_safe(dma, tmp, link, node)
 		p2p_dma_destroy(dma);
-	mutex_unlock(&vgpu_dma_lock);
 }
 
 static struct vgpu_dma *p2p_dma_new(struct vgpu_pt *pt, struct pci_dev *peer)
@@ -165,6 +163,7 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	might_sleep();
 	if (!peer || !page_table || !dma_mapping)
 		return -EINVAL;
+	vgpu_window_meet(VGPU_W_CALLBACK);
 	if (!vgpu_api_lock())
 		return -EIO;
 	rc = p2p_dma_map_pages(peer, page_table, dma_mapping);
@@ -189,6 +188,7 @@ int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_tabl
 			       struct nvidia_p2p_dma_mapping *dma_mapping)
 {
 	struct vgpu_dma *dma;
+	int rc = 0;
 
 	might_sleep();
 	if (!peer || !page_table || !dma_mapping)
@@ -196,13 +196,17 @@ int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_tabl
 	vgpu_window_meet(VGPU_W_TEARDOWN);
 	mutex_lock(&vgpu_dma_lock);
 	dma = p2p_dma_find(dma_mapping);
-	if (dma) {
+	if (!vgpu_pt_find(page_table)) {
+		/* NVIDIA's driver reads the freed table. lab/ scans the log for "BUG:". */
+		pci_err(peer, "BUG: DMA unmapping of a page table that was freed\n");
+		rc = -EINVAL;
+	} else if (dma) {
 		if (dma->pub.pci_dev != peer)
 			pci_warn(peer, "unmaps a mapping of %s\n", pci_name(dma->pub.pci_dev));
 		p2p_dma_destroy(dma);
 	}
 	mutex_unlock(&vgpu_dma_lock);
-	return 0;
+	return rc;
 }
 EXPORT_SYMBOL(nvidia_p2p_dma_unmap_pages);
 

@@ -24,7 +24,7 @@
  *	vgpu_dev.gone_lock	read: creating objects that remove() has to find
  *	vgpu_alloc.revoke_lock	one revocation or move at a time, from begin to end
  *	vgpu_api_mutex		nvidia_p2p_* and the calls of free callbacks: see p2p.c
- *	vgpu_dma_lock		the DMA mappings of all page tables
+ *	vgpu_dma_lock		the DMA mappings of all page tables, and which tables there are
  *	vgpu_alloc.resv		dma_resv of all dma-bufs of the allocation: vgpu_dmabuf.revoked,
  *				and .block, by which they are mapped
  *	vgpu_alloc.lock		read: inserting PTEs; write: .revoked, .block, .dmabufs
@@ -289,7 +289,11 @@ bool vgpu_api_lock(void);
 void vgpu_api_unlock(void);
 struct vgpu_pt *vgpu_pt_find(struct nvidia_p2p_page_table *table);
 
-/* p2p_dma.c. Unmaps all DMA mappings of a page table. @link: its list of them. */
+/*
+ * p2p_dma.c. Unmaps all DMA mappings of a page table. @link: its list of them. Caller holds
+ * vgpu_dma_lock.
+ */
+extern struct mutex vgpu_dma_lock;
 void vgpu_dma_unmap_all(struct list_head *link);
 /* Does @peer reach the memory? */
 bool vgpu_peer_is_reachable(struct vgpu_dev *dev, struct device *peer);
@@ -302,7 +306,10 @@ enum vgpu_window {
 	VGPU_W_FAULT,
 	/* Waits: get_pages, pinned and not registered. Meets: begin of a revocation. */
 	VGPU_W_GET,
-	/* Waits: a revocation that has vgpu_api_mutex, before the callbacks. Meets: put_pages. */
+	/*
+	 * Waits: a revocation that has vgpu_api_mutex, before the callbacks. Meets: put_pages,
+	 * dma_map_pages.
+	 */
 	VGPU_W_CALLBACK,
 	/* Waits: a revocation after a callback, before unmapping. Meets: dma_unmap_pages. */
 	VGPU_W_TEARDOWN,
