@@ -12,62 +12,6 @@
 
 #define SEGMENT_MAX SZ_2G
 
-static void attach_clear_master(struct strait_attach *at)
-{
-	spin_lock(&at->master_lock);
-	at->master = false;
-	pci_clear_master(at->pdev);
-	spin_unlock(&at->master_lock);
-}
-
-static bool attach_try_master(struct strait_attach *at)
-{
-	bool done;
-
-	spin_lock(&at->master_lock);
-	done = !at->revoking;
-	if (done) {
-		at->master = true;
-		pci_set_master(at->pdev);
-	}
-	spin_unlock(&at->master_lock);
-	return done;
-}
-
-int strait_attach_set_master(struct strait_attach *at, bool on)
-{
-	if (on)
-		return wait_event_killable(at->revoked, attach_try_master(at)) ? -EINTR : 0;
-	attach_clear_master(at);
-	return 0;
-}
-
-void strait_attach_revoke_begin(struct strait_attach *at)
-{
-	spin_lock(&at->master_lock);
-	at->revoking++;
-	spin_unlock(&at->master_lock);
-}
-
-void strait_attach_revoke_end(struct strait_attach *at)
-{
-	spin_lock(&at->master_lock);
-	at->revoking--;
-	spin_unlock(&at->master_lock);
-	wake_up_all(&at->revoked);
-}
-
-void strait_attach_quiesce(struct strait_attach *at)
-{
-	spin_lock(&at->master_lock);
-	if (at->open) {
-		at->master = false;
-		pci_clear_master(at->pdev);
-		WRITE_ONCE(at->status->revoked, at->status->revoked + 1);
-	}
-	spin_unlock(&at->master_lock);
-}
-
 int strait_attach_reset(struct strait_attach *at)
 {
 	int rc;
@@ -133,7 +77,7 @@ static void attach_close_device(struct strait_attach *at, bool reset)
 
 	device_lock_assert(&pdev->dev);
 	lockdep_assert_held_write(&at->state);
-	attach_clear_master(at);
+	strait_attach_set_master(at, false);
 	if (reset && pci_device_is_present(pdev))
 		rc = strait_attach_reset(at);
 	strait_irqs_free(at);
@@ -219,7 +163,7 @@ void strait_attach_leave(struct strait_attach *at, struct strait_file *f)
 	if (at->file == f) {
 		if (!at->lost)
 			attach_close_device(at, true);
-		at->lost = false;
+		WRITE_ONCE(at->lost, false);
 		WRITE_ONCE(at->file, NULL);
 		strait_maps_free_all(at);
 	}
@@ -247,7 +191,8 @@ static void attach_lose(struct strait_attach *at, bool reset)
 	strait_bars_disable(at, at->file);
 	WRITE_ONCE(at->status->gone, 1);
 	attach_close_device(at, reset);
-	at->lost = true;
+	WRITE_ONCE(at->lost, true);
+	wake_up_all(&at->revoked);
 }
 
 static void attach_lose_work(struct work_struct *work)
@@ -277,6 +222,7 @@ static int strait_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	init_rwsem(&at->bars);
 	init_waitqueue_head(&at->reset_done);
 	init_waitqueue_head(&at->revoked);
+	INIT_LIST_HEAD(&at->revoking);
 	spin_lock_init(&at->master_lock);
 	mutex_init(&at->irq_lock);
 	INIT_WORK(&at->lose_work, attach_lose_work);

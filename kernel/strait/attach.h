@@ -41,6 +41,7 @@
 
 struct strait_file;
 struct strait_ioc_attach;
+struct strait_map;
 struct strait_status;
 
 struct strait_irq {
@@ -68,8 +69,8 @@ struct strait_attach {
 	bool open;			/* the device is enabled and attached */
 	bool master;			/* bus mastering is on */
 	struct strait_status *status;	/* a page of its own */
-	unsigned int revoking;		/* revocations whose driver has not unmapped yet */
-	wait_queue_head_t revoked;	/* @revoking is 0 */
+	struct list_head revoking;	/* strait_map.revoking: its driver has not unmapped yet */
+	wait_queue_head_t revoked;	/* one of @revoking has ended, or @lost */
 	struct mutex irq_lock;		/* @irqs, @vectors */
 	struct strait_irq *irqs;
 	unsigned int vectors;
@@ -98,15 +99,28 @@ int strait_attach_take(struct strait_attach *at, struct strait_file *f,
 void strait_attach_leave(struct strait_attach *at, struct strait_file *f);
 /* The same, and drops the file's reference on its device. */
 void strait_detach(struct strait_file *f);
+/* Resets the function. Caller holds the device's lock and @state. */
+int strait_attach_reset(struct strait_attach *at);
+
+/* attach_master.c */
 /* After a mapping was revoked: bus mastering off, and the status page counts it. */
 void strait_attach_quiesce(struct strait_attach *at);
 /* In between bus mastering cannot be switched on. Neither sleeps. */
-void strait_attach_revoke_begin(struct strait_attach *at);
-void strait_attach_revoke_end(struct strait_attach *at);
-/* Switching it on waits for revocations that have begun; -EINTR: the process was killed. */
+void strait_attach_revoke_begin(struct strait_map *m);
+void strait_attach_revoke_end(struct strait_map *m);
+/*
+ * Waits for revocations that other tasks have begun, ten seconds at most: when it returns their
+ * drivers have unmapped the memory, so the device may be removed. One that the calling task has
+ * begun ends after this task has returned to user space; another task may wait for the calling one.
+ */
+void strait_attach_wait_revoked(struct strait_attach *at);
+/* -EAGAIN: it cannot be switched on now. */
 int strait_attach_set_master(struct strait_attach *at, bool on);
-/* Resets the function. Caller holds the device's lock and @state. */
-int strait_attach_reset(struct strait_attach *at);
+/*
+ * Waits until it can be switched on, or the device is lost. -EINTR: the process was killed. Called
+ * without @state: a task that revokes memory may remove the device before the revocation ends.
+ */
+int strait_attach_wait_master(struct strait_attach *at);
 
 /* attach_ioctl.c */
 long strait_attach_ioctl(struct strait_file *f, unsigned int cmd, void __user *user);

@@ -18,7 +18,7 @@ static void bridge_revoke_begin(void *arg)
 
 	strait_window_meet(STRAIT_W_MAP);
 	kref_get(&m->kref);
-	strait_attach_revoke_begin(m->at);
+	strait_attach_revoke_begin(m);
 	spin_lock(&m->lock);
 	m->revoked = true;
 	mine = m->live;
@@ -35,7 +35,7 @@ static void bridge_revoke_end(void *arg)
 {
 	struct strait_map *m = arg;
 
-	strait_attach_revoke_end(m->at);
+	strait_attach_revoke_end(m);
 	strait_map_put(m);
 }
 
@@ -49,8 +49,10 @@ void strait_bridge_unmap(struct strait_map *m)
 	const struct strait_bridge *bridge = m->bridge;
 
 	m->bridge = NULL;
-	if (bridge)
-		bridge->unmap(&m->bridged);
+	if (!bridge)
+		return;
+	bridge->unmap(&m->bridged);
+	module_put(bridge->owner);
 }
 
 int strait_bridge_map(struct strait_map *m, u64 offset, u32 *reason)
@@ -77,6 +79,8 @@ int strait_bridge_map(struct strait_map *m, u64 offset, u32 *reason)
 		*reason = STRAIT_ATTACH_EXPORTER;
 		return -EOPNOTSUPP;
 	}
+	/* A revoked mapping has no backing, which has a reference as well. */
+	__module_get(bridge->owner);
 	m->bridge = bridge;
 	m->access = STRAIT_MAP_READ | STRAIT_MAP_WRITE;
 	rc = strait_dma_save_runs(m, m->bridged.table, 0);

@@ -31,6 +31,7 @@ struct attach_call {
 	struct strait_file *f;
 	union attach_arg arg;
 	struct strait_map *map;		/* the mapping it concerns, with a reference, or NULL */
+	bool again;			/* wait for revocations, and call the handler again */
 };
 
 static long attach_ioctl_map(struct attach_call *c)
@@ -126,7 +127,9 @@ static long attach_ioctl_control(struct attach_call *c)
 	case STRAIT_CONTROL_BUS_MASTER:
 		if (req->value > 1)
 			return -EINVAL;
-		return strait_attach_set_master(c->at, req->value);
+		rc = strait_attach_set_master(c->at, req->value);
+		c->again = rc == -EAGAIN;
+		return rc;
 	case STRAIT_CONTROL_RESET:
 		rc = req->value ? -EINVAL : strait_attach_reset(c->at);
 		return rc == -ENOTTY ? -EOPNOTSUPP : rc;
@@ -200,12 +203,13 @@ static long attach_ioctl_copy_out(struct attach_call *c, unsigned int nr, struct
 	return -EFAULT;
 }
 
-static long attach_ioctl_run(struct attach_call *c, unsigned int nr)
+static long attach_ioctl_call(struct attach_call *c, unsigned int nr)
 {
 	struct strait_attach *at = c->at;
 	bool reset = attach_ioctls[nr].fn == attach_ioctl_control && attach_ioctl_is_reset(c);
 	long rc;
 
+	c->again = false;
 	if (reset)
 		device_lock(&at->pdev->dev);
 	down_read(&at->state);
@@ -218,6 +222,20 @@ static long attach_ioctl_run(struct attach_call *c, unsigned int nr)
 	up_read(&at->state);
 	if (reset)
 		device_unlock(&at->pdev->dev);
+	return rc;
+}
+
+/* Waits without strait_attach.state, and the device may be lost meanwhile. */
+static long attach_ioctl_run(struct attach_call *c, unsigned int nr)
+{
+	long rc = attach_ioctl_call(c, nr);
+
+	while (c->again) {
+		rc = strait_attach_wait_master(c->at);
+		if (rc)
+			break;
+		rc = attach_ioctl_call(c, nr);
+	}
 	return rc;
 }
 

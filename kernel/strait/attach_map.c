@@ -16,7 +16,6 @@ static void map_release(struct kref *kref)
 	struct strait_map *m = container_of(kref, struct strait_map, kref);
 
 	WARN_ON_ONCE(m->live || m->attachment);
-	/* A revoked mapping is unmapped last. */
 	strait_bridge_unmap(m);
 	if (m->dmabuf)
 		dma_buf_put(m->dmabuf);
@@ -80,14 +79,17 @@ void strait_map_put_backing(struct strait_map *m, bool revoked)
  */
 static void map_kill(struct strait_map *m, bool revoked)
 {
+	bool mine;
+
 	mutex_lock(&m->kill);
 	if (m->kind == STRAIT_MAP_DMABUF) {
 		strait_dmabuf_kill(m, revoked);
 	} else if (m->kind == STRAIT_MAP_BRIDGE) {
-		if (strait_map_claim(m)) {
-			strait_bridge_unmap(m);
+		/* Also one that is being revoked: unmapping waits for the bridge's calls for it. */
+		mine = strait_map_claim(m);
+		strait_bridge_unmap(m);
+		if (mine)
 			strait_map_put_backing(m, revoked);
-		}
 	} else if (strait_map_claim(m)) {
 		strait_dma_unmap(m);
 		strait_dma_flush(m->at);
@@ -324,6 +326,7 @@ void strait_maps_kill_all(struct strait_attach *at)
 	lockdep_assert_held_write(&at->state);
 	xa_for_each(&at->maps, handle, m)
 		map_kill(m, false);
+	strait_attach_wait_revoked(at);
 }
 
 void strait_maps_free_all(struct strait_attach *at)

@@ -62,7 +62,7 @@ struct strait_bridge_notify {
 
 /**
  * struct strait_bridge - A bridge
- * @owner: the module; has a reference while its memory is imported
+ * @owner: the module; has a reference while its memory is imported or mapped
  * @kind: STRAIT_IMPORT_* that it implements
  * @align: alignment of addresses and lengths
  * @get: pins memory of the calling process. When the driver revokes the memory the bridge calls
@@ -75,7 +75,8 @@ struct strait_bridge_notify {
  *	the one that opened it. -ENODEV: the driver is gone, or revoked the memory meanwhile.
  *	@notify may be called before @map has returned
  * @unmap: unmaps it, whether it was revoked or not. When it returns @pdev does not reach the
- *	memory, or was stopped. Not called from @notify
+ *	memory, or was stopped, and the bridge makes no calls for @pdev any more; the memory's
+ *	driver may, until @notify.revoke_end. Not called from @notify
  * @export: exports a part of it as a dma-buf
  */
 struct strait_bridge {

@@ -56,8 +56,10 @@ struct strait_map {
 	struct dma_buf *dmabuf;
 	struct dma_buf_attachment *attachment;	/* under @kill once live */
 	bool pinned;			/* under the reservation lock: dma_buf_pin() succeeded */
-	const struct strait_bridge *bridge;	/* until unmapped */
+	const struct strait_bridge *bridge;	/* until unmapped, with a reference on its module */
 	struct strait_bridge_table bridged;
+	struct list_head revoking;	/* strait_attach.revoking, under its .master_lock */
+	struct task_struct *revoker;	/* the task that has begun it; only compared */
 	bool charged;			/* to device_mib_max */
 	struct strait_run *runs;
 	unsigned int n;
@@ -76,7 +78,10 @@ void strait_map_put(struct strait_map *m);
 int strait_map_mapped(struct strait_attach *at, u32 handle);
 /* Kills and removes the mapping. @only: not if another mapping has the handle by now. */
 int strait_map_remove(struct strait_attach *at, u32 handle, struct strait_map *only);
-/* Kills all mappings of the device and leaves them in the table: the program has their handles. */
+/*
+ * Kills all mappings of the device and leaves them in the table: the program has their handles.
+ * When it returns none is mapped for the device: see strait_attach_wait_revoked().
+ */
 void strait_maps_kill_all(struct strait_attach *at);
 /* Empties the table of killed mappings. */
 void strait_maps_free_all(struct strait_attach *at);
