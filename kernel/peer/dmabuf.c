@@ -93,6 +93,14 @@ static struct peer_client *dmabuf_client(struct peer_region *r, u64 address, u64
 	return client;
 }
 
+/* A client's error that says nothing to an importer. */
+static void dmabuf_log(struct dma_buf_attachment *attach, const struct peer_client *client, int rc)
+{
+	if (rc != -ENOMEM && rc != -ENODEV)
+		dev_info_ratelimited(attach->dev, "importer refused: %s fails with %d\n",
+				     client->name, rc);
+}
+
 static int dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
 {
 	struct peer_dmabuf *b = dmabuf->priv;
@@ -103,10 +111,16 @@ static int dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 	int rc;
 
 	/* Clients have memory of devices, without pages, and accept PCI devices without a check. */
-	if (!attach->peer2peer || !dev_is_pci(attach->dev))
+	if (!attach->peer2peer || !dev_is_pci(attach->dev)) {
+		dev_info_ratelimited(attach->dev, "importer refused: %s\n", attach->peer2peer ?
+				     "it is no PCI device" : "it does not do peer-to-peer DMA");
 		return -EOPNOTSUPP;
-	if (current->mm != r->mm)
+	}
+	if (current->mm != r->mm) {
+		dev_info_ratelimited(attach->dev,
+				     "importer refused: the memory is of another process\n");
 		return -EACCES;
+	}
 	pa = peer_zalloc(sizeof(*pa));
 	if (!pa)
 		return -ENOMEM;
@@ -120,6 +134,8 @@ static int dmabuf_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *atta
 		goto err_free;
 	rc = peer_context_map(client, address, dmabuf->size, to_pci_dev(attach->dev),
 			      &attach_notify, pa, &pa->ctx);
+	if (rc)
+		dmabuf_log(attach, client, rc);
 	peer_client_put(client);
 	if (rc)
 		goto err_free;

@@ -15,10 +15,16 @@ enum peer_window {
 	PEER_W_UNMAP,
 	/* Waits: an unmapper between dma_unmap and put_pages. Meets: invalidation. */
 	PEER_W_PUT,
-	/* Waits: an invalidation that has marked the context. Meets: unmap, unregistration. */
+	/* Waits: an invalidation, before it waits for the importer. Meets: another one. */
+	PEER_W_STOP,
+	/* Waits: an invalidation, before its calls into the client. Meets: unmap. */
+	PEER_W_UNDO,
+	/* Waits: an invalidation that has undone. Meets: unmap, unregistration. */
 	PEER_W_INVALIDATE,
 	/* Waits: before release, the context is UNMAPPED. Meets: invalidation. */
 	PEER_W_RELEASE,
+	/* Waits: a task that has left the callback and dropped its use. */
+	PEER_W_LEFT,
 	PEER_WINDOWS,
 };
 

@@ -10,10 +10,13 @@ int peer_unload(void)
 	return syscall(SYS_delete_module, "strait_vgpu_peer", O_NONBLOCK) ? -errno : 0;
 }
 
-static void load(const char *parameters)
+void peer_load_with(const char *parameters)
 {
 	char cmd[128];
 
+	close(ko_open());
+	if (access("/sys/module/strait_peer", F_OK))
+		SKIP("strait_peer is not loaded");
 	if (!access("/sys/module/strait_vgpu_peer", F_OK))
 		ASSERT_OK(peer_unload());
 	snprintf(cmd, sizeof(cmd), "strait_vgpu_peer %s", parameters);
@@ -24,11 +27,9 @@ void peer_load(const struct peer_kind *kind)
 {
 	char parameters[64];
 
-	close(ko_open());
-	if (access("/sys/module/strait_peer", F_OK))
-		SKIP("strait_peer is not loaded");
-	snprintf(parameters, sizeof(parameters), "extended=%d invalidate=%d", kind->extended, kind->invalidate);
-	load(parameters);
+	snprintf(parameters, sizeof(parameters), "extended=%d invalidate=%d stale=%d", kind->extended, kind->invalidate,
+		 kind->stale);
+	peer_load_with(parameters);
 }
 
 static uint64_t field(unsigned int n)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "vgpu.h"
 
+#include <sys/klog.h>
+
 #include <time.h>
 
 #include "base/crc32c.h"
@@ -302,6 +304,13 @@ unsigned int window_inside(const char *name)
 	return window_get(name, "inside");
 }
 
+void window_await(const char *name)
+{
+	for (int i = 0; i < 20000 && !window_inside(name); i++)
+		sleep_ms(1);
+	ASSERT_TRUE(window_inside(name));
+}
+
 unsigned int window_entered(const char *name)
 {
 	return window_get(name, "entered");
@@ -353,6 +362,30 @@ uint64_t now_ms(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+#define MARK "strait: a test begins"
+
+void log_mark(void)
+{
+	ASSERT_OK(write_text("/dev/kmsg", MARK));
+}
+
+bool log_has(const char *text)
+{
+	int len = klogctl(10 /* SYSLOG_ACTION_SIZE_BUFFER */, NULL, 0);
+	char *log, *at, *next;
+	bool found;
+
+	ASSERT_GT(len, 0);
+	log = calloc(1, (size_t)len + 1);
+	ASSERT_TRUE(log);
+	ASSERT_GE(klogctl(3 /* SYSLOG_ACTION_READ_ALL */, log, len), 0);
+	for (at = log; (next = strstr(at, MARK)); at = next + 1)
+		;
+	found = strstr(at, text);
+	free(log);
+	return found;
 }
 
 void load_module(const char *name)

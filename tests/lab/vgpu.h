@@ -72,6 +72,8 @@ unsigned int window_met(const char *name);
 unsigned int window_entered(const char *name);
 /* The number of threads in it now. */
 unsigned int window_inside(const char *name);
+/* Waits until there is one. */
+void window_await(const char *name);
 /* Makes the nth fallible call (kernel/test/inject.c) of a module for this process fail, counted from 1; 0: none. */
 void inject_nth(const char *module, unsigned int n);
 /* Has a failure set by inject_nth() not been reached? */
@@ -86,6 +88,9 @@ uint64_t now_ms(void);
 void load_module(const char *name);
 int write_text(const char *path, const char *text);
 int read_text(const char *path, char *text, size_t len);
+/* Has the kernel logged that since the last mark? */
+void log_mark(void);
+bool log_has(const char *text);
 /* Starts a function in a child process; its return value is the exit status. */
 pid_t start(int (*fn)(void *arg), void *arg);
 int wait_for(pid_t pid);
