@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Structs of the module's calls that are shorter or longer than this header's, as of older and newer programs. */
-#include "raw.h"
+#include "peer.h"
 
 #include <stddef.h>
 
@@ -12,7 +12,7 @@ static struct {
 	struct raw e;
 	int file;
 	unsigned char *p;
-	uint32_t region, map;
+	uint32_t region, peer, map;
 	struct strait_run runs[4];
 } s;
 
@@ -31,6 +31,36 @@ static void make_release(void *arg)
 	struct strait_ioc_release *a = arg;
 
 	a->handle = ko_import(s.e.ko, STRAIT_IMPORT_USER, s.p, LEN);
+}
+
+/* Memory of a peer client: the only kind that is exported. */
+static void make_import_peer(void *arg)
+{
+	static struct gpu_mem m;
+	struct strait_ioc_import *a = arg;
+
+	raw_need_kind(s.e.ko, STRAIT_IMPORT_PEER);
+	if (!m.p)
+		m = gpu_alloc(gpu_open(), PLAIN, LEN);
+	a->kind = STRAIT_IMPORT_PEER;
+	a->fd = -1;
+	a->address = (uintptr_t)m.p;
+	a->length = LEN;
+}
+
+static void make_export(void *arg)
+{
+	struct strait_ioc_import import = { .size = sizeof(import) };
+	struct strait_ioc_export *a = arg;
+
+	if (!s.peer) {
+		make_import_peer(&import);
+		ASSERT_OK(ko_call(s.e.ko, STRAIT_IOC_IMPORT, &import));
+		s.peer = import.handle;
+	}
+	a->handle = s.peer;
+	a->fd_flags = O_CLOEXEC;
+	a->length = LEN;
 }
 
 static void make_check(void *arg)
@@ -113,6 +143,8 @@ static const struct call {
 #define CALL(name, cmd, type) #name, STRAIT_IOC_##cmd, STRAIT_##cmd##_SIZE_MIN, sizeof(struct strait_ioc_##type)
 	{ CALL(info, INFO, info), make_nothing, 0, true },
 	{ CALL(import, IMPORT, import), make_import, 0, true },
+	{ CALL(import_peer, IMPORT, import), make_import_peer, 0, true },
+	{ CALL(export, EXPORT, export), make_export, 0, true },
 	{ CALL(release, RELEASE, release), make_release, 0, false },
 	{ CALL(check, CHECK, check), make_check, 0, true },
 	{ CALL(io, IO, io), make_io, -EOPNOTSUPP, false },
@@ -125,6 +157,9 @@ static const struct call {
 	{ CALL(config, CONFIG, config), make_config, 0, true },
 	{ CALL(control, CONTROL, control), make_control, 0, false },
 };
+
+/* Of the table. */
+enum { INFO_CALL = 0, MAP_CALL = 8 };
 
 /* A struct of @size bytes followed by bytes that no call may access. @ioc: the size in the ioctl number. */
 static int call_sized(const struct call *c, uint32_t size, uint32_t ioc, unsigned char arg[512])
@@ -200,13 +235,14 @@ TEST(old_fields_are_filled_in)
 	} arg;
 
 	set_up();
-	ASSERT_EQ(call_sized(&calls[0], STRAIT_INFO_SIZE_MIN, STRAIT_INFO_SIZE_MIN, arg.bytes), 0);
+	ASSERT_STREQ(calls[MAP_CALL].name, "map");
+	ASSERT_EQ(call_sized(&calls[INFO_CALL], STRAIT_INFO_SIZE_MIN, STRAIT_INFO_SIZE_MIN, arg.bytes), 0);
 	ASSERT_EQ(arg.info.abi, STRAIT_ABI);
 	ASSERT_TRUE(STRAIT_ABI_FITS(&arg.info));
 	ASSERT_TRUE(arg.info.features & STRAIT_FEATURE_ATTACH);
-	ASSERT_EQ(call_sized(&calls[6], STRAIT_MAP_SIZE_MIN, STRAIT_MAP_SIZE_MIN, arg.bytes), 0);
+	ASSERT_EQ(call_sized(&calls[MAP_CALL], STRAIT_MAP_SIZE_MIN, STRAIT_MAP_SIZE_MIN, arg.bytes), 0);
 	ASSERT_EQ(arg.map.contiguous, LEN);
-	ASSERT_EQ(call_sized(&calls[6], sizeof(arg.map), sizeof(arg.map), arg.bytes), 0);
+	ASSERT_EQ(call_sized(&calls[MAP_CALL], sizeof(arg.map), sizeof(arg.map), arg.bytes), 0);
 	ASSERT_EQ(arg.map.access, STRAIT_MAP_READ);
 	ASSERT_EQ(arg.map.where, STRAIT_WHERE_HOST);
 	raw_close(&s.e);

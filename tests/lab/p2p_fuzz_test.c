@@ -18,6 +18,7 @@
 static int dmabuf, fds[8];
 static _Atomic uint32_t handles[FUZZ_HANDLES];
 static unsigned char *device, *host;
+static _Atomic uint64_t exported; /* dma-bufs of peer regions */
 
 static int some_fd(struct fuzz *f)
 {
@@ -31,11 +32,12 @@ union arg {
 	struct strait_ioc_release release;
 	struct strait_ioc_check check;
 	struct strait_ioc_io io;
+	struct strait_ioc_export export;
 };
 
 static void good_import(struct fuzz *f, struct strait_ioc_import *a)
 {
-	*a = (struct strait_ioc_import){ .size = sizeof(*a), .kind = (uint32_t)below(f, 4) + 1, .fd = -1 };
+	*a = (struct strait_ioc_import){ .size = sizeof(*a), .kind = (uint32_t)below(f, 5) + 1, .fd = -1 };
 	a->address = below(f, 16) * 4096;
 	a->length = (below(f, 16) + 1) * 4096;
 	/* A bridge has larger pages; mostly use those. */
@@ -63,7 +65,7 @@ static void good_io(struct fuzz *f, struct strait_ioc_io *a)
 /* A valid call. */
 static unsigned long good(struct fuzz *f, union arg *a)
 {
-	switch (below(f, 8)) {
+	switch (below(f, 10)) {
 	case 0:
 		a->info = (struct strait_ioc_info){ .size = sizeof(a->info) };
 		return STRAIT_IOC_INFO;
@@ -80,6 +82,13 @@ static unsigned long good(struct fuzz *f, union arg *a)
 						      .fd = some_fd(f),
 						      .op = (uint32_t)below(f, 2) };
 		return STRAIT_IOC_CHECK;
+	case 5:
+		a->export = (struct strait_ioc_export){ .size = sizeof(a->export),
+							.handle = some(f, handles),
+							.fd_flags = below(f, 2) ? O_CLOEXEC : O_CLOEXEC | O_RDWR,
+							.offset = below(f, 4) * 4096,
+							.length = (below(f, 4) + 1) * 4096 };
+		return STRAIT_IOC_EXPORT;
 	default:
 		good_io(f, &a->io);
 		return STRAIT_IOC_IO;
@@ -91,8 +100,14 @@ static void one_call(struct fuzz *f)
 	union arg a = { .any = { .words = { 0 } } };
 	unsigned long cmd = good(f, &a);
 
-	if (!fuzz_call(f, &cmd, &a.any, 80) && cmd == STRAIT_IOC_IMPORT)
+	if (fuzz_call(f, &cmd, &a.any, 80))
+		return;
+	if (cmd == STRAIT_IOC_IMPORT)
 		keep(f, handles, a.import.handle);
+	if (cmd == STRAIT_IOC_EXPORT) {
+		atomic_fetch_add(&exported, 1);
+		close(a.export.fd);
+	}
 }
 
 static void one_command(struct fuzz *f, struct io_uring *ring)
@@ -154,8 +169,11 @@ TEST_TIMEOUT(random_calls, 3000)
 	int gpu = gpu_open(), file, other, pipes[2];
 	unsigned char *have = malloc(LEN), *want = malloc(LEN);
 	struct gpu_mem m;
+	bool peers;
 
-	close(ko_open_p2p());
+	other = ko_open_p2p();
+	peers = ko_info(other).features & STRAIT_FEATURE_IMPORT_PEER;
+	close(other);
 	ASSERT_TRUE(have && want);
 	file = place_file(&ext4, LEN, SEED, 0);
 	other = open("/mnt/untouched", O_RDWR | O_CREAT, 0600);
@@ -183,6 +201,8 @@ TEST_TIMEOUT(random_calls, 3000)
 	}
 	printf("# %llu calls, %llu of them successful\n", (unsigned long long)calls, (unsigned long long)good);
 	ASSERT_GT(good, calls / 100);
+	if (peers)
+		ASSERT_GT(exported, 0);
 	other = open("/mnt/untouched", O_RDONLY);
 	ASSERT_EQ(pread(other, have, LEN, 0), LEN);
 	ASSERT_MEMEQ(have, want, LEN);
