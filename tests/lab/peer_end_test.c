@@ -12,6 +12,7 @@
 
 #define LEN PEER_LEN
 #define SEED 43
+#define COMMANDS 32
 #define WIDE 300 /* milliseconds, longer than a transfer of the engine */
 
 /* Devices that write to revoked addresses. */
@@ -230,6 +231,75 @@ TEST_VARIANTS_TIMEOUT(two_devices, struct peer_kind, kinds, 180)
 	ASSERT_EQ(gpu_counters(g.gpu).peer_mapped_now, 0);
 	close(ko);
 	drive_give_back();
+	peer_end(&g);
+}
+
+/* The engine and the drive have transfers in flight into the memory. Returns whether both still had when it was freed. */
+static bool free_in_flight(struct peer_rig *g, struct drive *d, struct strait_nvme_queue *q)
+{
+	struct strait_nvme_command cmd[COMMANDS];
+	struct strait_nvme_result res[COMMANDS];
+	struct strait_nvme_map *to;
+	struct strait_region *r;
+	struct gpu_mem next;
+	unsigned int failed = 0;
+	bool busy;
+
+	ASSERT_OK(strait_region_import(d->ctx, d->dev, g->m.p, LEN, &r));
+	ASSERT_OK(strait_nvme_map(d->nvme, r, 0, LEN, &to));
+	peer_map(g);
+	ASSERT_EQ(peer_contexts(), 2);
+	for (unsigned int i = 0; i < COMMANDS; i++)
+		cmd[i] = (struct strait_nvme_command){ .opcode = 2,
+						       .nsid = 1,
+						       .cdw10 = { i * 16, 0, 15 },
+						       .map = to,
+						       .offset = i * KIB(8),
+						       .length = KIB(8) };
+	raw_load(&g->e, SEED);
+	raw_start(&g->e, g->map.bus, EDU_MOST, true);
+	ASSERT_EQ(strait_nvme_queue_submit(q, cmd, COMMANDS), COMMANDS);
+	ASSERT_OK(gpu_free(&g->m));
+	busy = raw_busy(&g->e);
+	ASSERT_FALSE(raw_master(g->e.name));
+	ASSERT_FALSE(raw_master(d->name));
+	gpu_free_bytes(g->gpu, PLAIN);
+	next = gpu_alloc(g->gpu, PLAIN, LEN);
+	ASSERT_EQ(next.bar, g->m.bar);
+	fill(next.p, LEN, SEED + 1);
+	raw_wait(&g->e);
+	ASSERT_EQ(strait_nvme_queue_wait(q, COMMANDS, COMMANDS, STRAIT_FOREVER, res), COMMANDS);
+	for (unsigned int i = 0; i < COMMANDS; i++)
+		failed += res[i].status != 0;
+	sleep_ms(20);
+	ASSERT_TRUE(filled(next.p, LEN, SEED + 1));
+	expect_outside(&next, 0, LEN);
+	printf("# the engine was %sbusy, %u commands of the drive failed\n", busy ? "" : "not ", failed);
+	strait_nvme_unmap(to);
+	strait_region_close(r);
+	ASSERT_OK(raw_mapping(g->e.ko, STRAIT_IOC_UNMAP, g->map.handle));
+	ASSERT_OK(raw_control(g->e.ko, STRAIT_CONTROL_BUS_MASTER, 1));
+	g->m = next;
+	g->region = peer_import(g->e.ko, g->m.p, LEN);
+	return busy && failed;
+}
+
+TEST_VARIANTS_TIMEOUT(two_devices_in_flight, struct peer_kind, kinds, 240)
+{
+	static const struct nvme_setup setup = { "strait", "strait", "host", false, false };
+	struct strait_nvme_queue *q;
+	struct peer_rig g;
+	struct drive d;
+
+	peer_begin(&g, v);
+	drive_open(&d, &setup, 1000000000u);
+	ASSERT_OK(strait_nvme_queue_open(d.nvme, NULL, &q));
+	for (int tries = 1; !free_in_flight(&g, &d, q); tries++)
+		ASSERT_LT(tries, 20);
+	strait_nvme_queue_close(q);
+	drive_close(&d);
+	drive_give_back();
+	ASSERT_OK(gpu_free(&g.m));
 	peer_end(&g);
 }
 
