@@ -10,7 +10,7 @@
 #   make test          all tests: release, address and undefined behaviour sanitizers, thread sanitizer, and the lab.
 #                      Installs what is missing, as "make deps" does, and names it first
 #   make test-long     the same with the programs that take long, which need more packages: "scripts/setup long"
-#   make lab           the suite in emulated machines, on the stock kernel and on 6.12
+#   make lab           the suite in emulated machines, on the stock kernel and on 6.12, in part with a lazy IOMMU
 #   make lab-debug     the suite on a kernel with KASAN, lockdep and kmemleak, which is built once: half an hour
 #   make bench         measurements
 #   make install       install what "make" builds: DESTDIR= PREFIX=
@@ -74,12 +74,12 @@ test-long:
 lab:
 	@scripts/setup build test lab
 	@$(LAB_BUILD)
-	@$(LAB_RUN) $(if $(T),,--compat 6.12) $(LAB)
+	@$(LAB_RUN) $(if $(T),,--lazy --compat 6.12) $(LAB)
 
 lab-debug:
 	@scripts/setup build test lab
 	@$(LAB_BUILD)
-	@$(LAB_RUN) --kernel debug $(LAB)
+	@$(LAB_RUN) --kernel debug $(if $(T),,--lazy) $(LAB)
 
 bench: all
 	@bench/run
