@@ -6,7 +6,6 @@
 . /lab/tap.sh
 . /lab/rxe.sh
 [ "$LAB_GUESTS" -ge 2 ] || skip_all "needs two guests"
-command -v rdma >/dev/null || skip_all "rdma is not in the guest"
 
 TARGET=10.77.0.2
 NQN=nqn.2024-01.lab:drive

@@ -3,41 +3,27 @@
 #
 # Do two guests reach each other, and each other's memory by RDMA over Ethernet in software?
 . /lab/tap.sh
+. /lab/rxe.sh
 [ "$LAB_GUESTS" -ge 2 ] || skip_all "needs two guests"
 
-# Another program of this guest may have made one.
-add_link="[ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev eth1"
-rxe() { eval "$add_link" && wait_gid; }
-
-# The address gets its entry in the table of GIDs a moment later.
-wait_gid() {
-	for _ in 1 2 3 4 5 6 7 8 9 10; do
-		grep -qs 10.77 /sys/class/infiniband/rxe0/ports/1/gids/1 && return 0
-		[ "$(cut -c 26- /sys/class/infiniband/rxe0/ports/1/gids/1 2>/dev/null)" = "ffff:0a4d:000$((LAB_INDEX + 1))" ] &&
-			return 0
-		sleep 1
-	done
-	grep . /sys/class/infiniband/rxe0/ports/1/gids/[01]
-	return 1
-}
-
-plan 5
+plan 7
 check "the other guest answers a ping" ping -c 2 -W 5 10.77.0.2
 equal "the other guest runs commands" "$(peer 1 hostname)" guest1
 peer 1 exit 3
 equal "and says how they ended" $? 3
-if ! command -v rdma >/dev/null || ! command -v ibv_rc_pingpong >/dev/null; then
-	skip "RDMA link" "rdma or ibv_rc_pingpong is not in the guest"
-	skip "RDMA between guests" "rdma or ibv_rc_pingpong is not in the guest"
+check "there is an RDMA link here" rxe_start
+check "and a second start finds it" rxe_start
+check "there is an RDMA link there" peer 1 ". /lab/rxe.sh; rxe_start"
+if ! command -v ibv_rc_pingpong >/dev/null; then
+	skip "RDMA moves data between guests" "ibv_rc_pingpong is not in the guest"
 	finish
 fi
-check "there is an RDMA link" rxe
 # Few and small messages with long timeouts: the test is whether bytes arrive, on emulated processors. The program
 # sleeps until an event (-e): polling keeps the other processor of its guest from running for longer than the peer
 # waits for an acknowledgement. On a busy host timeouts still happen, and both sides start again.
 size=16384
 [ "$LAB_KERNEL" != debug ] || size=2048
-pingpong="timeout $((4 * HARNESS_SLOW)) ibv_rc_pingpong -d rxe0 -g 1 -n 20 -s $size -e -c"
+pingpong="timeout $((4 * HARNESS_SLOW)) ibv_rc_pingpong -g 1 -n 20 -s $size -e -c"
 move_data() {
 	for _ in 1 2 3 4 5 6; do
 		peer 1 "killall ibv_rc_pingpong; ($pingpong >/tmp/pingpong 2>&1 &)"
@@ -50,6 +36,5 @@ move_data() {
 	done
 	return 1
 }
-peer 1 "$add_link; sleep 2"
 check "RDMA moves data between guests" move_data
 finish

@@ -39,7 +39,7 @@ measure() {
 
 plan 5
 check "there is an RDMA link" rxe_start
-common="-d rxe0 -x 1 -F -u 20"
+common="-d $(rxe_of "$RXE_NETDEV") -x 1 -F -u 20"
 measure "ib_read_bw -e, 64 KiB, MiB/s" 4 ib_read_bw $common -e -s 65536 -n 200 -t 16 -o 4
 measure "ib_write_bw, 64 KiB, MiB/s" 4 ib_write_bw $common -s 65536 -n 200 -t 16
 measure "ib_read_lat -e, 4 KiB, median us" 5 ib_read_lat $common -e -s 4096 -n 100 -o 1

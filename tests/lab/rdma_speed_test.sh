@@ -61,7 +61,7 @@ compare() {
 
 plan 4
 check "there is an RDMA link" rxe_start
-common="-d rxe0 -x 1 -F -u 20 -e"
+common="-d $(rxe_of "$RXE_NETDEV") -x 1 -F -u 20 -e"
 compare "reads of 64 KiB, 16 in flight, MiB/s" 0.9 0 4 "ib_read_bw $common -s 65536 -n 400 -t 16 -o 16" \
 	mib_per_s "--block 64K --depth 16 --seconds 1"
 signalled=$(sed -n 's/^ *"signalled": \([0-9]*\),*$/\1/p' /tmp/client)
