@@ -12,6 +12,12 @@
  * Peers prove that they have the same key. Every message and every offer carries a MAC. The bytes of RDMA reads and
  * writes do not: an attacker on the network between the peers can read and change them.
  *
+ * Threads. Any number of threads may use a session at the same time, and none waits for another one: a receiver without
+ * a time limit delays no sender. Messages are sent and received, and requests posted, one after the other. A session's
+ * handle must not be closed twice or used after it is closed; a call that runs in another thread while it is closed
+ * returns -ECANCELED. Offers may be closed before, after or while their session is closed. Calls of a client wait for
+ * each other, and closing a client or a server must be its last call.
+ *
  * A child made by fork() can use RDMA only if its parent had not used it before: otherwise calls fail with -EOWNERDEAD.
  *
  * Experimental: not part of the stable interface (docs/abi.md), it may change with any version.
@@ -232,11 +238,22 @@ STRAIT_API int strait_rdma_connect(struct strait_context *ctx, const struct stra
 				   struct strait_rdma_session **ret);
 
 /**
+ * strait_rdma_cancel() - Stop a session
+ * @session: the session
+ *
+ * All calls of the session return -ECANCELED, those that wait in other threads too, and the peer can no longer access
+ * memory. The session remains to be closed.
+ *
+ * Return: 0; -EINVAL.
+ */
+STRAIT_API int strait_rdma_cancel(struct strait_rdma_session *session);
+
+/**
  * strait_rdma_close() - Close a session
  * @session: the session, or NULL
  *
- * Stops all requests in flight, deregisters all memory and disconnects. Offers of the session that are still open may
- * only be closed afterwards.
+ * Cancels calls that run in other threads, and returns when they have ended. Stops all requests in flight, deregisters
+ * all memory and disconnects. Offers of the session that are still open may only be closed afterwards.
  */
 STRAIT_API void strait_rdma_close(struct strait_rdma_session *session);
 
@@ -288,8 +305,8 @@ STRAIT_API int strait_rdma_info(struct strait_rdma_session *session, struct stra
  *
  * The peer receives it after the bytes of all writes that were posted before. The call does not wait for that.
  *
- * Return: 0; -EMSGSIZE; -ETIMEDOUT; -ECONNRESET when the peer disconnected; -EIO: see status of strait_rdma_info();
- * -EINVAL.
+ * Return: 0; -EMSGSIZE; -ETIMEDOUT: nothing was sent, and the session goes on; -ECONNRESET when the peer disconnected;
+ * -EIO: see status of strait_rdma_info(); -ECANCELED; -EINVAL.
  */
 STRAIT_API int strait_rdma_send(struct strait_rdma_session *session, const void *data, size_t len, int64_t timeout_ns);
 
@@ -390,7 +407,9 @@ struct strait_rdma_request {
  *
  * Return: 0; -EACCES, -EBADMSG: not an offer of this session; -EPERM: an offer without this right, or a session with
  * another role; -ESTALE: it has expired, or the region's memory was freed; -EINVAL: outside the offer or the region;
- * -EOPNOTSUPP: the RDMA device cannot register the region; otherwise as strait_rdma_send().
+ * -EOPNOTSUPP, -ENOMEM: the RDMA device cannot register the region; -ENODEV: it is closed; -ETIMEDOUT: nothing was
+ * posted, or, of a request longer than 64 KiB * (depth - 16), a part: then the session is over; otherwise as
+ * strait_rdma_send().
  */
 STRAIT_API int strait_rdma_post(struct strait_rdma_session *session, const struct strait_rdma_request *request,
 				int64_t timeout_ns, uint64_t *ticket);

@@ -126,9 +126,14 @@ STRAIT_API int strait_rdma_authenticate(struct strait_rdma_session *s)
 
 	API_CHECK(s);
 	API_ALIVE(s->owner);
-	pthread_mutex_lock(&s->lock);
-	rc = s->state == SESSION_NEW && s->listener ? begin(s, NULL) : -EINVAL;
-	pthread_mutex_unlock(&s->lock);
+	rc = session_enter(s);
+	if (rc)
+		return rc;
+	rc = s->answering || !s->listener ? -EINVAL : atomic_load(&s->error);
+	s->answering = true;
+	if (!rc)
+		rc = begin(s, NULL);
+	session_leave(s);
 	return rc;
 }
 
@@ -150,7 +155,9 @@ STRAIT_API int strait_rdma_connect(struct strait_context *ctx, const struct stra
 		rc = session_new(&ctx->set, &o, &s);
 	if (rc)
 		return rc;
+	session_lock(s);
 	rc = begin(s, o.address);
+	pthread_mutex_unlock(&s->lock);
 	if (rc) {
 		session_close(s);
 		return rc;
@@ -175,21 +182,44 @@ STRAIT_API void strait_rdma_close(struct strait_rdma_session *s)
 STRAIT_API int strait_rdma_info(struct strait_rdma_session *s, struct strait_rdma_info *info)
 {
 	struct strait_rdma_info i;
+	int rc;
 
 	API_CHECK(s && info);
 	API_ALIVE(s->owner);
+	rc = session_enter(s);
+	if (rc)
+		return rc;
 	session_info(s, &i);
+	session_leave(s);
 	return struct_out(info, &i, sizeof(i), STRAIT_RDMA_INFO_SIZE_V1);
 }
 
-/* Lock a session that is ready. The error of one that is not; unlocked then. */
-static int lock_ready(struct strait_rdma_session *s)
+STRAIT_API int strait_rdma_cancel(struct strait_rdma_session *s)
 {
-	pthread_mutex_lock(&s->lock);
+	int rc;
+
+	API_CHECK(s);
+	API_ALIVE(s->owner);
+	rc = session_enter(s);
+	if (rc)
+		return rc;
+	session_fail(s, -ECANCELED);
+	session_leave(s);
+	return 0;
+}
+
+/* Begin a call of a session that is ready. The error of one that is not. */
+static int enter_ready(struct strait_rdma_session *s)
+{
+	int rc = session_enter(s);
+
+	if (rc)
+		return rc;
 	if (s->state == SESSION_READY)
 		return 0;
-	pthread_mutex_unlock(&s->lock);
-	return atomic_load(&s->error) ? atomic_load(&s->error) : -EINVAL;
+	rc = atomic_load(&s->error) ? atomic_load(&s->error) : -EINVAL;
+	session_leave(s);
+	return rc;
 }
 
 STRAIT_API int strait_rdma_send(struct strait_rdma_session *s, const void *data, size_t len, int64_t timeout_ns)
@@ -198,11 +228,11 @@ STRAIT_API int strait_rdma_send(struct strait_rdma_session *s, const void *data,
 
 	API_CHECK(s && (data || !len) && timeout_ns >= 0);
 	API_ALIVE(s->owner);
-	rc = lock_ready(s);
+	rc = enter_ready(s);
 	if (rc)
 		return rc;
 	rc = message_send(s, data, len, os_deadline(timeout_ns));
-	pthread_mutex_unlock(&s->lock);
+	session_leave(s);
 	return rc;
 }
 
@@ -212,11 +242,11 @@ STRAIT_API ssize_t strait_rdma_recv(struct strait_rdma_session *s, void *buf, si
 
 	API_CHECK(s && buf && timeout_ns >= 0);
 	API_ALIVE(s->owner);
-	n = lock_ready(s);
+	n = enter_ready(s);
 	if (n)
 		return n;
 	n = message_recv(s, buf, len, os_deadline(timeout_ns));
-	pthread_mutex_unlock(&s->lock);
+	session_leave(s);
 	return n == -ETIMEDOUT && !timeout_ns ? -EAGAIN : n;
 }
 
@@ -230,7 +260,7 @@ STRAIT_API int strait_rdma_offer(struct strait_rdma_session *s, struct strait_re
 	API_CHECK(rights && !(rights & ~(STRAIT_RDMA_PEER_READS | STRAIT_RDMA_PEER_WRITES)));
 	API_ALIVE(s->owner);
 	API_CHECK(device_context(region->dev) == s->owner);
-	rc = lock_ready(s);
+	rc = enter_ready(s);
 	if (rc)
 		return rc;
 	rc = atomic_load(&s->error);
@@ -238,10 +268,11 @@ STRAIT_API int strait_rdma_offer(struct strait_rdma_session *s, struct strait_re
 		rc = s->opts.role == STRAIT_RDMA_OFFERS ? 0 : -EPERM;
 	if (!rc)
 		rc = reg_offer(s, region, offset, length, rights, lifetime_ns, &o);
-	pthread_mutex_unlock(&s->lock);
+	if (!rc)
+		engine_ref(s->owner);
+	session_leave(s);
 	if (rc)
 		return rc;
-	engine_ref(s->owner);
 	*ret = o;
 	return 0;
 }
@@ -286,11 +317,11 @@ STRAIT_API int strait_rdma_post(struct strait_rdma_session *s, const struct stra
 	API_CHECK(q->op == STRAIT_READ || q->op == STRAIT_WRITE);
 	API_ALIVE(s->owner);
 	API_CHECK(device_context(q->region->dev) == s->owner);
-	rc = lock_ready(s);
+	rc = enter_ready(s);
 	if (rc)
 		return rc;
 	rc = s->opts.role == STRAIT_RDMA_INITIATES ? io_post(s, q, os_deadline(timeout_ns), ticket) : -EPERM;
-	pthread_mutex_unlock(&s->lock);
+	session_leave(s);
 	return rc;
 }
 
@@ -300,10 +331,10 @@ STRAIT_API int strait_rdma_wait(struct strait_rdma_session *s, uint64_t ticket, 
 
 	API_CHECK(s && timeout_ns >= 0);
 	API_ALIVE(s->owner);
-	rc = lock_ready(s);
+	rc = enter_ready(s);
 	if (rc)
 		return rc;
 	rc = qp_wait(s, ticket, timeout_ns ? os_deadline(timeout_ns) : 0);
-	pthread_mutex_unlock(&s->lock);
+	session_leave(s);
 	return rc == -ETIMEDOUT && !timeout_ns ? -EAGAIN : rc;
 }

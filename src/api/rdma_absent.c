@@ -43,6 +43,11 @@ STRAIT_API int strait_rdma_connect(struct strait_context *ctx, const struct stra
 	return -EOPNOTSUPP;
 }
 
+STRAIT_API int strait_rdma_cancel(struct strait_rdma_session *s)
+{
+	return -EOPNOTSUPP;
+}
+
 STRAIT_API void strait_rdma_close(struct strait_rdma_session *s)
 {
 }

@@ -193,18 +193,22 @@ int os_wait_readable(int a, int b)
 	return fds[0].revents != 0;
 }
 
-int os_wait_either(int a, int b, int64_t timeout_ns)
+int os_wait_any(const int *fd, unsigned int count, int64_t timeout_ns)
 {
-	struct pollfd fds[] = { { .fd = a, .events = POLLIN }, { .fd = b, .events = POLLIN } };
+	struct pollfd fds[4];
 	uint64_t deadline = os_deadline(timeout_ns);
 	int n;
 
 	OS_POINT(OS_POLL);
+	if (count > ARRAY_SIZE(fds))
+		return -EINVAL;
+	for (unsigned int i = 0; i < count; i++)
+		fds[i] = (struct pollfd){ .fd = fd[i], .events = POLLIN };
 	for (;;) {
 		int64_t left = os_time_left(deadline);
 		struct timespec ts = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
 
-		n = ppoll(fds, 2, deadline == UINT64_MAX ? NULL : &ts, NULL);
+		n = ppoll(fds, count, deadline == UINT64_MAX ? NULL : &ts, NULL);
 		if (n >= 0)
 			return n ? 0 : -ETIMEDOUT;
 		if (errno != EINTR)

@@ -81,8 +81,8 @@ ssize_t os_pwrite(int fd, const void *buf, size_t len, uint64_t off);
 int os_fdatasync(int fd);
 /* Wait until @a or @b is readable: 1 if @a is, 0 if only @b is. */
 int os_wait_readable(int a, int b);
-/* Wait until @a or @b is readable or @timeout_ns have passed: 0, or -ETIMEDOUT. STRAIT_FOREVER: no timeout. */
-int os_wait_either(int a, int b, int64_t timeout_ns);
+/* Wait until one of up to 4 descriptors is readable or @timeout_ns have passed: 0, or -ETIMEDOUT. STRAIT_FOREVER: no timeout. */
+int os_wait_any(const int *fd, unsigned int n, int64_t timeout_ns);
 /* O_NONBLOCK for a descriptor of another library. */
 int os_set_nonblocking(int fd);
 /* eventfd(2): readable once it is signalled. */

@@ -96,16 +96,23 @@ static void *answer(void *arg)
 	return NULL;
 }
 
-void rdma_pair_open(struct rdma_pair *p)
+void rdma_pair_open_with(struct rdma_pair *p, const struct strait_rdma_opts *initiates,
+			 const struct strait_rdma_opts *offers)
 {
-	struct strait_rdma_opts l = rdma_opts_of(STRAIT_RDMA_INITIATES), c = rdma_opts_of(STRAIT_RDMA_OFFERS);
 	pthread_t thread;
 
 	p->ctx = context_new(NULL);
-	ASSERT_OK(strait_rdma_listen(p->ctx, &l, &p->listener));
+	ASSERT_OK(strait_rdma_listen(p->ctx, initiates, &p->listener));
 	ASSERT_EQ(pthread_create(&thread, NULL, answer, p), 0);
-	ASSERT_OK(strait_rdma_connect(p->ctx, &c, &p->offers));
+	ASSERT_OK(strait_rdma_connect(p->ctx, offers, &p->offers));
 	pthread_join(thread, NULL);
+}
+
+void rdma_pair_open(struct rdma_pair *p)
+{
+	struct strait_rdma_opts l = rdma_opts_of(STRAIT_RDMA_INITIATES), c = rdma_opts_of(STRAIT_RDMA_OFFERS);
+
+	rdma_pair_open_with(p, &l, &c);
 }
 
 void rdma_pair_close(struct rdma_pair *p)

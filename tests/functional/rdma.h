@@ -42,6 +42,8 @@ struct rdma_pair {
 };
 
 void rdma_pair_open(struct rdma_pair *p);
+void rdma_pair_open_with(struct rdma_pair *p, const struct strait_rdma_opts *initiates,
+			 const struct strait_rdma_opts *offers);
 void rdma_pair_close(struct rdma_pair *p);
 
 #endif

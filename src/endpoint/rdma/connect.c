@@ -6,21 +6,6 @@
 #include "endpoint/rdma/session.h"
 #include "os/os.h"
 
-int cm_next_event(struct rdma_event_channel *ch, uint64_t deadline, struct rdma_cm_event **ret)
-{
-	for (;;) {
-		int rc;
-
-		if (!verbs.rdma_get_cm_event(ch, ret))
-			return 0;
-		if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-			return -errno;
-		rc = os_wait_either(ch->fd, ch->fd, os_time_left(deadline));
-		if (rc)
-			return rc;
-	}
-}
-
 static int event_error(const struct rdma_cm_event *e)
 {
 	switch (e->event) {
@@ -40,6 +25,24 @@ static int event_error(const struct rdma_cm_event *e)
 	}
 }
 
+/* The connection manager's next event: -ETIMEDOUT; the session's error. Acknowledged by the caller. */
+static int next_event(struct strait_rdma_session *s, uint64_t deadline, struct rdma_cm_event **ret)
+{
+	for (;;) {
+		int rc = atomic_load(&s->error);
+
+		if (rc)
+			return rc;
+		if (!verbs.rdma_get_cm_event(s->events, ret))
+			return 0;
+		if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		rc = session_sleep(s, -1, deadline);
+		if (rc)
+			return rc;
+	}
+}
+
 static int wait_for(struct strait_rdma_session *s, enum rdma_cm_event_type want, uint64_t deadline)
 {
 	struct rdma_cm_event *e;
@@ -48,7 +51,7 @@ static int wait_for(struct strait_rdma_session *s, enum rdma_cm_event_type want,
 	for (;;) {
 		bool found;
 
-		rc = cm_next_event(s->events, deadline, &e);
+		rc = next_event(s, deadline, &e);
 		if (rc)
 			return rc;
 		found = e->event == want;

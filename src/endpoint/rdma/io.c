@@ -24,19 +24,18 @@ static int check_offer(struct strait_rdma_session *s, const struct strait_rdma_r
 	return rc ? rc : wire_offer_allows(o, right, q->offer_offset, q->length, (os_now_ns() - s->began) / NS_PER_MS);
 }
 
-int io_post(struct strait_rdma_session *s, const struct strait_rdma_request *q, uint64_t deadline, uint64_t *ticket)
+/* Post as much of the request as there is room for. */
+static int post_some(struct strait_rdma_session *s, const struct strait_rdma_request *q, const struct wire_offer *o,
+		     uint64_t *posted)
 {
 	struct registration *reg;
-	struct wire_offer o;
-	uint64_t done = 0;
-	int rc = check_offer(s, q, &o);
+	uint64_t done = *posted;
+	int rc = region_use(q->region, q->region_offset, q->length);
 
-	if (!rc)
-		rc = region_use(q->region, q->region_offset, q->length);
 	if (rc)
 		return rc;
 	rc = reg_local(s, q->region, &reg);
-	while (!rc && done < q->length) {
+	while (!rc && done < q->length && !qp_is_full(s)) {
 		uint64_t n = min_u64(q->length - done, DATA_BYTES);
 		struct ibv_sge sge = { .addr = reg->addr + q->region_offset + done,
 				       .length = (uint32_t)n,
@@ -47,12 +46,12 @@ int io_post(struct strait_rdma_session *s, const struct strait_rdma_request *q, 
 
 		if (q->flags & STRAIT_RDMA_AWAITED && n == q->length - done)
 			wr.send_flags = IBV_SEND_SIGNALED;
-		wr.wr.rdma.remote_addr = o.addr + q->offer_offset + done;
-		wr.wr.rdma.rkey = o.rkey;
-		rc = qp_post(s, &wr, deadline);
+		wr.wr.rdma.remote_addr = o->addr + q->offer_offset + done;
+		wr.wr.rdma.rkey = o->rkey;
+		rc = qp_post(s, &wr, 0);
 		if (rc)
 			break;
-		reg_used(s, reg, s->posted);
+		reg->last_ticket = s->posted;
 		done += n;
 		if (q->op == STRAIT_READ)
 			s->bytes_read += n;
@@ -60,6 +59,26 @@ int io_post(struct strait_rdma_session *s, const struct strait_rdma_request *q, 
 			s->bytes_written += n;
 	}
 	region_unuse(q->region);
+	*posted = done;
+	return rc;
+}
+
+/* The region is in use while requests are posted, and not while the call waits for room: closing it waits for no peer. */
+int io_post(struct strait_rdma_session *s, const struct strait_rdma_request *q, uint64_t deadline, uint64_t *ticket)
+{
+	struct wire_offer o;
+	uint64_t done = 0;
+	int rc = check_offer(s, q, &o);
+
+	if (rc)
+		return rc;
+	region_ref(q->region);
+	while (!rc && done < q->length) {
+		rc = qp_post_room(s, (q->length - done + DATA_BYTES - 1) / DATA_BYTES, deadline);
+		if (!rc)
+			rc = post_some(s, q, &o, &done);
+	}
+	region_unref(q->region);
 	/* A part of the request is in flight, and the caller cannot know which. */
 	if (rc && done)
 		session_fail(s, rc);

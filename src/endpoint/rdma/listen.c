@@ -83,6 +83,22 @@ static int adopt(struct strait_rdma_listener *l, struct rdma_cm_id *id, uint8_t 
 	return 0;
 }
 
+/* The next event: -ETIMEDOUT. Acknowledged by the caller. */
+static int next_event(struct strait_rdma_listener *l, uint64_t deadline, struct rdma_cm_event **ret)
+{
+	for (;;) {
+		int rc;
+
+		if (!verbs.rdma_get_cm_event(l->events, ret))
+			return 0;
+		if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		rc = os_wait_any(&l->events->fd, 1, os_time_left(deadline));
+		if (rc)
+			return rc;
+	}
+}
+
 static bool may_connect(struct strait_rdma_listener *l, struct rdma_cm_id *id)
 {
 	char peer[64];
@@ -111,7 +127,7 @@ int listener_accept(struct strait_rdma_listener *l, int64_t timeout_ns, struct s
 	int rc;
 
 	for (;;) {
-		rc = cm_next_event(l->events, deadline, &e);
+		rc = next_event(l, deadline, &e);
 		if (rc)
 			return rc;
 		request = e->event == RDMA_CM_EVENT_CONNECT_REQUEST;

@@ -10,6 +10,9 @@ int message_send(struct strait_rdma_session *s, const void *data, size_t len, ui
 
 	if (len > STRAIT_RDMA_MESSAGE_MAX)
 		return -EMSGSIZE;
+	n = qp_send_room(s, deadline);
+	if (n)
+		return n;
 	/* Sealing counts the message: a session that could not send it is over. */
 	n = wire_seal(&s->send, WIRE_DATA, data, len, out);
 	if (n > 0)

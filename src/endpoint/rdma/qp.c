@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The queue pair's resources, flow control of the send queue, and completions. */
+#include <sched.h>
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "endpoint/rdma/session.h"
 #include "os/os.h"
@@ -9,6 +11,7 @@
 #define RECV_ID (1ull << 63) /* wr_id of a receive: this bit and the slot. Of a send: its number */
 #define EVENTS_UNACKED 64u
 #define INLINE_WANTED 256u
+#define DRAIN_NS 2000000000ull
 #define CONTROL_BYTES (2ull * CONTROL_SLOTS * WIRE_MAX)
 
 static uint8_t *recv_slot(struct strait_rdma_session *s, uint32_t slot)
@@ -22,6 +25,7 @@ static int post_recv(struct strait_rdma_session *s, uint32_t slot)
 	struct ibv_recv_wr wr = { .wr_id = RECV_ID | slot, .sg_list = &sge, .num_sge = 1 }, *bad;
 	int err = ibv_post_recv(s->qp, &wr, &bad);
 
+	s->receives += !err;
 	return -err;
 }
 
@@ -103,6 +107,10 @@ static void completed(struct strait_rdma_session *s, const struct ibv_wc *wc)
 {
 	int none = 0;
 
+	if (wc->wr_id & RECV_ID)
+		s->receives--;
+	else
+		s->ended = wc->wr_id;
 	if (wc->status != IBV_WC_SUCCESS) {
 		/* Requests after the failed one are flushed: their status does not say why. */
 		if (wc->status != IBV_WC_WR_FLUSH_ERR)
@@ -146,40 +154,105 @@ static void take_cq_events(struct strait_rdma_session *s)
 	}
 }
 
+/* One of the waiting threads sleeps for all. When it ends, for whatever reason, another one has to. */
+static int sleep_until_event(struct strait_rdma_session *s, uint64_t deadline)
+{
+	int rc;
+
+	if (s->sleeping)
+		return cond_wait_until(&s->changed, &s->lock, deadline) ? -ETIMEDOUT : 0;
+	s->sleeping = true;
+	rc = session_sleep(s, s->channel->fd, deadline);
+	s->sleeping = false;
+	take_cq_events(s);
+	pthread_cond_broadcast(&s->changed);
+	return rc;
+}
+
+/* A thread that polls would keep the lock: mutexes are not fair. */
+static int poll_once(struct strait_rdma_session *s, uint64_t deadline)
+{
+	if (deadline != UINT64_MAX && os_now_ns() >= deadline)
+		return -ETIMEDOUT;
+	if (atomic_load(&s->lock_wanted)) {
+		pthread_mutex_unlock(&s->lock);
+		sched_yield();
+		session_lock(s);
+	}
+	return 0;
+}
+
 int qp_progress(struct strait_rdma_session *s, uint64_t deadline)
 {
-	bool sleeps = !(s->opts.flags & STRAIT_RDMA_POLL);
-	int n, rc;
+	bool polls = s->opts.flags & STRAIT_RDMA_POLL;
+	int n = reap(s), rc;
 
-	for (;;) {
-		n = reap(s);
-		/* A completion before the request for an event raises none. */
-		if (!n && sleeps)
-			n = ibv_req_notify_cq(s->cq, 0) ? -EIO : reap(s);
-		if (n < 0)
-			session_fail(s, n);
-		rc = atomic_load(&s->error);
-		if (n || rc)
-			return rc;
-		if (sleeps) {
-			rc = os_wait_either(s->channel->fd, s->events->fd, os_time_left(deadline));
-			take_cq_events(s);
-		} else if (deadline != UINT64_MAX && os_now_ns() >= deadline) {
-			rc = -ETIMEDOUT;
+	/* A completion before the request for an event raises none. */
+	if (!n && !polls)
+		n = ibv_req_notify_cq(s->cq, 0) ? -EIO : reap(s);
+	if (n > 0)
+		pthread_cond_broadcast(&s->changed);
+	if (n < 0)
+		session_fail(s, n);
+	rc = atomic_load(&s->error);
+	if (n || rc)
+		return rc;
+	rc = polls ? poll_once(s, deadline) : sleep_until_event(s, deadline);
+	/* What another thread has processed meanwhile, the caller sees. */
+	session_cm_events(s);
+	n = reap(s);
+	if (n > 0)
+		pthread_cond_broadcast(&s->changed);
+	if (atomic_load(&s->error))
+		return atomic_load(&s->error);
+	return n > 0 ? 0 : rc;
+}
+
+void qp_drain(struct strait_rdma_session *s)
+{
+	struct ibv_send_wr last = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	uint64_t deadline = os_now_ns() + DRAIN_NS;
+
+	if (!s->qp)
+		return;
+	/* Requests that are not signalled and were successful are not reported; this one is. */
+	last.wr_id = s->posted + 1;
+	if (!ibv_post_send(s->qp, &last, &bad))
+		s->posted++;
+	while (s->receives || s->ended < s->posted) {
+		int n = reap(s);
+
+		if (n < 0 || (!n && os_now_ns() >= deadline)) {
+			log_warn(s->log, "rdma: the device has not completed %u receives and %llu requests",
+				 s->receives, (unsigned long long)(s->posted - s->ended));
+			return;
 		}
-		session_cm_events(s);
-		if (rc && !atomic_load(&s->error))
-			return rc;
+		if (!n)
+			os_sleep_ns(100000);
 	}
+}
+
+bool qp_is_full(const struct strait_rdma_session *s)
+{
+	return s->posted - atomic_load(&s->completed) >= s->opts.depth;
+}
+
+int qp_post_room(struct strait_rdma_session *s, uint64_t n, uint64_t deadline)
+{
+	int rc = atomic_load(&s->error);
+
+	/* The last ones that were posted need not be signalled: they complete with later ones only. */
+	n = min_u64(n, s->opts.depth - SIGNAL_EVERY);
+	while (!rc && s->posted - atomic_load(&s->completed) + n > s->opts.depth)
+		rc = qp_progress(s, deadline);
+	return rc;
 }
 
 int qp_post(struct strait_rdma_session *s, struct ibv_send_wr *wr, uint64_t deadline)
 {
 	struct ibv_send_wr *bad;
-	int rc = atomic_load(&s->error);
+	int rc = qp_post_room(s, 1, deadline);
 
-	while (!rc && s->posted - atomic_load(&s->completed) >= s->opts.depth)
-		rc = qp_progress(s, deadline);
 	if (rc)
 		return rc;
 	wr->wr_id = s->posted + 1;
@@ -217,16 +290,35 @@ int qp_wait(struct strait_rdma_session *s, uint64_t ticket, uint64_t deadline)
 	return 0;
 }
 
+/* Waiting for the slot or for the queue, other threads may use up the other one. */
+int qp_send_room(struct strait_rdma_session *s, uint64_t deadline)
+{
+	int rc = atomic_load(&s->error);
+
+	while (!rc) {
+		uint64_t before = s->slot_ticket[s->sent % CONTROL_SLOTS];
+
+		if (before > atomic_load(&s->completed))
+			rc = qp_wait(s, before, deadline);
+		else if (qp_is_full(s))
+			rc = qp_progress(s, deadline);
+		else
+			break;
+	}
+	return rc;
+}
+
 int qp_send(struct strait_rdma_session *s, const void *msg, size_t len, uint64_t deadline)
 {
+	struct ibv_sge sge = { .length = (uint32_t)len, .lkey = s->control_mr->lkey };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
+	int rc = qp_send_room(s, deadline);
 	uint32_t slot = (uint32_t)(s->sent % CONTROL_SLOTS);
 	uint8_t *buf = s->control + slot * (size_t)WIRE_MAX;
-	struct ibv_sge sge = { .addr = (uintptr_t)buf, .length = (uint32_t)len, .lkey = s->control_mr->lkey };
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
-	int rc = qp_wait(s, s->slot_ticket[slot], deadline);
 
 	if (rc)
 		return rc;
+	sge.addr = (uintptr_t)buf;
 	memcpy(buf, msg, len);
 	if (len <= s->inline_max)
 		wr.send_flags = IBV_SEND_INLINE;

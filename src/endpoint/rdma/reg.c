@@ -9,8 +9,8 @@
 
 #define NS_PER_MS 1000000u
 
-static int make_locked(struct strait_rdma_session *s, struct strait_region *r, uint64_t off, uint64_t len, int access,
-		       struct registration **ret)
+static int make(struct strait_rdma_session *s, struct strait_region *r, uint64_t off, uint64_t len, int access,
+		struct registration **ret)
 {
 	struct registration *reg = calloc(1, sizeof(*reg));
 	int rc;
@@ -33,37 +33,32 @@ static int make_locked(struct strait_rdma_session *s, struct strait_region *r, u
 	return 0;
 }
 
-static void drop_locked(struct registration *reg)
+/* A device that does not deregister memory must not access it: without its queue pair it does not. */
+static void drop(struct strait_rdma_session *s, struct registration *reg)
 {
+	int err = verbs.ibv_dereg_mr(reg->mr);
+
 	list_del(&reg->node);
-	verbs.ibv_dereg_mr(reg->mr);
+	if (err) {
+		log_error(s->log, "rdma: %llu bytes remain registered: %s", (unsigned long long)reg->length,
+			  strerror(err));
+		session_fail(s, -EIO);
+		qp_drain(s);
+	}
 	free(reg);
 }
 
 int reg_local(struct strait_rdma_session *s, struct strait_region *r, struct registration **ret)
 {
-	int rc;
-
-	pthread_mutex_lock(&s->reg_lock);
 	list_for_each(it, &s->regs) {
 		struct registration *reg = list_entry(it, struct registration, node);
 
 		if (reg->region == r && !reg->offered) {
-			pthread_mutex_unlock(&s->reg_lock);
 			*ret = reg;
 			return 0;
 		}
 	}
-	rc = make_locked(s, r, 0, r->mem.len, 0, ret);
-	pthread_mutex_unlock(&s->reg_lock);
-	return rc;
-}
-
-void reg_used(struct strait_rdma_session *s, struct registration *reg, uint64_t ticket)
-{
-	pthread_mutex_lock(&s->reg_lock);
-	reg->last_ticket = ticket;
-	pthread_mutex_unlock(&s->reg_lock);
+	return make(s, r, 0, r->mem.len, 0, ret);
 }
 
 static int write_text(struct strait_rdma_session *s, const struct registration *reg, uint32_t rights,
@@ -92,21 +87,20 @@ int reg_offer(struct strait_rdma_session *s, struct strait_region *r, uint64_t o
 		free(o);
 		return rc;
 	}
-	pthread_mutex_lock(&s->reg_lock);
-	rc = make_locked(s, r, off, len, access, &o->reg);
+	rc = make(s, r, off, len, access, &o->reg);
 	if (!rc) {
 		rc = write_text(s, o->reg, rights, lifetime_ns, o->text);
 		if (rc)
-			drop_locked(o->reg);
+			drop(s, o->reg);
 	}
 	if (!rc) {
+		atomic_fetch_add(&s->refs, 1);
 		o->session = s;
 		o->owner = s->owner;
 		o->dev = r->dev;
 		o->reach = o->reg->reach;
 		list_add(&s->offers, &o->node);
 	}
-	pthread_mutex_unlock(&s->reg_lock);
 	region_unuse(r);
 	if (rc)
 		free(o);
@@ -119,13 +113,12 @@ void reg_offer_close(struct strait_rdma_offer *o)
 {
 	struct strait_rdma_session *s = o->session;
 
-	if (s) {
-		pthread_mutex_lock(&s->reg_lock);
-		list_del(&o->node);
-		if (o->reg)
-			drop_locked(o->reg);
-		pthread_mutex_unlock(&s->reg_lock);
-	}
+	session_lock(s);
+	list_del(&o->node);
+	if (o->reg)
+		drop(s, o->reg);
+	pthread_mutex_unlock(&s->lock);
+	session_unref(s);
 	free(o);
 }
 
@@ -135,47 +128,50 @@ static bool is_idle(struct strait_rdma_session *s, const struct registration *re
 	return !reg->offered && reg->last_ticket <= atomic_load_explicit(&s->completed, memory_order_acquire);
 }
 
+static bool is_used(struct strait_rdma_session *s, const struct strait_region *r)
+{
+	list_for_each(it, &s->regs) {
+		struct registration *reg = list_entry(it, struct registration, node);
+
+		if (reg->region == r && !is_idle(s, reg))
+			return true;
+	}
+	return false;
+}
+
 /*
- * The memory is about to be freed. If requests may still access it the queue pair goes to its error state, in which it
- * accesses none, and the session is over; deregistering waits for what the device was doing.
+ * The memory is about to be freed. If requests may still access it the queue pair goes to its error state and completes
+ * all that was posted, and the session is over; then the device accesses no memory any more, and it is deregistered.
  */
 void session_drop(struct region_watcher *w, struct strait_region *r)
 {
 	struct strait_rdma_session *s = container_of(w, struct strait_rdma_session, watcher);
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	pthread_mutex_lock(&s->reg_lock);
+	session_lock(s);
+	if (is_used(s, r)) {
+		session_fail(s, -ENODEV);
+		qp_drain(s);
+	}
 	list_for_each_safe(it, tmp, &s->regs) {
 		struct registration *reg = list_entry(it, struct registration, node);
 
 		if (reg->region != r)
 			continue;
-		if (!is_idle(s, reg)) {
-			session_fail(s, -ENODEV);
-			verbs.ibv_modify_qp(s->qp, &attr, IBV_QP_STATE);
-		}
 		list_for_each(at, &s->offers) {
 			struct strait_rdma_offer *o = list_entry(at, struct strait_rdma_offer, node);
 
 			if (o->reg == reg)
 				o->reg = NULL;
 		}
-		drop_locked(reg);
+		drop(s, reg);
 	}
-	pthread_mutex_unlock(&s->reg_lock);
+	pthread_mutex_unlock(&s->lock);
 }
 
 void reg_close_all(struct strait_rdma_session *s)
 {
-	pthread_mutex_lock(&s->reg_lock);
-	list_for_each_safe(it, tmp, &s->offers) {
-		struct strait_rdma_offer *o = list_entry(it, struct strait_rdma_offer, node);
-
-		list_del(&o->node);
-		o->session = NULL;
-		o->reg = NULL;
-	}
+	list_for_each(it, &s->offers)
+		list_entry(it, struct strait_rdma_offer, node)->reg = NULL;
 	list_for_each_safe(it, tmp, &s->regs)
-		drop_locked(list_entry(it, struct registration, node));
-	pthread_mutex_unlock(&s->reg_lock);
+		drop(s, list_entry(it, struct registration, node));
 }

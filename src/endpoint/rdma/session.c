@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "endpoint/rdma/mac.h"
 #include "os/os.h"
@@ -50,15 +51,19 @@ int session_new(struct device_set *set, const struct strait_rdma_opts *opts, str
 		goto free_session;
 	}
 	rc = os_set_nonblocking(s->events->fd);
+	if (!rc)
+		rc = os_event_fd(&s->wake);
 	if (rc)
 		goto destroy_channel;
 	s->set = set;
 	s->log = set->log;
+	atomic_init(&s->refs, 1);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->reg_lock, NULL);
+	cond_init_monotonic(&s->changed);
 	list_init(&s->regs);
 	list_init(&s->offers);
 	s->watcher.drop_mappings = session_drop;
+	device_set_watch(set, &s->watcher);
 	*ret = s;
 	return 0;
 destroy_channel:
@@ -68,11 +73,63 @@ free_session:
 	return rc;
 }
 
+void session_unref(struct strait_rdma_session *s)
+{
+	if (atomic_fetch_sub(&s->refs, 1) != 1)
+		return;
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void session_lock(struct strait_rdma_session *s)
+{
+	atomic_fetch_add(&s->lock_wanted, 1);
+	pthread_mutex_lock(&s->lock);
+	atomic_fetch_sub(&s->lock_wanted, 1);
+}
+
+int session_enter(struct strait_rdma_session *s)
+{
+	session_lock(s);
+	if (s->closing) {
+		pthread_mutex_unlock(&s->lock);
+		return -ECANCELED;
+	}
+	s->users++;
+	return 0;
+}
+
+void session_leave(struct strait_rdma_session *s)
+{
+	s->users--;
+	if (s->closing)
+		pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* A peer whose session is over must not access memory, whatever the application does next. */
 void session_fail(struct strait_rdma_session *s, int err)
 {
-	int none = 0;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	atomic_compare_exchange_strong(&s->error, &none, err);
+	if (atomic_load(&s->error))
+		return;
+	atomic_store(&s->error, err);
+	if (s->qp)
+		verbs.ibv_modify_qp(s->qp, &attr, IBV_QP_STATE);
+	os_event_signal(s->wake);
+	pthread_cond_broadcast(&s->changed);
+}
+
+int session_sleep(struct strait_rdma_session *s, int fd, uint64_t deadline)
+{
+	int fds[] = { s->wake, s->events->fd, fd }, rc;
+
+	pthread_mutex_unlock(&s->lock);
+	rc = os_wait_any(fds, fd < 0 ? 2 : 3, os_time_left(deadline));
+	session_lock(s);
+	return rc;
 }
 
 static void no_longer_half_open(struct strait_rdma_session *s)
@@ -87,27 +144,31 @@ static void no_longer_half_open(struct strait_rdma_session *s)
 /* The queue pair stops first: nothing accesses memory any more when it is deregistered. */
 void session_close(struct strait_rdma_session *s)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-
-	if (s->watching)
-		device_set_unwatch(s->set, &s->watcher);
+	session_lock(s);
+	s->closing = true;
+	session_fail(s, -ECANCELED);
+	while (s->users)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+	device_set_unwatch(s->set, &s->watcher);
 	if (s->established)
 		verbs.rdma_disconnect(s->id);
 	else if (s->state == SESSION_NEW && s->id)
 		verbs.rdma_reject(s->id, NULL, 0);
-	if (s->qp)
-		verbs.ibv_modify_qp(s->qp, &attr, IBV_QP_STATE);
+	session_lock(s);
 	reg_close_all(s);
+	pthread_mutex_unlock(&s->lock);
 	qp_close(s);
 	if (s->id)
 		verbs.rdma_destroy_id(s->id);
 	verbs.rdma_destroy_event_channel(s->events);
+	os_close(s->wake);
 	no_longer_half_open(s);
-	pthread_mutex_destroy(&s->lock);
-	pthread_mutex_destroy(&s->reg_lock);
-	/* Its keys. */
-	explicit_bzero(s, sizeof(*s));
-	free(s);
+	explicit_bzero(s->key_copy, sizeof(s->key_copy));
+	explicit_bzero(s->offer_key, sizeof(s->offer_key));
+	explicit_bzero(&s->send, sizeof(s->send));
+	explicit_bzero(&s->recv, sizeof(s->recv));
+	session_unref(s);
 }
 
 static int begin_handshake(struct strait_rdma_session *s, struct handshake *hs)
@@ -174,8 +235,6 @@ int session_authenticate(struct strait_rdma_session *s, uint64_t deadline)
 		memcpy(s->offer_key, hs.offer_key, sizeof(s->offer_key));
 		s->began = os_now_ns();
 		s->state = SESSION_READY;
-		device_set_watch(s->set, &s->watcher);
-		s->watching = true;
 	} else {
 		session_fail(s, rc);
 	}
@@ -187,7 +246,6 @@ int session_authenticate(struct strait_rdma_session *s, uint64_t deadline)
 void session_info(struct strait_rdma_session *s, struct strait_rdma_info *info)
 {
 	*info = (struct strait_rdma_info){ .size = sizeof(*info) };
-	pthread_mutex_lock(&s->lock);
 	if (s->id && s->id->verbs)
 		str_copy(info->nic, sizeof(info->nic), verbs.ibv_get_device_name(s->id->verbs->device));
 	if (s->id) {
@@ -201,5 +259,4 @@ void session_info(struct strait_rdma_session *s, struct strait_rdma_info *info)
 	info->bytes_read = s->bytes_read;
 	info->status = atomic_load(&s->status);
 	info->error = atomic_load(&s->error);
-	pthread_mutex_unlock(&s->lock);
 }

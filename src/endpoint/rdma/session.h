@@ -12,13 +12,18 @@
  *			of the control buffers, without remote access
  *	READY		authenticated
  *	(error != 0)	final, in every state: a work completion failed, the peer disconnected, a message did not verify,
- *			or offered memory was freed. Every call returns the error
+ *			offered memory was freed, or the session was cancelled. The queue pair is in its error state:
+ *			the peer accesses no memory any more. Every call returns the error
  *
- * Threads. @lock serialises the calls of the application. It is held while a call waits, so one thread at a time
- * uses a session; every wait has a deadline. The owner of a region that is closed (any thread) calls session_drop():
- * it takes @reg_lock only, never @lock, so a free never waits for a thread that waits for the peer. @reg_lock is
- * innermost, and held for registering and deregistering, which wait for no peer. Closing a session stops the watcher
- * first: on return no session_drop() runs.
+ * Threads. @lock protects all members. It is never held while a call waits for the peer: one of the waiting threads
+ * sleeps on the event channels (@sleeping), the others on @changed, and each checks its own condition when it wakes.
+ * Registering and deregistering happen under @lock: they wait for the device, not for the peer. The owner of
+ * a region that is closed (any thread) calls session_drop(), which takes @lock; so a free waits for no peer either.
+ * Lock order: device_set.watch_lock, then @lock.
+ *
+ * Lifetime. @users counts calls that are running. Closing makes them return -ECANCELED, waits until none is left,
+ * then stops the watcher: on return no session_drop() runs. The struct has a reference of each offer, too, so that
+ * offers may be closed after the session, or at the same time.
  *
  * Send queue. Requests are numbered from 1: @posted is the last. Every SIGNAL_EVERY-th is signalled, and its completion
  * completes all before it. A waiter for a request that no signalled one follows posts an empty signalled write.
@@ -63,20 +68,20 @@ enum session_state {
 
 /* A region, or a part of it, in the session's protection domain. */
 struct registration {
-	struct list node; /* in strait_rdma_session.regs; under reg_lock */
+	struct list node; /* in strait_rdma_session.regs */
 	struct strait_region *region;
 	struct ibv_mr *mr;
 	uint64_t offset, length; /* in the region */
 	uint64_t addr;		 /* of the first byte, as work requests name it */
 	struct strait_rdma_reach reach;
 	bool offered;	      /* with remote access: an offer owns it. Otherwise cached for this side's requests */
-	uint64_t last_ticket; /* last request that uses it; under reg_lock */
+	uint64_t last_ticket; /* last request that uses it */
 };
 
 struct strait_rdma_offer {
-	struct strait_rdma_session *session; /* NULL once it is closed */
-	struct list node;		     /* in strait_rdma_session.offers; under reg_lock */
-	struct registration *reg;	     /* NULL once the region is revoked; under reg_lock */
+	struct strait_rdma_session *session; /* with a reference of the struct */
+	struct list node;		     /* in strait_rdma_session.offers; under its lock */
+	struct registration *reg;	     /* NULL once the region is revoked or the session closed; under its lock */
 	struct strait_rdma_reach reach;
 	void *owner;
 	struct strait_device *dev;
@@ -88,8 +93,16 @@ struct strait_rdma_session {
 	const struct log_sink *log;
 	void *owner;			       /* struct strait_context */
 	struct strait_rdma_listener *listener; /* while half-open, else NULL */
+	atomic_uint refs;		       /* of the struct: its handle, and each offer */
 	pthread_mutex_t lock;
+	pthread_cond_t changed;	 /* completions were processed, @sleeping or @users changed, or there is an error */
+	atomic_uint lock_wanted; /* threads that are about to take @lock */
+	bool sleeping;		 /* a thread sleeps on the event channels */
+	bool closing;
+	unsigned int users;
+	int wake; /* eventfd: readable once there is an error */
 	enum session_state state;
+	bool answering;		      /* strait_rdma_authenticate() was called */
 	struct strait_rdma_opts opts; /* as of the listener's */
 	uint8_t key_copy[HS_KEY_MAX];
 	uint8_t peer_reads; /* RDMA reads in flight that the peer asked for */
@@ -113,7 +126,9 @@ struct strait_rdma_session {
 	} received[CONTROL_SLOTS]; /* messages that were not taken yet */
 	uint32_t received_first, received_n;
 
+	uint32_t receives; /* posted and not completed */
 	uint64_t posted, signalled_at;
+	uint64_t ended; /* last request that completed, successfully or not */
 	atomic_ullong completed;
 	uint64_t requests, signalled, bytes_written, bytes_read;
 	atomic_ullong registrations;
@@ -127,8 +142,6 @@ struct strait_rdma_session {
 	uint64_t began; /* clock of the handshake's end: the origin of the times in offers */
 
 	struct region_watcher watcher;
-	bool watching;
-	pthread_mutex_t reg_lock;
 	struct list regs, offers;
 };
 
@@ -149,28 +162,39 @@ bool address_is_own(const struct sockaddr *sa);
 /* session.c */
 int session_new(struct device_set *set, const struct strait_rdma_opts *opts, struct strait_rdma_session **ret);
 void session_close(struct strait_rdma_session *s);
+void session_unref(struct strait_rdma_session *s);
+/* Begin a call: takes @lock. -ECANCELED without it once the session is being closed. */
+int session_enter(struct strait_rdma_session *s);
+void session_leave(struct strait_rdma_session *s);
+void session_lock(struct strait_rdma_session *s);
 void session_info(struct strait_rdma_session *s, struct strait_rdma_info *info);
-/* The first error remains. */
+/* With @lock held: stop the queue pair and wake all threads. The first error remains. */
 void session_fail(struct strait_rdma_session *s, int err);
+/* With @lock held, which is released meanwhile: sleep until an event of the connection or of @fd (or -1), or an error. */
+int session_sleep(struct strait_rdma_session *s, int fd, uint64_t deadline);
 
-/* connect.c */
+/* connect.c: with @lock held */
 /* @address: of the peer; ignored for a session of a listener. */
 int session_connect(struct strait_rdma_session *s, const char *address, uint64_t deadline);
 int session_authenticate(struct strait_rdma_session *s, uint64_t deadline);
 /* Take the connection manager's events that are pending. */
 void session_cm_events(struct strait_rdma_session *s);
-/* Next event of a channel: -ETIMEDOUT. Acknowledged by the caller. */
-int cm_next_event(struct rdma_event_channel *ch, uint64_t deadline, struct rdma_cm_event **ret);
 
-/* qp.c: with @lock held */
+/* qp.c: with @lock held. Calls with a deadline release it while they wait. */
 int qp_open(struct strait_rdma_session *s);
 void qp_close(struct strait_rdma_session *s);
 /* Post a request, when there is room for it. It gets the next number, s->posted. */
 int qp_post(struct strait_rdma_session *s, struct ibv_send_wr *wr, uint64_t deadline);
 /* @deadline 0: only look. */
 int qp_wait(struct strait_rdma_session *s, uint64_t ticket, uint64_t deadline);
-/* Process completions, or wait for some. -ETIMEDOUT; the session's error. */
+/* Process completions, or wait until a thread may have. -ETIMEDOUT; the session's error. */
 int qp_progress(struct strait_rdma_session *s, uint64_t deadline);
+/* Wait until the next qp_send(), or the next @n qp_post() or as many as there can be, do not wait. */
+int qp_send_room(struct strait_rdma_session *s, uint64_t deadline);
+int qp_post_room(struct strait_rdma_session *s, uint64_t n, uint64_t deadline);
+bool qp_is_full(const struct strait_rdma_session *s);
+/* After session_fail(): wait until the device has completed all that was posted, and accesses no memory any more. */
+void qp_drain(struct strait_rdma_session *s);
 /* A whole message, sealed or of the handshake. */
 int qp_send(struct strait_rdma_session *s, const void *msg, size_t len, uint64_t deadline);
 /* The next message, in place until qp_release() posts its slot again. */
@@ -185,14 +209,13 @@ ssize_t message_recv(struct strait_rdma_session *s, void *buf, size_t len, uint6
 int ladder_register(struct ibv_pd *pd, struct strait_region *r, uint64_t off, uint64_t len, int access,
 		    struct registration *reg);
 
-/* reg.c */
+/* reg.c: with @lock held but for reg_offer_close() and session_drop(), which take it */
 int reg_offer(struct strait_rdma_session *s, struct strait_region *r, uint64_t off, uint64_t len, uint32_t rights,
 	      int64_t lifetime_ns, struct strait_rdma_offer **ret);
 void reg_offer_close(struct strait_rdma_offer *o);
 /* The local registration of the whole region, made at its first use. Valid while the caller has a use of
  * the region. */
 int reg_local(struct strait_rdma_session *s, struct strait_region *r, struct registration **ret);
-void reg_used(struct strait_rdma_session *s, struct registration *reg, uint64_t ticket);
 /* Deregister what the region has here: of region_watcher. */
 void session_drop(struct region_watcher *w, struct strait_region *r);
 void reg_close_all(struct strait_rdma_session *s);
