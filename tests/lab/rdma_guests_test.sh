@@ -23,7 +23,7 @@ stop() { peer 1 "kill -$1 \$(cat /tmp/pid); sleep 1"; }
 pull() { strait rdma pull $SERVER data --device vgpu:0 --save /tmp/copy --region 8M "$@"; }
 sum() { sha256sum <"$1" | cut -d ' ' -f 1; }
 
-plan 12
+plan 13
 check "there is an RDMA link here" rxe_start
 check "there is an RDMA link there" peer 1 ". /lab/rxe.sh; rxe_start"
 head -c 32 /dev/urandom | base64 >/tmp/key
@@ -33,7 +33,18 @@ peer 1 "mkdir -p /tmp/export; head -c $SIZE /dev/urandom >/tmp/export/data; echo
 want=$(peer 1 "sha256sum </tmp/export/data" | cut -d ' ' -f 1)
 
 check "a server without a key starts" serve
-if pull >/tmp/out 2>&1; then fail "it refuses another machine" "$(cat /tmp/out)"; else pass "it refuses another machine"; fi
+if pull >/tmp/out 2>&1; then
+	fail "a client without a key connects to no other machine" "$(cat /tmp/out)"
+else
+	pass "a client without a key connects to no other machine"
+fi
+# The client has a key, and tries: it is the server that refuses.
+if pull --key /tmp/key >/tmp/out 2>&1; then
+	fail "a server without a key refuses another machine" "$(cat /tmp/out)"
+else
+	equal "a server without a key refuses another machine" \
+		"$(peer 1 "grep -c '10.77.0.1:[0-9]* is rejected: without a key' /tmp/server")" 1
+fi
 stop TERM
 check "a server with a key starts" serve --key /tmp/key --write
 check "pull from the other machine" pull --key /tmp/key

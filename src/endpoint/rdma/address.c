@@ -77,6 +77,14 @@ void address_text(const struct sockaddr *sa, char *text, size_t len)
 	str_format(text, len, v4 ? "%s:%u" : "[%s]:%u", host, ntohs(port_of(sa)));
 }
 
+bool address_gid_is_own(const union ibv_gid *gid)
+{
+	struct sockaddr_in6 sa = { .sin6_family = AF_INET6 };
+
+	memcpy(&sa.sin6_addr, gid, sizeof(sa.sin6_addr));
+	return address_is_own((struct sockaddr *)&sa);
+}
+
 bool address_is_own(const struct sockaddr *sa)
 {
 	struct in6_addr a = mapped(sa), b;

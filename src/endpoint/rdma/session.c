@@ -13,6 +13,7 @@
 #define DEFAULT_ACK_TIMEOUT 18u
 #define DEFAULT_DEPTH 256u
 #define DEFAULT_HALF_OPEN 16u
+#define GIDS 256 /* entries of a port's table that are looked at */
 
 int rdma_opts_copy(const struct strait_rdma_opts *from, struct strait_rdma_opts *o, uint8_t key[HS_KEY_MAX])
 {
@@ -171,6 +172,31 @@ void session_close(struct strait_rdma_session *s)
 	session_unref(s);
 }
 
+/*
+ * Without a key the peer must be this machine. Its address in the connection request is what the peer says; the
+ * destination of the queue pair is where all answers go, so a peer elsewhere that claims another one receives none.
+ */
+static bool is_own_machine(struct strait_rdma_session *s, const struct ibv_ah_attr *to)
+{
+	static const union ibv_gid none;
+	union ibv_gid gid;
+
+	if (!address_is_own(rdma_get_peer_addr(s->id)))
+		return false;
+	/* A connection of iWARP is one of TCP: the address is the one that answers go to. */
+	if (s->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+		return true;
+	/* Unused entries of the table are 0. */
+	if (!to->is_global || !memcmp(&to->grh.dgid, &none, sizeof(none)))
+		return false;
+	if (address_gid_is_own(&to->grh.dgid))
+		return true;
+	for (int i = 0; i < GIDS && !verbs.ibv_query_gid(s->id->verbs, s->id->port_num, i, &gid); i++)
+		if (!memcmp(&gid, &to->grh.dgid, sizeof(gid)))
+			return true;
+	return false;
+}
+
 static int begin_handshake(struct strait_rdma_session *s, struct handshake *hs)
 {
 	struct ibv_qp_init_attr init;
@@ -180,9 +206,13 @@ static int begin_handshake(struct strait_rdma_session *s, struct handshake *hs)
 	int rc = os_random(nonce, sizeof(nonce));
 
 	if (!rc)
-		rc = -verbs.ibv_query_qp(s->qp, &attr, IBV_QP_DEST_QPN, &init);
+		rc = -verbs.ibv_query_qp(s->qp, &attr, IBV_QP_DEST_QPN | IBV_QP_AV, &init);
 	if (rc)
 		return rc;
+	if (!s->opts.key && !is_own_machine(s, &attr.ah_attr)) {
+		log_error(s->log, "rdma: a peer without a key is refused: its answers would go to another machine");
+		return -EACCES;
+	}
 	address_encode(rdma_get_local_addr(s->id), view.local);
 	address_encode(rdma_get_peer_addr(s->id), view.peer);
 	view.local_qp = s->qp->qp_num;

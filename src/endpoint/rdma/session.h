@@ -158,6 +158,8 @@ void address_encode(const struct sockaddr *sa, uint8_t out[HS_ADDRESS]);
 void address_text(const struct sockaddr *sa, char *text, size_t len);
 /* Is it an address of this machine? */
 bool address_is_own(const struct sockaddr *sa);
+/* The same of a GID of RDMA over Ethernet, which is an IP address. */
+bool address_gid_is_own(const union ibv_gid *gid);
 
 /* session.c */
 int session_new(struct device_set *set, const struct strait_rdma_opts *opts, struct strait_rdma_session **ret);

@@ -34,6 +34,7 @@
 	X(0, ibv_ack_cq_events, 0)                                                                                     \
 	X(0, ibv_modify_qp, 0)                                                                                         \
 	X(0, ibv_query_qp, 0)                                                                                          \
+	X(0, ibv_query_gid, 0)                                                                                         \
 	X(1, rdma_create_event_channel, 0)                                                                             \
 	X(1, rdma_destroy_event_channel, 0)                                                                            \
 	X(1, rdma_create_id, 0)                                                                                        \
