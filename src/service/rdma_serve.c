@@ -13,16 +13,34 @@
 #define DEFAULT_SESSIONS 64u
 #define MOST_SESSIONS 1024u
 
+void served_close(struct served *e)
+{
+	struct strait_rdma_session *s = e->session;
+
+	pthread_mutex_lock(&e->lock);
+	e->session = NULL;
+	pthread_mutex_unlock(&e->lock);
+	strait_rdma_close(s);
+}
+
+static void served_cancel(struct served *e)
+{
+	pthread_mutex_lock(&e->lock);
+	if (e->session)
+		strait_rdma_cancel(e->session);
+	pthread_mutex_unlock(&e->lock);
+}
+
 static void *session_thread(void *arg)
 {
 	struct served *e = arg;
 
 	if (strait_rdma_authenticate(e->session)) {
 		atomic_fetch_add(&e->server->refused, 1);
-		strait_rdma_close(e->session);
+		served_close(e);
 	} else {
 		atomic_fetch_add(&e->server->accepted, 1);
-		serving_run(e->server, e->session);
+		serving_run(e);
 	}
 	atomic_fetch_sub(&e->server->sessions, 1);
 	atomic_store(&e->ended, true);
@@ -90,8 +108,18 @@ static void *accept_thread(void *arg)
 	}
 	for (uint32_t i = 0; i < v->limit; i++)
 		if (v->served[i].used)
+			served_cancel(&v->served[i]);
+	for (uint32_t i = 0; i < v->limit; i++)
+		if (v->served[i].used)
 			pthread_join(v->served[i].thread, NULL);
 	return NULL;
+}
+
+static void free_served(struct strait_rdma_server *v)
+{
+	for (uint32_t i = 0; i < v->limit; i++)
+		pthread_mutex_destroy(&v->served[i].lock);
+	free(v->served);
 }
 
 STRAIT_API int strait_rdma_serve(struct strait_context *ctx, const struct strait_rdma_server_opts *user,
@@ -130,6 +158,8 @@ STRAIT_API int strait_rdma_serve(struct strait_context *ctx, const struct strait
 		rc = -ENOMEM;
 		goto close_root;
 	}
+	for (uint32_t i = 0; i < v->limit; i++)
+		pthread_mutex_init(&v->served[i].lock, NULL);
 	rc = strait_rdma_listen(ctx, &session, &v->listener);
 	if (rc)
 		goto free_sessions;
@@ -141,7 +171,7 @@ STRAIT_API int strait_rdma_serve(struct strait_context *ctx, const struct strait
 close_listener:
 	strait_rdma_listener_close(v->listener);
 free_sessions:
-	free(v->served);
+	free_served(v);
 close_root:
 	close(v->root);
 free_server:
@@ -172,7 +202,7 @@ STRAIT_API void strait_rdma_server_close(struct strait_rdma_server *v)
 	atomic_store(&v->stop, true);
 	pthread_join(v->acceptor, NULL);
 	strait_rdma_listener_close(v->listener);
-	free(v->served);
+	free_served(v);
 	close(v->root);
 	free(v);
 }

@@ -7,8 +7,8 @@
  *
  * The acceptor owns the array of sessions: it starts their threads and joins those that ended. A session's thread owns
  * all that belongs to the session; it waits for its peer and for file I/O, each with a deadline, and for no other
- * thread. strait_rdma_server_close() sets @stop, which every thread looks at at least every STOP_NS, and joins the
- * acceptor, which joins the others.
+ * thread. strait_rdma_server_close() sets @stop, which the acceptor looks at every STOP_NS, and joins it. The acceptor
+ * cancels all sessions, which ends every wait for a peer, and joins their threads.
  *
  * A chunk of the session's ring passes these states, for a READ in this order and for a WRITE in the other one:
  *
@@ -35,7 +35,8 @@ struct served {
 	bool used;
 	atomic_bool ended;
 	struct strait_rdma_server *server;
-	struct strait_rdma_session *session;
+	pthread_mutex_t lock;		     /* protects @session from being closed while it is cancelled */
+	struct strait_rdma_session *session; /* NULL once it is closed */
 };
 
 struct strait_rdma_server {
@@ -95,8 +96,11 @@ struct serving {
  */
 int export_open(int root, const char *path, bool write);
 
+/* rdma_serve.c */
+void served_close(struct served *e);
+
 /* rdma_session.c */
-void serving_run(struct strait_rdma_server *server, struct strait_rdma_session *session);
+void serving_run(struct served *e);
 
 /* rdma_chunk.c */
 int chunks_start(struct serving *v);

@@ -108,6 +108,9 @@ static int take_messages(struct serving *v, int64_t timeout_ns, bool *some)
 			return rc;
 		*some = true;
 		timeout_ns = 0;
+		/* A client may never stop to send. */
+		if (atomic_load(&v->server->stop))
+			return 0;
 	}
 }
 
@@ -164,20 +167,21 @@ static int open_resources(struct serving *v)
 	return rc;
 }
 
-void serving_run(struct strait_rdma_server *server, struct strait_rdma_session *session)
+void serving_run(struct served *e)
 {
-	struct serving v = { .server = server, .session = session };
+	struct strait_rdma_server *server = e->server;
+	struct serving v = { .server = server, .session = e->session };
 	struct strait_rdma_info info = { .size = sizeof(info) };
 
 	if (!open_resources(&v))
 		serve_requests(&v);
-	if (!strait_rdma_info(session, &info)) {
+	if (!strait_rdma_info(v.session, &info)) {
 		atomic_fetch_add(&server->requests, info.requests);
 		atomic_fetch_add(&server->signalled, info.signalled);
 	}
 	/* File I/O ends before the memory of its chunks is freed, and the session before that memory is deregistered. */
 	strait_queue_close(v.queue);
-	strait_rdma_close(session);
+	served_close(e);
 	strait_region_close(v.ring);
 	strait_endpoint_close(v.file);
 }
