@@ -337,7 +337,8 @@ STRAIT_API ssize_t strait_rdma_recv(struct strait_rdma_session *session, void *b
  * revoked before, the session is stopped and the memory deregistered before it is freed.
  *
  * Return: 0; -EOPNOTSUPP: the RDMA device cannot register the region: see strait_rdma_probe(); -EPERM: the session has
- * another role; -EINVAL; -ENODEV; -ESTALE; -ENOMEM; otherwise the error of the session.
+ * another role; -ENOMEM: also when more memory would be locked than "ulimit -l" allows, which the log tells; -EINVAL;
+ * -ENODEV; -ESTALE; otherwise the error of the session.
  */
 STRAIT_API int strait_rdma_offer(struct strait_rdma_session *session, struct strait_region *region, uint64_t offset,
 				 uint64_t length, uint32_t rights, int64_t lifetime_ns, struct strait_rdma_offer **ret);
@@ -496,7 +497,7 @@ STRAIT_API int strait_rdma_server_info(struct strait_rdma_server *server, struct
  * strait_rdma_server_close() - Stop a server
  * @server: the server, or NULL
  *
- * Ends its sessions, whose clients see that the peer disconnected, and its threads.
+ * Ends its sessions, whose clients see that the peer disconnected, and its threads. Waits for no client.
  */
 STRAIT_API void strait_rdma_server_close(struct strait_rdma_server *server);
 
@@ -536,7 +537,8 @@ STRAIT_API int strait_rdma_client_length(struct strait_rdma_client *client, cons
  * @region_offset: first byte in it
  * @length: bytes, not 0
  * @timeout_ns: longest time without progress; 0: 30 seconds
- * @retries: after a lost connection, connect again so many times and continue after the last acknowledged window
+ * @retries: after a lost connection, connect again so many times and continue: a pull after the last acknowledged window,
+ *	a push after the last bytes that the server has synced
  * @reserved: 0
  */
 struct strait_rdma_file {
@@ -556,13 +558,13 @@ struct strait_rdma_file {
 /**
  * struct strait_rdma_result - The result of a transfer
  * @size: sizeof(struct strait_rdma_result), set by the caller
- * @bytes: bytes transferred, from the start of the request on
+ * @bytes: bytes transferred, from the start of the request on: they are in device memory, or on the server's storage
  * @bytes_direct: bytes among them that the RDMA device transferred to or from the region itself
  * @bytes_staged: bytes that passed through host memory, with a copy
  * @registrations: memory registrations that the transfer made
  * @kind: enum strait_rdma_kind
  * @reconnects: times that a lost connection was made again
- * @status: the status of a work completion that failed, 0 if none did
+ * @status: the status of a work completion of this side that failed, when the transfer did; 0 if none did
  * @reserved: 0
  * @reason: why no better kind of registration was possible
  */
@@ -589,8 +591,11 @@ struct strait_rdma_result {
  *
  * The server reads the file and writes the bytes to the region by RDMA. Calls for the same region register it once.
  *
+ * A session that the server has ended since the last call is replaced without counting as a retry.
+ *
  * Return: 0; -ENOENT, -EACCES, -EXDEV, -EISDIR: as for opening the file; -ENODATA: the file ends before; -ESTALE: the
- * file was replaced while the connection was lost; -ETIMEDOUT; -ECONNRESET; -EIO; -EINVAL; -ENODEV; -ENOMEM.
+ * file was replaced while the connection was lost; -ETIMEDOUT; -ECONNRESET; -EIO: of the connection, or of the server's
+ * storage; -EINVAL; -ENODEV; -ENOMEM: see strait_rdma_offer().
  */
 STRAIT_API int strait_rdma_pull(struct strait_rdma_client *client, const struct strait_rdma_file *file,
 				struct strait_rdma_result *result);

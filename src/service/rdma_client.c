@@ -52,6 +52,10 @@ STRAIT_API int strait_rdma_client_open(struct strait_context *ctx, const struct 
 
 void client_disconnect(struct strait_rdma_client *c)
 {
+	struct strait_rdma_info info = { .size = sizeof(info) };
+
+	if (c->session && !strait_rdma_info(c->session, &info) && info.status)
+		c->status = info.status;
 	/* The session first: it stops the peer before the memory is deregistered. */
 	strait_rdma_close(c->session);
 	strait_rdma_offer_close(c->offer);
@@ -73,34 +77,48 @@ STRAIT_API void strait_rdma_client_close(struct strait_rdma_client *c)
 
 int client_connect(struct strait_rdma_client *c)
 {
-	struct strait_rdma_info info = { .size = sizeof(info) };
+	uint8_t msg[STRAIT_RDMA_MESSAGE_MAX];
+	int rc;
 
-	if (c->session && !strait_rdma_info(c->session, &info) && !info.error)
+	c->lost = false;
+	/* Between calls no message is to come: only the end of a session, by a server that was stopped or had a limit. */
+	c->fresh = !c->session || strait_rdma_recv(c->session, msg, sizeof(msg), 0) != -EAGAIN;
+	if (!c->fresh)
 		return 0;
 	client_disconnect(c);
-	return strait_rdma_connect(c->ctx, &c->opts, &c->session);
+	rc = strait_rdma_connect(c->ctx, &c->opts, &c->session);
+	c->lost = rc;
+	return rc;
+}
+
+bool client_was_stale(const struct strait_rdma_client *c, int err)
+{
+	return c->lost && !c->fresh && (err == -ECONNRESET || err == -EIO);
 }
 
 int client_send(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns)
 {
 	uint8_t msg[STRAIT_RDMA_MESSAGE_MAX];
 	size_t len;
+	int rc;
 
 	q->id = c->next_id++;
 	len = proto_put_request(q, msg);
-	return len ? strait_rdma_send(c->session, msg, len, timeout_ns) : -ENAMETOOLONG;
+	rc = len ? strait_rdma_send(c->session, msg, len, timeout_ns) : -ENAMETOOLONG;
+	c->lost |= rc != 0;
+	return rc;
 }
 
 int client_reply(struct strait_rdma_client *c, uint32_t id, int64_t timeout_ns, struct proto_reply *r)
 {
 	uint8_t msg[STRAIT_RDMA_MESSAGE_MAX];
 	ssize_t n = strait_rdma_recv(c->session, msg, sizeof(msg), timeout_ns);
-	int rc;
+	int rc = n < 0 ? (int)n : proto_get_reply(msg, (size_t)n, r);
 
-	if (n < 0)
-		return (int)n;
-	rc = proto_get_reply(msg, (size_t)n, r);
-	return rc ? rc : r->id == id ? 0 : -EPROTO;
+	if (!rc && r->id != id)
+		rc = -EPROTO;
+	c->lost |= rc != 0;
+	return rc;
 }
 
 int client_call(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns, struct proto_reply *r)
@@ -109,9 +127,6 @@ int client_call(struct strait_rdma_client *c, struct proto_request *q, int64_t t
 
 	if (!rc)
 		rc = client_reply(c, q->id, timeout_ns, r);
-	/* Without the reply the next one would be taken for it. */
-	if (rc)
-		client_disconnect(c);
 	return rc ? rc : r->status;
 }
 
@@ -127,9 +142,13 @@ STRAIT_API int strait_rdma_client_length(struct strait_rdma_client *c, const cha
 		return -ENAMETOOLONG;
 	str_copy(q.path, sizeof(q.path), path);
 	pthread_mutex_lock(&c->lock);
-	rc = client_connect(c);
-	if (!rc)
-		rc = client_call(c, &q, CALL_NS, &r);
+	do {
+		rc = client_connect(c);
+		if (!rc)
+			rc = client_call(c, &q, CALL_NS, &r);
+		if (c->lost)
+			client_disconnect(c);
+	} while (client_was_stale(c, rc));
 	pthread_mutex_unlock(&c->lock);
 	if (!rc)
 		*length = r.length;

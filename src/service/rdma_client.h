@@ -20,6 +20,9 @@ struct strait_rdma_client {
 	char address[256];
 	uint8_t key[STRAIT_RDMA_KEY_MAX];
 	struct strait_rdma_session *session; /* NULL: the connection was lost */
+	bool fresh;			     /* @session was made by the call that runs */
+	bool lost;			     /* the call that runs failed by the connection, not by a reply */
+	int32_t status;			     /* of a work completion that failed, since the call began */
 	uint32_t next_id;
 
 	/* What the server has in slot 0. */
@@ -34,13 +37,16 @@ struct strait_rdma_client {
 	uint64_t registrations;
 };
 
-/* Connect, unless there is a session that works. */
+/* Connect, unless there is a session that works as far as is known. */
 int client_connect(struct strait_rdma_client *c);
 void client_disconnect(struct strait_rdma_client *c);
+/* After a failure the connection is lost: replies that are still to come belong to no later call. */
 int client_send(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns);
 /* The next reply, which must be that of request @id. */
 int client_reply(struct strait_rdma_client *c, uint32_t id, int64_t timeout_ns, struct proto_reply *r);
-/* Send a request and take its reply, whose status is the result. */
+/* Send a request and take its reply, whose status is the result unless the connection is lost. */
 int client_call(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns, struct proto_reply *r);
+/* May the call be tried again at once: a session of an earlier call turned out to have ended? */
+bool client_was_stale(const struct strait_rdma_client *c, int err);
 
 #endif

@@ -103,7 +103,6 @@ size_t proto_put_reply(const struct proto_reply *r, uint8_t out[STRAIT_RDMA_MESS
 	put_uint(&c, REPLY, 2);
 	put_uint(&c, r->id, 4);
 	put_uint(&c, (uint64_t)-r->status, 4);
-	put_uint(&c, (uint64_t)r->wc_status, 4);
 	put_uint(&c, r->bytes, 8);
 	put_uint(&c, r->length, 8);
 	put_uint(&c, r->inode, 8);
@@ -114,20 +113,18 @@ size_t proto_put_reply(const struct proto_reply *r, uint8_t out[STRAIT_RDMA_MESS
 int proto_get_reply(const void *msg, size_t len, struct proto_reply *r)
 {
 	struct get_cursor c = { .p = msg, .left = len };
-	uint64_t error, status;
+	uint64_t error;
 
 	memset(r, 0, sizeof(*r));
 	c.bad = get_uint(&c, 2) != REPLY;
 	r->id = (uint32_t)get_uint(&c, 4);
 	error = get_uint(&c, 4);
-	status = get_uint(&c, 4);
 	r->bytes = get_uint(&c, 8);
 	r->length = get_uint(&c, 8);
 	r->inode = get_uint(&c, 8);
 	r->mtime = get_uint(&c, 8);
-	if (c.bad || c.left || error > ERRNO_MAX || status > INT32_MAX)
+	if (c.bad || c.left || error > ERRNO_MAX)
 		return -EBADMSG;
 	r->status = -(int32_t)error;
-	r->wc_status = (int32_t)status;
 	return 0;
 }

@@ -45,8 +45,7 @@ struct proto_request {
 
 struct proto_reply {
 	uint32_t id;
-	int32_t status; /* 0, or a negative errno */
-	int32_t wc_status;
+	int32_t status;	       /* 0, or a negative errno */
 	uint64_t bytes;	       /* READ, WRITE: transferred, from the start of the range on */
 	uint64_t length;       /* OPEN: of the file */
 	uint64_t inode, mtime; /* OPEN: change if the file is replaced or written */

@@ -12,21 +12,25 @@
 #define DEFAULT_NS 30000000000ull
 #define WINDOW_BYTES MIB(4)
 #define WINDOWS 4u /* in flight */
+#define SYNC_BYTES MIB(64)
 
 struct job {
 	struct strait_rdma_client *c;
 	struct strait_rdma_file f;
 	bool push;
 	int64_t timeout_ns;
-	uint64_t acked;		       /* bytes from the start that are transferred */
+	uint64_t acked;	  /* bytes from the start that the server says are transferred */
+	uint64_t settled; /* those that are in device memory, or on the server's storage: resumed from here */
 	uint64_t length, inode, mtime; /* of the file when it was first opened */
 	bool opened;
 	struct strait_rdma_result *res;
 };
 
-/* Is it an error of the connection, not of the request? */
-static bool is_lost(int err)
+/* May a new connection help? */
+static bool may_reconnect(const struct strait_rdma_client *c, int err)
 {
+	if (!c->lost)
+		return false;
 	return err == -ECONNRESET || err == -EIO || err == -ETIMEDOUT || err == -ECONNREFUSED || err == -EHOSTUNREACH;
 }
 
@@ -40,7 +44,10 @@ static int open_file(struct job *j)
 	rc = client_call(j->c, &q, j->timeout_ns, &r);
 	if (rc)
 		return rc;
+	/* A push changes length and time itself; bytes that it does not write again must be in this very file. */
 	if (j->opened && !j->push && (r.length != j->length || r.inode != j->inode || r.mtime != j->mtime))
+		return -ESTALE;
+	if (j->settled && j->push && (r.inode != j->inode || r.length < j->f.file_offset + j->settled))
 		return -ESTALE;
 	j->length = r.length;
 	j->inode = r.inode;
@@ -66,7 +73,6 @@ static int make_offer(struct job *j, uint32_t rights)
 {
 	struct strait_region_info info = { .size = sizeof(info) };
 	struct strait_rdma_client *c = j->c;
-	const char *nic;
 	int rc = strait_region_info(j->f.region, &info);
 	struct strait_rdma_info session = { .size = sizeof(session) };
 
@@ -75,19 +81,23 @@ static int make_offer(struct job *j, uint32_t rights)
 	rc = strait_rdma_offer(c->session, j->f.region, 0, info.length, rights, STRAIT_FOREVER, &c->offer);
 	c->staged = rc == -EOPNOTSUPP;
 	c->reach = (struct strait_rdma_reach){ .size = sizeof(c->reach) };
+	/* Why, for the result. */
+	if ((c->staged || rc == -ENOMEM) && !strait_rdma_info(c->session, &session))
+		strait_rdma_probe(session.nic, j->f.region, &c->reach);
 	if (!c->staged)
 		return rc;
-	/* Why, for the result. */
-	rc = strait_rdma_info(c->session, &session);
-	nic = session.nic;
-	if (!rc)
-		rc = strait_rdma_probe(nic, j->f.region, &c->reach);
-	if (!rc)
-		rc = stage_alloc(c);
+	rc = stage_alloc(c);
 	if (!rc)
 		rc = strait_rdma_offer(c->session, c->stage, 0, WINDOW_BYTES * WINDOWS, rights, STRAIT_FOREVER,
 				       &c->offer);
 	return rc;
+}
+
+static void close_offer(struct strait_rdma_client *c)
+{
+	strait_rdma_offer_close(c->offer);
+	c->offer = NULL;
+	c->region = NULL;
 }
 
 /* The server has an offer of the region in slot 0, or of the stage. */
@@ -102,15 +112,17 @@ static int offer_region(struct job *j)
 
 	if (c->offer && c->region == j->f.region && c->rights == rights)
 		return 0;
-	strait_rdma_offer_close(c->offer);
-	c->offer = NULL;
+	close_offer(c);
 	rc = make_offer(j, rights);
+	str_copy(j->res->reason, sizeof(j->res->reason), c->reach.reason);
 	if (!rc)
 		rc = strait_rdma_offer_text(c->offer, q.offer, &reach);
 	if (!rc)
 		rc = client_call(c, &q, j->timeout_ns, &r);
-	if (rc)
+	if (rc) {
+		close_offer(c);
 		return rc;
+	}
 	j->res->registrations++;
 	if (!c->staged)
 		c->reach = reach;
@@ -151,78 +163,108 @@ static int finish_window(struct job *j, const struct window *w)
 
 	if (rc)
 		return rc;
-	if (r.bytes > w->length)
+	if (r.bytes > w->length || (!r.status && r.bytes != w->length)) {
+		c->lost = true;
 		return -EPROTO;
+	}
 	if (c->staged && !j->push && r.bytes)
 		rc = strait_region_copy_in(j->f.region, j->f.region_offset + w->at,
 					   (char *)c->stage_cpu + w->place * WINDOW_BYTES, r.bytes);
 	if (rc)
 		return rc;
 	j->acked = w->at + r.bytes;
-	if (c->staged)
-		j->res->bytes_staged += r.bytes;
-	else
-		j->res->bytes_direct += r.bytes;
-	if (r.status)
-		return r.status;
-	return r.bytes == w->length ? 0 : -EPROTO;
+	return r.status;
 }
 
-static int move_windows(struct job *j)
+/* Up to @end. The first error is the result; later windows are waited for all the same. */
+static int move_windows(struct job *j, uint64_t end)
 {
+	struct strait_rdma_client *c = j->c;
 	struct window w[WINDOWS];
+	struct proto_reply unused;
 	uint64_t next = j->acked;
 	unsigned int first = 0, n = 0;
 	int rc = 0;
 
-	while (!rc && j->acked < j->f.length) {
-		while (!rc && n < WINDOWS && next < j->f.length) {
+	while (n || (!rc && next < end)) {
+		while (!rc && n < WINDOWS && next < end) {
 			unsigned int i = (first + n) % WINDOWS;
 
-			w[i] = (struct window){ .at = next,
-						.length = min_u64(WINDOW_BYTES, j->f.length - next),
-						.place = i };
+			w[i] = (struct window){ .at = next, .length = min_u64(WINDOW_BYTES, end - next), .place = i };
 			rc = send_window(j, &w[i]);
+			if (rc)
+				break;
 			next += w[i].length;
 			n++;
 		}
+		if (c->lost || !n)
+			return rc;
 		if (!rc)
 			rc = finish_window(j, &w[first]);
+		else if (client_reply(c, w[first].id, j->timeout_ns, &unused))
+			return rc;
 		first = (first + 1) % WINDOWS;
 		n--;
+		if (c->lost)
+			return rc;
 	}
-	/* Replies that are still to come, or requests that the server still runs, belong to no later call. */
-	if (rc)
-		client_disconnect(j->c);
 	return rc;
 }
 
-static int finish(struct job *j)
+/* What was transferred is where it belongs: in device memory, or on the server's storage. */
+static int settle(struct job *j)
 {
 	struct proto_request sync = { .op = PROTO_SYNC };
+	struct strait_rdma_client *c = j->c;
 	struct proto_reply r;
+	uint64_t more = j->acked - j->settled;
+	int rc;
 
-	return j->push ? client_call(j->c, &sync, j->timeout_ns, &r) : strait_rdma_offer_flush(j->c->offer);
+	if (!j->push)
+		rc = c->offer ? strait_rdma_offer_flush(c->offer) : 0;
+	else
+		rc = c->lost ? -ECONNRESET : client_call(c, &sync, j->timeout_ns, &r);
+	if (rc)
+		return rc;
+	j->settled = j->acked;
+	if (c->staged)
+		j->res->bytes_staged += more;
+	else
+		j->res->bytes_direct += more;
+	return 0;
+}
+
+/* A push is resumed after the last bytes that the server has synced, so that is done now and then. */
+static int move(struct job *j)
+{
+	int rc = 0, settled = 0;
+
+	while (!rc && !settled && j->acked < j->f.length) {
+		uint64_t left = j->f.length - j->acked;
+
+		rc = move_windows(j, j->acked + (j->push ? min_u64(left, SYNC_BYTES) : left));
+		settled = settle(j);
+	}
+	return rc ? rc : settled;
 }
 
 static int attempt(struct job *j)
 {
-	struct strait_rdma_info info = { .size = sizeof(info) };
-	int rc = client_connect(j->c);
+	struct strait_rdma_client *c = j->c;
+	int rc = client_connect(c);
 
+	j->acked = j->settled;
 	if (!rc)
 		rc = open_file(j);
 	if (!rc)
 		rc = offer_region(j);
 	if (!rc) {
-		j->res->kind = j->c->reach.kind;
-		str_copy(j->res->reason, sizeof(j->res->reason), j->c->reach.reason);
-		rc = move_windows(j);
+		j->res->kind = c->reach.kind;
+		str_copy(j->res->reason, sizeof(j->res->reason), c->reach.reason);
+		rc = move(j);
 	}
-	if (!rc)
-		rc = finish(j);
-	if (rc && j->c->session && !strait_rdma_info(j->c->session, &info) && info.status)
-		j->res->status = info.status;
+	if (c->lost)
+		client_disconnect(c);
 	return rc;
 }
 
@@ -240,12 +282,17 @@ static int run_locked(struct job *j)
 	struct timespec pause = { .tv_nsec = 100000000 };
 	uint32_t left = j->f.retries;
 
+	j->c->status = 0;
 	for (;;) {
 		int rc = attempt(j);
 
-		if (!is_lost(rc) || !left--)
+		/* Nothing was done yet: that the server has ended the session meanwhile costs no retry. */
+		if (!j->settled && client_was_stale(j->c, rc)) {
+			j->res->reconnects++;
+			continue;
+		}
+		if (!may_reconnect(j->c, rc) || !left--)
 			return rc;
-		client_disconnect(j->c);
 		/* A server that is started again needs a moment, a link that comes up too. */
 		nanosleep(&pause, NULL);
 		if (pause.tv_nsec < 800000000)
@@ -270,7 +317,8 @@ static int run(struct strait_rdma_client *c, const struct strait_rdma_file *user
 		j.timeout_ns = (int64_t)(j.f.timeout_ns && j.f.timeout_ns < INT64_MAX ? j.f.timeout_ns : DEFAULT_NS);
 		pthread_mutex_lock(&c->lock);
 		rc = run_locked(&j);
-		res.bytes = j.acked;
+		res.bytes = j.settled;
+		res.status = rc ? c->status : 0;
 		pthread_mutex_unlock(&c->lock);
 	}
 	out = struct_out(result, &res, sizeof(res), STRAIT_RDMA_RESULT_SIZE_V1);
