@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What is refused: peers without a key that are not this machine. */
+/* What is refused: peers without a key that are not this machine, and memory past the limit of locked memory. */
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
 #include "endpoint/rdma/session.h"
 #include "rdma.h"
 
@@ -91,4 +95,58 @@ TEST(own_addresses_are_known)
 	ASSERT_TRUE(address_gid_is_own(&v6) || access("/proc/net/if_inet6", F_OK));
 	ASSERT_FALSE(address_gid_is_own(&other));
 	ASSERT_FALSE(address_gid_is_own(&none));
+}
+
+static void drop_ipc_lock(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	ASSERT_OK((int)syscall(SYS_capget, &head, data));
+	data[CAP_IPC_LOCK / 32].effective &= ~(1u << CAP_IPC_LOCK % 32);
+	ASSERT_OK((int)syscall(SYS_capset, &head, data));
+}
+
+/* The error is its own, and the reason says what to raise and by how much. */
+TEST(memory_past_the_limit_of_locked_memory_is_refused)
+{
+	struct rlimit limit = { .rlim_cur = MIB(4), .rlim_max = MIB(4) };
+	struct strait_rdma_reach reach = { .size = sizeof(reach) };
+	struct strait_rdma_info info = { .size = sizeof(info) };
+	struct strait_rdma_result res = { .size = sizeof(res) };
+	struct strait_rdma_file f = { .size = sizeof(f), .path = "data", .length = 4096 };
+	struct strait_rdma_server *server;
+	struct strait_rdma_client *client;
+	struct strait_rdma_offer *offer;
+	struct strait_region *small;
+	struct rdma_pair p;
+
+	/* First: the kernel's RDMA files are of no use to a process whose capabilities have changed. */
+	drop_ipc_lock();
+	rdma_pair_open(&p);
+	ASSERT_OK(strait_rdma_info(p.offers, &info));
+	f.region = rdma_memory(p.ctx, MIB(8), 0);
+	small = rdma_memory(p.ctx, 65536, 0);
+	ASSERT_OK(setrlimit(RLIMIT_MEMLOCK, &limit));
+	ASSERT_EQ(strait_rdma_offer(p.offers, f.region, 0, MIB(8), STRAIT_RDMA_PEER_READS, STRAIT_FOREVER, &offer),
+		  -ENOMEM);
+	ASSERT_OK(strait_rdma_probe(info.nic, f.region, &reach));
+	printf("%s\n", reach.reason);
+	ASSERT_EQ(reach.kind, STRAIT_RDMA_NONE);
+	ASSERT_TRUE(strstr(reach.reason, "\"ulimit -l\" is 4096, registering needs 8192 more (KiB)") != NULL);
+	/* Less memory is fine. */
+	ASSERT_OK(strait_rdma_offer(p.offers, small, 0, 65536, STRAIT_RDMA_PEER_READS, STRAIT_FOREVER, &offer));
+	strait_rdma_offer_close(offer);
+	rdma_pair_close(&(struct rdma_pair){ .offers = p.offers, .initiates = p.initiates, .listener = p.listener });
+
+	make_file("data", 4096, 5);
+	server = rdma_serve_dir(p.ctx, test_dir(), 0, 0);
+	client = rdma_client_new(p.ctx);
+	ASSERT_EQ(strait_rdma_pull(client, &f, &res), -ENOMEM);
+	ASSERT_TRUE(strstr(res.reason, "ulimit -l") != NULL);
+	strait_rdma_client_close(client);
+	strait_rdma_server_close(server);
+	strait_region_close(small);
+	strait_region_close(f.region);
+	strait_context_close(p.ctx);
 }

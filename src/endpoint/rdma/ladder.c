@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "endpoint/rdma/session.h"
 #include "os/os.h"
+#include "os/probe.h"
 
 static int errno_of(const struct ibv_mr *mr)
 {
@@ -36,6 +37,19 @@ static int by_pointer(struct ibv_pd *pd, uint64_t addr, uint64_t len, int access
 	reg->addr = addr;
 	reg->mr = verbs.ibv_reg_mr(pd, (void *)(uintptr_t)addr, len, access);
 	return errno_of(reg->mr);
+}
+
+/* The kernel counts pinned memory against RLIMIT_MEMLOCK, per user. */
+static void explain_limit(struct strait_rdma_reach *reach, uint64_t len)
+{
+	uint64_t limit = os_memlock_limit();
+	size_t n = strlen(reach->reason);
+
+	if (limit == UINT64_MAX)
+		return;
+	str_format(reach->reason + n, sizeof(reach->reason) - n,
+		   ": \"ulimit -l\" is %llu, registering needs %llu more (KiB)", (unsigned long long)(limit / 1024),
+		   (unsigned long long)((len + 1023) / 1024));
 }
 
 static void explain(struct strait_rdma_reach *reach, const char *kind, int err)
@@ -80,5 +94,8 @@ int ladder_register(struct ibv_pd *pd, struct strait_region *r, uint64_t off, ui
 		return 0;
 	}
 	explain(reach, "CPU mapping", rc);
-	return -EOPNOTSUPP;
+	if (rc != -ENOMEM)
+		return -EOPNOTSUPP;
+	explain_limit(reach, len);
+	return -ENOMEM;
 }

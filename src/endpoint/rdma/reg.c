@@ -19,7 +19,10 @@ static int make(struct strait_rdma_session *s, struct strait_region *r, uint64_t
 		return -ENOMEM;
 	rc = ladder_register(s->pd, r, off, len, IBV_ACCESS_LOCAL_WRITE | access, reg);
 	if (rc) {
-		log_info(s->log, "rdma: the region cannot be registered: %s", reg->reach.reason);
+		if (rc == -ENOMEM)
+			log_error(s->log, "rdma: the region cannot be registered: %s", reg->reach.reason);
+		else
+			log_info(s->log, "rdma: the region cannot be registered: %s", reg->reach.reason);
 		free(reg);
 		return rc;
 	}

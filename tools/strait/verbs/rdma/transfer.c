@@ -36,6 +36,8 @@ static int transfer_error(const char *path, int err, const struct strait_rdma_re
 
 	if (err == -EROFS)
 		hint = "start the server with --write";
+	else if (err == -ENOMEM)
+		hint = "raise the limit of locked memory of this user: ulimit -l";
 	else if (err == -EXDEV)
 		hint = "name a file below the served directory";
 	else if (err == -ECONNRESET || err == -ETIMEDOUT || err == -EIO)
@@ -44,7 +46,9 @@ static int transfer_error(const char *path, int err, const struct strait_rdma_re
 		return fail(CLI_FAILED, hint, "%s: failed after %" PRIu64 " bytes: %s (%s)", path, done + res->bytes,
 			    error_text(err), strait_rdma_status_name(res->status));
 	return fail(CLI_FAILED, hint, "%s: failed after %" PRIu64 " bytes: %s", path, done + res->bytes,
-		    err == -ENODATA ? "the file ends there" : error_text(err));
+		    err == -ENODATA		   ? "the file ends there" :
+		    err == -ENOMEM && *res->reason ? res->reason :
+						     error_text(err));
 }
 
 /* One part, in the direction of the command. */
