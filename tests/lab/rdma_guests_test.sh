@@ -21,6 +21,15 @@ serve() {
 stop() { peer 1 "kill -$1 \$(cat /tmp/pid); sleep 1"; }
 
 pull() { strait rdma pull $SERVER data --device vgpu:0 --save /tmp/copy --region 8M "$@"; }
+# packets: that the RDMA device has received. until_moving N: a transfer that began after N is under way.
+packets() { cat "/sys/class/infiniband/$(rxe_of "$RXE_NETDEV")/ports/1/hw_counters/rcvd_pkts"; }
+until_moving() {
+	for _ in $(seq 600); do
+		[ "$(packets)" -lt "$(($1 + 300))" ] || return 0
+		usleep 50000
+	done
+	return 1
+}
 sum() { sha256sum <"$1" | cut -d ' ' -f 1; }
 
 plan 13
@@ -53,8 +62,9 @@ check "push to the other machine" strait rdma push $SERVER back --from /tmp/copy
 equal "every byte arrives there" "$(peer 1 "sha256sum </tmp/export/back" | cut -d ' ' -f 1)" "$want"
 
 rm -f /tmp/copy
+before=$(packets)
 (
-	usleep 300000
+	until_moving "$before"
 	ip link set eth1 down
 	sleep 3
 	ip link set eth1 up
@@ -62,8 +72,9 @@ rm -f /tmp/copy
 check "a pull survives a link that goes down" pull --key /tmp/key --retries 30
 wait
 equal "and every byte arrives" "$(sum /tmp/copy)" "$want"
+before=$(packets)
 (
-	usleep 300000
+	until_moving "$before"
 	stop KILL
 ) >/dev/null 2>&1 &
 if pull --key /tmp/key --timeout 20 >/tmp/out 2>&1; then
