@@ -58,10 +58,8 @@ void client_disconnect(struct strait_rdma_client *c)
 		c->status = info.status;
 	/* The session first: it stops the peer before the memory is deregistered. */
 	strait_rdma_close(c->session);
-	strait_rdma_offer_close(c->offer);
+	client_offers_close(c);
 	c->session = NULL;
-	c->offer = NULL;
-	c->region = NULL;
 }
 
 STRAIT_API void strait_rdma_client_close(struct strait_rdma_client *c)

@@ -13,6 +13,19 @@
 
 #include "service/rdma_proto.h"
 
+#define WINDOW_BYTES MIB(4)
+#define WINDOWS 4u /* in flight */
+
+/* What the server has in a slot. Regions that are used in turn stay registered. */
+struct client_offer {
+	struct strait_rdma_offer *offer; /* NULL: nothing */
+	struct strait_region *region;
+	uint32_t rights;
+	bool staged;	    /* the offer is of the client's stage. At most one is */
+	uint64_t last_used; /* of strait_rdma_client.uses */
+	struct strait_rdma_reach reach;
+};
+
 struct strait_rdma_client {
 	struct strait_context *ctx;
 	pthread_mutex_t lock;
@@ -25,16 +38,11 @@ struct strait_rdma_client {
 	int32_t status;			     /* of a work completion that failed, since the call began */
 	uint32_t next_id;
 
-	/* What the server has in slot 0. */
-	struct strait_region *region;
-	uint32_t rights;
-	struct strait_rdma_offer *offer;
-	struct strait_rdma_reach reach;
+	struct client_offer offer[PROTO_SLOTS];
+	uint64_t uses; /* of offers */
 	/* Host memory for regions that the RDMA device cannot register, and its CPU mapping. */
 	struct strait_region *stage;
 	void *stage_cpu;
-	bool staged; /* the offer is of @stage */
-	uint64_t registrations;
 };
 
 /* Connect, unless there is a session that works as far as is known. */
@@ -46,6 +54,13 @@ int client_send(struct strait_rdma_client *c, struct proto_request *q, int64_t t
 int client_reply(struct strait_rdma_client *c, uint32_t id, int64_t timeout_ns, struct proto_reply *r);
 /* Send a request and take its reply, whose status is the result unless the connection is lost. */
 int client_call(struct strait_rdma_client *c, struct proto_request *q, int64_t timeout_ns, struct proto_reply *r);
+/*
+ * rdma_offers.c: the slot in which the server has an offer of the region, made if there is none, in place of the one that
+ * was used least recently. @reach is filled unless 0 is returned, too: why the region cannot be registered.
+ */
+int client_offer_get(struct strait_rdma_client *c, struct strait_region *region, uint32_t rights, int64_t timeout_ns,
+		     bool *made, struct strait_rdma_reach *reach, uint32_t *slot);
+void client_offers_close(struct strait_rdma_client *c);
 /* May the call be tried again at once: a session of an earlier call turned out to have ended? */
 bool client_was_stale(const struct strait_rdma_client *c, int err);
 

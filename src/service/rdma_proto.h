@@ -19,7 +19,7 @@
 #include <strait/rdma.h>
 
 #define PROTO_PATH 512u
-#define PROTO_SLOTS 2u
+#define PROTO_SLOTS 8u
 #define PROTO_REQUESTS 16u	       /* without a reply yet */
 #define PROTO_LENGTH_MAX (64ull << 20) /* of one READ or WRITE */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pull and push: windows of a file, several in flight, resumed after a lost connection. */
 #include <errno.h>
-#include <strait/device.h>
 #include <strait/region.h>
 #include <string.h>
 #include <time.h>
@@ -10,8 +9,6 @@
 #include "service/rdma_client.h"
 
 #define DEFAULT_NS 30000000000ull
-#define WINDOW_BYTES MIB(4)
-#define WINDOWS 4u /* in flight */
 #define SYNC_BYTES MIB(64)
 
 struct job {
@@ -23,6 +20,7 @@ struct job {
 	uint64_t settled; /* those that are in device memory, or on the server's storage: resumed from here */
 	uint64_t length, inode, mtime; /* of the file when it was first opened */
 	bool opened;
+	uint32_t slot; /* of the region's offer */
 	struct strait_rdma_result *res;
 };
 
@@ -56,79 +54,24 @@ static int open_file(struct job *j)
 	return 0;
 }
 
-static int stage_alloc(struct strait_rdma_client *c)
-{
-	struct strait_device *host;
-	int rc;
-
-	if (c->stage)
-		return 0;
-	rc = strait_device_find(c->ctx, "host", &host);
-	if (!rc)
-		rc = strait_region_alloc(host, WINDOW_BYTES * WINDOWS, &c->stage);
-	return rc ? rc : strait_region_map(c->stage, &c->stage_cpu);
-}
-
-static int make_offer(struct job *j, uint32_t rights)
-{
-	struct strait_region_info info = { .size = sizeof(info) };
-	struct strait_rdma_client *c = j->c;
-	int rc = strait_region_info(j->f.region, &info);
-	struct strait_rdma_info session = { .size = sizeof(session) };
-
-	if (rc)
-		return rc;
-	rc = strait_rdma_offer(c->session, j->f.region, 0, info.length, rights, STRAIT_FOREVER, &c->offer);
-	c->staged = rc == -EOPNOTSUPP;
-	c->reach = (struct strait_rdma_reach){ .size = sizeof(c->reach) };
-	/* Why, for the result. */
-	if ((c->staged || rc == -ENOMEM) && !strait_rdma_info(c->session, &session))
-		strait_rdma_probe(session.nic, j->f.region, &c->reach);
-	if (!c->staged)
-		return rc;
-	rc = stage_alloc(c);
-	if (!rc)
-		rc = strait_rdma_offer(c->session, c->stage, 0, WINDOW_BYTES * WINDOWS, rights, STRAIT_FOREVER,
-				       &c->offer);
-	return rc;
-}
-
-static void close_offer(struct strait_rdma_client *c)
-{
-	strait_rdma_offer_close(c->offer);
-	c->offer = NULL;
-	c->region = NULL;
-}
-
-/* The server has an offer of the region in slot 0, or of the stage. */
+/* The server has an offer of the region, or of the stage. */
 static int offer_region(struct job *j)
 {
 	uint32_t rights = j->push ? STRAIT_RDMA_PEER_READS : STRAIT_RDMA_PEER_WRITES;
-	struct strait_rdma_client *c = j->c;
 	struct strait_rdma_reach reach = { .size = sizeof(reach) };
-	struct proto_request q = { .op = PROTO_OFFER };
-	struct proto_reply r;
-	int rc;
+	bool made = false;
+	int rc = client_offer_get(j->c, j->f.region, rights, j->timeout_ns, &made, &reach, &j->slot);
 
-	if (c->offer && c->region == j->f.region && c->rights == rights)
-		return 0;
-	close_offer(c);
-	rc = make_offer(j, rights);
-	str_copy(j->res->reason, sizeof(j->res->reason), c->reach.reason);
+	j->res->kind = reach.kind;
+	str_copy(j->res->reason, sizeof(j->res->reason), reach.reason);
 	if (!rc)
-		rc = strait_rdma_offer_text(c->offer, q.offer, &reach);
-	if (!rc)
-		rc = client_call(c, &q, j->timeout_ns, &r);
-	if (rc) {
-		close_offer(c);
-		return rc;
-	}
-	j->res->registrations++;
-	if (!c->staged)
-		c->reach = reach;
-	c->region = j->f.region;
-	c->rights = rights;
-	return 0;
+		j->res->registrations += made;
+	return rc;
+}
+
+static const struct client_offer *offer_of(const struct job *j)
+{
+	return &j->c->offer[j->slot];
 }
 
 struct window {
@@ -141,12 +84,14 @@ static int send_window(struct job *j, struct window *w)
 {
 	struct strait_rdma_client *c = j->c;
 	struct proto_request q = { .op = j->push ? PROTO_WRITE : PROTO_READ,
+				   .slot = j->slot,
 				   .file_offset = j->f.file_offset + w->at,
-				   .offer_offset = c->staged ? w->place * WINDOW_BYTES : j->f.region_offset + w->at,
+				   .offer_offset = offer_of(j)->staged ? w->place * WINDOW_BYTES :
+									 j->f.region_offset + w->at,
 				   .length = w->length };
 	int rc = 0;
 
-	if (c->staged && j->push)
+	if (offer_of(j)->staged && j->push)
 		rc = strait_region_copy_out(j->f.region, j->f.region_offset + w->at,
 					    (char *)c->stage_cpu + w->place * WINDOW_BYTES, w->length);
 	if (!rc)
@@ -167,7 +112,7 @@ static int finish_window(struct job *j, const struct window *w)
 		c->lost = true;
 		return -EPROTO;
 	}
-	if (c->staged && !j->push && r.bytes)
+	if (offer_of(j)->staged && !j->push && r.bytes)
 		rc = strait_region_copy_in(j->f.region, j->f.region_offset + w->at,
 					   (char *)c->stage_cpu + w->place * WINDOW_BYTES, r.bytes);
 	if (rc)
@@ -221,13 +166,13 @@ static int settle(struct job *j)
 	int rc;
 
 	if (!j->push)
-		rc = c->offer ? strait_rdma_offer_flush(c->offer) : 0;
+		rc = strait_rdma_offer_flush(offer_of(j)->offer);
 	else
 		rc = c->lost ? -ECONNRESET : client_call(c, &sync, j->timeout_ns, &r);
 	if (rc)
 		return rc;
 	j->settled = j->acked;
-	if (c->staged)
+	if (offer_of(j)->staged)
 		j->res->bytes_staged += more;
 	else
 		j->res->bytes_direct += more;
@@ -258,11 +203,8 @@ static int attempt(struct job *j)
 		rc = open_file(j);
 	if (!rc)
 		rc = offer_region(j);
-	if (!rc) {
-		j->res->kind = c->reach.kind;
-		str_copy(j->res->reason, sizeof(j->res->reason), c->reach.reason);
+	if (!rc)
 		rc = move(j);
-	}
 	if (c->lost)
 		client_disconnect(c);
 	return rc;

@@ -195,7 +195,7 @@ TEST(a_failed_completion_is_named_in_the_result)
 	rig_close(&r);
 }
 
-/* The server refuses an offer: it has neither the new one nor the one before. */
+/* The server refuses an offer: it still has the one before, and gets the new one again. */
 TEST(a_refused_offer_is_not_used)
 {
 	struct strait_region *other;
@@ -211,9 +211,12 @@ TEST(a_refused_offer_is_not_used)
 	ASSERT_EQ(pull(r.client, other, 0, &res), -ENOMEM);
 	atomic_store(&r.fake.offer_status, 0);
 	ASSERT_OK(pull(r.client, r.region, 0, &res));
+	ASSERT_EQ(res.registrations, 0);
+	ASSERT_EQ(atomic_load(&r.fake.offers), 2);
+	ASSERT_OK(pull(r.client, other, 0, &res));
 	ASSERT_EQ(res.registrations, 1);
 	ASSERT_EQ(atomic_load(&r.fake.offers), 3);
-	ASSERT_EQ(atomic_load(&r.fake.reads), 3);
+	ASSERT_EQ(atomic_load(&r.fake.reads), 4);
 	strait_region_close(other);
 	rig_close(&r);
 }
