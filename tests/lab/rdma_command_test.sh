@@ -45,7 +45,7 @@ refused() {
 	fi
 }
 
-plan 28
+plan 30
 check "there is no RDMA link at first" rxe_stop
 equal "without a device the commands for one are named" \
 	"$(strait rdma list | grep -c 'rdma link add rxe0 type rxe netdev eth')" 1
@@ -63,6 +63,11 @@ for device in vgpu:0 emu:0 host; do
 	equal "$device is registered by its mapping" "$(grep -A 3 "\"device\": \"$device\"" /tmp/report |
 		sed -n 's/.*"kind": "\(.*\)",/\1/p')" mapping
 done
+
+strait explain /tmp/export/data vgpu:0 >/tmp/explain 2>&1
+check "explain has it, and why not better" grep -q 'rdma  *rxe[0-9]*: mapping: dma-buf: ' /tmp/explain
+strait explain /tmp/export/data vgpu:0 --json >/tmp/report 2>&1
+equal "and its report" "$(value kind)" mapping
 
 check "a server starts" start_server --key /tmp/key --write
 for device in vgpu:0 emu:0 host; do

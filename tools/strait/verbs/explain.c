@@ -11,6 +11,7 @@
 #include "lib/json.h"
 #include "lib/size.h"
 #include "lib/target.h"
+#include "verbs/rdma/rdma.h"
 
 struct explain {
 	const char *path;
@@ -19,6 +20,7 @@ struct explain {
 	struct strait_context *ctx;
 	struct strait_endpoint *ep;
 	struct strait_file_info file;
+	struct strait_device *dev;
 	struct strait_device_info info;
 	struct strait_route_report report;
 	struct fabric fabric; /* of the drive, if the file is on one */
@@ -43,8 +45,7 @@ static int open_file(struct explain *e)
 
 static int ask(struct explain *e)
 {
-	struct strait_device *dev;
-	int err = strait_device_find(e->ctx, e->device, &dev);
+	int err = strait_device_find(e->ctx, e->device, &e->dev);
 
 	if (err) {
 		if (strait_device_missing_reason(e->ctx, e->device, e->why, sizeof(e->why)) == -EEXIST)
@@ -52,11 +53,11 @@ static int ask(struct explain *e)
 		return CLI_NO_ROUTE;
 	}
 	e->info.size = sizeof(e->info);
-	err = strait_device_info(dev, &e->info);
+	err = strait_device_info(e->dev, &e->info);
 	if (err)
 		return fail(CLI_NO_ROUTE, "see: strait info", "cannot query %s: %s", e->device, error_text(err));
 	e->report.size = sizeof(e->report);
-	err = strait_route_query_device(e->ep, dev, e->write ? STRAIT_WRITE : STRAIT_READ, &e->report);
+	err = strait_route_query_device(e->ep, e->dev, e->write ? STRAIT_WRITE : STRAIT_READ, &e->report);
 	if (err)
 		return fail(CLI_FAILED, NULL, "cannot query the routes of %s: %s", e->path, error_text(err));
 	return e->report.route < 0 ? CLI_NO_ROUTE : CLI_OK;
@@ -95,6 +96,34 @@ static void print_verdict(const char *word, int route, const struct strait_route
 		printf("             %s%s\n", fix[0] ? "to enable it: " : "cannot be enabled here", fix);
 }
 
+/* How each RDMA device of this machine would register the device's memory: in text, or in the report @j. */
+static void print_rdma(const struct explain *e, struct json *j)
+{
+	struct strait_rdma_nic nic = { .size = sizeof(nic) };
+	unsigned int i;
+
+	for (i = 0; !strait_rdma_nic(i, &nic); i++) {
+		struct strait_rdma_reach reach = { .size = sizeof(reach) };
+		int err = nic.active ? rdma_try_device(nic.name, e->dev, &reach) : -ENETDOWN;
+		const char *kind = err ? "no" : strait_rdma_kind_name(reach.kind);
+		const char *why = err ? error_text(err) : reach.reason;
+
+		if (!j) {
+			printf("  rdma       %s: %s%s%s\n", nic.name, kind, *why ? ": " : "", why);
+			continue;
+		}
+		if (!i)
+			json_array(j, "rdma");
+		json_object(j, NULL);
+		json_string(j, "nic", nic.name);
+		json_string(j, "kind", kind);
+		json_string(j, "why", why);
+		json_close(j);
+	}
+	if (j && i)
+		json_close(j);
+}
+
 static void print_text(const struct explain *e)
 {
 	const struct strait_route_report *r = &e->report;
@@ -120,6 +149,7 @@ static void print_text(const struct explain *e)
 		strait_route_plan_text(r->plan, plan, sizeof(plan));
 		printf("  plan       %s\n", plan);
 	}
+	print_rdma(e, NULL);
 	putchar('\n');
 	for (int i = 0; i < STRAIT_ROUTE_COUNT; i++) {
 		const struct strait_route_verdict *v = &r->verdict[i];
@@ -190,6 +220,7 @@ static void print_json(const struct explain *e, int code)
 		json_close(&j);
 	}
 	json_close(&j);
+	print_rdma(e, &j);
 	json_int(&j, "exit", code);
 	json_finish(&j);
 }

@@ -24,7 +24,7 @@ static const char *distance(struct strait_topo *topo, const struct strait_rdma_n
 }
 
 /* Memory of the device as "strait rdma pull" allocates it. */
-static int try_device(const char *nic, struct strait_device *dev, struct strait_rdma_reach *reach)
+int rdma_try_device(const char *nic, struct strait_device *dev, struct strait_rdma_reach *reach)
 {
 	struct strait_region *region;
 	int err = strait_region_alloc_caps(dev, TRY_BYTES, STRAIT_REGION_PINNABLE, &region);
@@ -52,7 +52,7 @@ static void print_pair(struct listing *l, const struct strait_rdma_nic *nic, str
 
 	if (err || info.caps & STRAIT_DEVICE_IMPORT_ONLY)
 		return;
-	err = try_device(nic->name, dev, &reach);
+	err = rdma_try_device(nic->name, dev, &reach);
 	if (err)
 		snprintf(reach.reason, sizeof(reach.reason), "%s", error_text(err));
 	if (cli.json) {

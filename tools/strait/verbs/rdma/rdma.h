@@ -30,6 +30,9 @@ int rdma_failed(const char *what, int err);
 /* Allocate memory of the target that the RDMA device can register, if there is such. */
 int rdma_alloc(struct rdma_cmd *c, uint64_t bytes);
 
+/* How an RDMA device registers memory of a device that it can register best. */
+int rdma_try_device(const char *nic, struct strait_device *dev, struct strait_rdma_reach *reach);
+
 int rdma_list(void);
 int rdma_serve(struct rdma_cmd *c, const char *dir);
 int rdma_pull(struct rdma_cmd *c, const char *path);
