@@ -12,6 +12,7 @@
 #include "endpoint/rdma/mac.h"
 #include "endpoint/rdma/wire.h"
 #include "harness/harness.h"
+#include "os/os.h"
 #include "service/rdma_proto.h"
 
 /* Every byte of key and data changes it. Not HMAC: these tests need no library. */
@@ -296,12 +297,27 @@ static void *copy_of(const void *data, size_t len)
 	return p;
 }
 
-static unsigned int rounds(unsigned int usual, uint64_t *state)
-{
-	const char *n = getenv("RDMA_FUZZ_ROUNDS"), *seed = getenv("RDMA_FUZZ_SEED");
+/* A number of rounds, or as many as RDMA_FUZZ_SECONDS allow. */
+struct fuzz {
+	uint64_t state; /* of the generator */
+	uint64_t left, until;
+};
 
-	*state = seed ? strtoull(seed, NULL, 0) : 1;
-	return n ? (unsigned int)strtoul(n, NULL, 0) : usual;
+static struct fuzz fuzz_begin(unsigned int usual)
+{
+	const char *seconds = getenv("RDMA_FUZZ_SECONDS"), *seed = getenv("RDMA_FUZZ_SEED");
+	struct fuzz f = { .state = seed ? strtoull(seed, NULL, 0) : 1, .left = usual };
+
+	if (seconds) {
+		f.until = os_now_ns() + strtoull(seconds, NULL, 0) * 1000000000u;
+		f.left = UINT64_MAX;
+	}
+	return f;
+}
+
+static bool fuzz_more(struct fuzz *f)
+{
+	return f->left-- && (!f->until || f->left % 256 || os_now_ns() < f->until);
 }
 
 /* Change some bytes, cut, or lengthen. */
@@ -335,10 +351,9 @@ static size_t damage(uint8_t *msg, size_t len, size_t room, uint64_t *state)
 
 TEST_TIMEOUT(hostile_messages_are_refused, 900)
 {
-	uint64_t state;
-	unsigned int n = rounds(20000, &state);
+	struct fuzz f = fuzz_begin(20000);
 
-	for (unsigned int i = 0; i < n; i++) {
+	while (fuzz_more(&f)) {
 		uint8_t msg[WIRE_MAX + 64], out[WIRE_MAX];
 		struct wire_channel to, from;
 		struct handshake c, l;
@@ -348,10 +363,10 @@ TEST_TIMEOUT(hostile_messages_are_refused, 900)
 		int rc;
 
 		make_pair(&c, &l, key_a, key_a);
-		switch (prng_below(&state, 3)) {
+		switch (prng_below(&f.state, 3)) {
 		case 0: /* to a listener */
 			rc = hs_begin(&c, msg);
-			len = damage(msg, (size_t)rc, sizeof(msg), &state);
+			len = damage(msg, (size_t)rc, sizeof(msg), &f.state);
 			p = copy_of(msg, len);
 			rc = hs_input(&l, p, len, out, &out_len);
 			ASSERT_TRUE(l.state != HS_DONE && out_len <= WIRE_MAX);
@@ -360,7 +375,7 @@ TEST_TIMEOUT(hostile_messages_are_refused, 900)
 			rc = hs_begin(&c, msg);
 			ASSERT_EQ(hs_input(&l, msg, (size_t)rc, out, &out_len), 0);
 			memcpy(msg, out, out_len);
-			len = damage(msg, out_len, sizeof(msg), &state);
+			len = damage(msg, out_len, sizeof(msg), &f.state);
 			p = copy_of(msg, len);
 			rc = hs_input(&c, p, len, out, &out_len);
 			ASSERT_TRUE(rc || !memcmp(p, msg, len));
@@ -370,7 +385,7 @@ TEST_TIMEOUT(hostile_messages_are_refused, 900)
 			channels(&to, &from);
 			rc = wire_seal(&to, WIRE_DATA, "hello", 5, msg);
 			memcpy(out, msg, (size_t)rc);
-			len = damage(msg, (size_t)rc, sizeof(msg), &state);
+			len = damage(msg, (size_t)rc, sizeof(msg), &f.state);
 			p = copy_of(msg, len);
 			if (len != (size_t)rc || memcmp(msg, out, len))
 				ASSERT_LT(wire_open(&from, p, len, &m), 0);
@@ -380,16 +395,74 @@ TEST_TIMEOUT(hostile_messages_are_refused, 900)
 	}
 }
 
+/* A damaged message in place of the next one, or one of an earlier or later step. @to is a copy: the handshake goes on. */
+static void attack(struct handshake to, const struct hs_packet m[4], unsigned int step, uint64_t *state)
+{
+	uint8_t msg[WIRE_MAX + 64], out[WIRE_MAX];
+	const struct hs_packet *from = prng_below(state, 3) ? &m[step] : &m[prng_below(state, 4)];
+	bool done = to.state == HS_DONE, same;
+	size_t len, out_len;
+	void *p;
+	int rc;
+
+	memcpy(msg, from->data, from->len);
+	len = from == &m[step] || prng_below(state, 2) ? damage(msg, from->len, sizeof(msg), state) : from->len;
+	same = len == m[step].len && !memcmp(msg, m[step].data, len);
+	p = copy_of(msg, len);
+	rc = hs_input(&to, p, len, out, &out_len);
+	ASSERT_LE(out_len, WIRE_MAX);
+	/* The first message proves nothing, and is answered with a challenge. All others are those of the peer, or refused. */
+	ASSERT_TRUE(rc || same || (step == 0 && to.state == HS_SENT_CHALLENGE));
+	ASSERT_TRUE(rc || !done);
+	if (rc) {
+		ASSERT_EQ(to.state, done ? HS_DONE : HS_FAILED);
+		ASSERT_EQ(hs_input(&to, m[step].data, m[step].len, out, &out_len), -EPROTO);
+		ASSERT_EQ(out_len, 0);
+	}
+	free(p);
+}
+
+TEST_TIMEOUT(hostile_messages_are_refused_in_every_state, 900)
+{
+	struct fuzz f = fuzz_begin(5000);
+
+	while (fuzz_more(&f)) {
+		struct handshake c, l, c_again, l_again;
+		struct hs_packet m[4];
+		uint8_t out[WIRE_MAX];
+		size_t out_len;
+
+		make_pair(&c, &l, key_a, key_a);
+		c_again = c;
+		l_again = l;
+		shake(&c, &l, m);
+		for (unsigned int i = 0; i < 3; i++) {
+			attack(c, m, 3, &f.state); /* it is done: nothing more is expected */
+			attack(l, m, 2, &f.state);
+		}
+		c = c_again;
+		l = l_again;
+		ASSERT_GT(hs_begin(&c, out), 0);
+		for (unsigned int step = 0; step < 4; step++) {
+			struct handshake *to = step % 2 ? &c : &l;
+
+			for (unsigned int i = 0; i < 3; i++)
+				attack(*to, m, step, &f.state);
+			ASSERT_EQ(hs_input(to, m[step].data, m[step].len, out, &out_len), 0);
+		}
+		ASSERT_TRUE(c.state == HS_DONE && l.state == HS_DONE);
+	}
+}
+
 TEST_TIMEOUT(hostile_file_requests_are_refused, 900)
 {
-	uint64_t state;
-	unsigned int n = rounds(50000, &state);
+	struct fuzz f = fuzz_begin(50000);
 
-	for (unsigned int i = 0; i < n; i++) {
-		struct proto_request q = { .op = (enum proto_op)(1 + prng_below(&state, 5)),
-					   .slot = (uint32_t)prng_below(&state, PROTO_SLOTS),
-					   .length = 1 + prng_below(&state, 1 << 20),
-					   .file_offset = prng_next(&state) >> 2,
+	while (fuzz_more(&f)) {
+		struct proto_request q = { .op = (enum proto_op)(1 + prng_below(&f.state, 5)),
+					   .slot = (uint32_t)prng_below(&f.state, PROTO_SLOTS),
+					   .length = 1 + prng_below(&f.state, 1 << 20),
+					   .file_offset = prng_next(&f.state) >> 2,
 					   .path = "a/path" },
 				     got;
 		uint8_t msg[STRAIT_RDMA_MESSAGE_MAX];
@@ -398,8 +471,8 @@ TEST_TIMEOUT(hostile_file_requests_are_refused, 900)
 		void *p;
 		int rc;
 
-		if (prng_below(&state, 8))
-			len = damage(msg, len, sizeof(msg), &state);
+		if (prng_below(&f.state, 8))
+			len = damage(msg, len, sizeof(msg), &f.state);
 		p = copy_of(msg, len);
 		rc = proto_get_request(p, len, &got);
 		ASSERT_TRUE(rc == 0 || rc == -EBADMSG);
