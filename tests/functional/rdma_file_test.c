@@ -81,6 +81,9 @@ TEST_TIMEOUT(random_ranges_arrive_and_nothing_else_changes, 120)
 		ASSERT_OK(strait_region_copy_out(r.region, 0, have, LEN));
 		ASSERT_MEMEQ(have, want, LEN);
 	}
+	free(want);
+	free(have);
+	free(file);
 	rig_close(&r);
 }
 
@@ -113,6 +116,8 @@ TEST_TIMEOUT(random_ranges_are_pushed, 120)
 		usleep(100000);
 	ASSERT_EQ(info.sessions, 0);
 	ASSERT_GT(info.bytes_in, 0);
+	free(memory);
+	free(file);
 	rig_close(&r);
 }
 
@@ -121,8 +126,8 @@ static bool is_long(const void *v)
 	return getenv("RDMA_LONG");
 }
 
-/* The region stays the same: it is registered once, and no byte is copied by the CPU. */
-TEST_TIMEOUT(one_gib_passes_through_a_region, 900)
+/* The region stays the same: it is registered once for each direction, and no byte is copied by the CPU. */
+TEST_TIMEOUT(one_gib_passes_through_a_region_each_way, 1800)
 {
 	struct strait_rdma_result res;
 	uint64_t len = MIB(48), total = 0;
@@ -130,12 +135,11 @@ TEST_TIMEOUT(one_gib_passes_through_a_region, 900)
 	struct rig r;
 	uint8_t *file;
 
-	rig_open(&r, 0);
+	rig_open(&r, STRAIT_RDMA_SERVE_WRITE);
 	strait_region_close(r.region);
 	make_file("data", len, 6);
 	file = pattern_new(0, len, 6);
 	want = crc32c_update(0, file, len);
-	free(file);
 	r.region = rdma_memory(r.ctx, len, 0);
 	for (unsigned int i = 0; total < GIB(1); i++) {
 		have = 0;
@@ -145,11 +149,17 @@ TEST_TIMEOUT(one_gib_passes_through_a_region, 900)
 		ASSERT_EQ(res.registrations, i == 0);
 		ASSERT_OK(strait_region_crc32c(r.region, 0, len, &have));
 		ASSERT_EQ(have, want);
+		ASSERT_OK(push(&r, i % 2 ? "odd" : "even", 0, 0, len, &res));
+		ASSERT_EQ(res.bytes_direct, len);
+		ASSERT_EQ(res.registrations, i == 0);
+		file_expect(test_path(i % 2 ? "odd" : "even"), 0, file, len);
+		ASSERT_OK(unlink(test_path(i % 2 ? "odd" : "even")));
 		total += len;
 	}
+	free(file);
 	rig_close(&r);
 }
-TEST_WHERE(one_gib_passes_through_a_region, is_long)
+TEST_WHERE(one_gib_passes_through_a_region_each_way, is_long)
 
 /* Memory of the lab's GPU of the kind that cannot be pinned: through host memory, with the reason. */
 TEST_TIMEOUT(memory_that_cannot_be_registered_is_staged, 120)
@@ -177,6 +187,8 @@ TEST_TIMEOUT(memory_that_cannot_be_registered_is_staged, 120)
 	ASSERT_OK(push(&r, "back", 0, 500, LEN - 1000, &res));
 	ASSERT_EQ(res.bytes_staged, LEN - 1000);
 	file_expect(test_path("back"), 0, file + 1000, LEN - 1000);
+	free(have);
+	free(file);
 	rig_close(&r);
 }
 
@@ -209,6 +221,45 @@ TEST(a_file_that_shrinks_ends_the_pull)
 	ASSERT_OK(pull(&r, 0, 0, 300000, &res));
 	ASSERT_EQ(strait_rdma_client_length(r.client, "missing", &len), -ENOENT);
 	ASSERT_EQ(strait_rdma_client_length(r.client, "../data", &len), -EXDEV);
+	rig_close(&r);
+}
+
+/* Regions that are used in turn stay registered, in both directions; more than a server has slots for take turns. */
+TEST(several_regions_stay_registered)
+{
+	struct strait_region *region[9];
+	uint8_t *want = pattern_new(0, 65536, 5), *have = malloc(65536);
+	struct strait_rdma_result res;
+	struct rig r;
+
+	rig_open(&r, STRAIT_RDMA_SERVE_WRITE);
+	region[0] = r.region;
+	for (unsigned int i = 1; i < 9; i++)
+		region[i] = rdma_memory(r.ctx, 65536, (uint8_t)i);
+	for (unsigned int round = 0; round < 3; round++) {
+		for (unsigned int i = 0; i < 4; i++) {
+			r.region = region[i];
+			ASSERT_OK(pull(&r, 0, 0, 65536, &res));
+			ASSERT_EQ(res.registrations, round == 0);
+			ASSERT_EQ(res.kind, STRAIT_RDMA_MAPPING);
+			ASSERT_OK(push(&r, "back", 65536 * i, 0, 65536, &res));
+			ASSERT_EQ(res.registrations, round == 0);
+			file_expect(test_path("back"), 65536 * i, want, 65536);
+		}
+	}
+	for (unsigned int i = 0; i < 9; i++) {
+		r.region = region[i];
+		ASSERT_OK(strait_region_fill(r.region, 0, 0, 65536));
+		ASSERT_OK(pull(&r, 0, 0, 65536, &res));
+		ASSERT_EQ(res.registrations, i >= 4);
+		ASSERT_OK(strait_region_copy_out(r.region, 0, have, 65536));
+		ASSERT_MEMEQ(have, want, 65536);
+	}
+	for (unsigned int i = 1; i < 9; i++)
+		strait_region_close(region[i]);
+	r.region = region[0];
+	free(want);
+	free(have);
 	rig_close(&r);
 }
 
@@ -335,6 +386,8 @@ TEST_TIMEOUT(a_pull_survives_a_killed_server, 180)
 	have = malloc(len);
 	ASSERT_OK(strait_region_copy_out(f.region, 0, have, len));
 	ASSERT_MEMEQ(have, want, len);
+	free(want);
+	free(have);
 	rdma_child_kill(&server[1]);
 	/* Without a server, and without retries, an error. */
 	f.retries = 0;
