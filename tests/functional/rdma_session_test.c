@@ -152,6 +152,27 @@ TEST(exactly_the_offered_bytes_are_written)
 	rig_close(&r);
 }
 
+/* Writes of all lengths around the one up to which the bytes are in the request itself. */
+TEST(short_writes_arrive)
+{
+	uint8_t want[600], have[600];
+	struct rig r;
+
+	rig_open(&r, STRAIT_RDMA_PEER_WRITES);
+	for (uint64_t len = 1; len <= sizeof(want); len += len < 20 || (len > 230 && len < 260) ? 1 : 13) {
+		prng_fill(want, sizeof(want), len);
+		ASSERT_OK(strait_region_fill(r.far, 4096, 0x11, sizeof(have)));
+		ASSERT_OK(strait_region_copy_in(r.near, 0, want, sizeof(want)));
+		ASSERT_OK(request(&r, STRAIT_WRITE, 0, len));
+		ASSERT_OK(strait_rdma_offer_flush(r.offer));
+		ASSERT_OK(strait_region_copy_out(r.far, 4096, have, sizeof(have)));
+		ASSERT_MEMEQ(have, want, len);
+		for (uint64_t i = len; i < sizeof(have); i++)
+			ASSERT_EQ(have[i], 0x11);
+	}
+	rig_close(&r);
+}
+
 TEST(a_request_outside_the_offer_is_not_posted)
 {
 	struct strait_rdma_info info = { .size = sizeof(info) };

@@ -24,6 +24,17 @@ static int check_offer(struct strait_rdma_session *s, const struct strait_rdma_r
 	return rc ? rc : wire_offer_allows(o, right, q->offer_offset, q->length, (os_now_ns() - s->began) / NS_PER_MS);
 }
 
+/*
+ * A short write carries its bytes in the request: the device reads no memory for it. The CPU copies them while it is
+ * posted, so the memory must be mapped for certain: an application may unmap what it imported.
+ */
+static bool may_inline(const struct strait_rdma_session *s, const struct strait_rdma_request *q,
+		       const struct registration *reg)
+{
+	return q->op == STRAIT_WRITE && q->length <= s->inline_max && reg->reach.kind == STRAIT_RDMA_MAPPING &&
+	       q->region->mem.caps & STRAIT_REGION_OWNED;
+}
+
 /* Post as much of the request as there is room for. */
 static int post_some(struct strait_rdma_session *s, const struct strait_rdma_request *q, const struct wire_offer *o,
 		     uint64_t *posted)
@@ -46,6 +57,8 @@ static int post_some(struct strait_rdma_session *s, const struct strait_rdma_req
 
 		if (q->flags & STRAIT_RDMA_AWAITED && n == q->length - done)
 			wr.send_flags = IBV_SEND_SIGNALED;
+		if (may_inline(s, q, reg))
+			wr.send_flags |= IBV_SEND_INLINE;
 		wr.wr.rdma.remote_addr = o->addr + q->offer_offset + done;
 		wr.wr.rdma.rkey = o->rkey;
 		rc = qp_post(s, &wr, 0);
