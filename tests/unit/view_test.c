@@ -6,214 +6,24 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <strait/view.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "harness/harness.h"
+#include "view_rig.h"
 
-#define GRANULE STRAIT_VIEW_GRANULE
 #define THREADS 6u
-#define WORDS (GRANULE / 8)
-
-/* What the host does with a request. */
-struct host {
-	unsigned int delay_us; /* before each completion, at random up to so long */
-	bool twice;	       /* completes each request again later, and writes other numbers first */
-	uint64_t bad;	       /* granule that cannot be read or written; UINT64_MAX: none */
-	atomic_bool full;      /* writes fail with -ENOSPC */
-	atomic_bool silent;    /* requests are left alone */
-};
-
-struct rig {
-	struct strait_view v;
-	struct strait_view_shared *shared;
-	uint64_t granules;
-	uint64_t *file; /* of the host */
-	struct strait_view_request *request;
-	_Atomic uint64_t *completion;
-	struct host host;
-	pthread_t thread[2];
-	atomic_bool stop;
-	atomic_uint reads, writes;
-};
-
-/* ---- the host ---- */
-
-static int host_serve(struct rig *r, unsigned int slot)
-{
-	uint64_t g = __atomic_load_n(&r->request[slot].granule, __ATOMIC_RELAXED);
-	bool write = __atomic_load_n(&r->request[slot].op, __ATOMIC_RELAXED) == STRAIT_REQUEST_WRITE;
-	char *slot_data = r->v.slot_data + slot * GRANULE;
-
-	if (g >= r->granules)
-		return -EINVAL;
-	if (g == r->host.bad)
-		return -EIO;
-	if (write && atomic_load(&r->host.full))
-		return -ENOSPC;
-	if (write)
-		memcpy(r->file + g * WORDS, slot_data, GRANULE);
-	else
-		memcpy(slot_data, r->file + g * WORDS, GRANULE);
-	atomic_fetch_add(write ? &r->writes : &r->reads, 1);
-	return 0;
-}
-
-static void *host_main(void *arg)
-{
-	struct rig *r = arg;
-	unsigned int me = (unsigned int)(pthread_equal(pthread_self(), r->thread[1]) != 0);
-	uint64_t seed = 77;
-
-	while (!atomic_load(&r->stop)) {
-		for (unsigned int s = 0; s < r->v.n_slots; s++) {
-			uint32_t seq = __atomic_load_n(&r->request[s].seq, __ATOMIC_ACQUIRE);
-			uint64_t has = atomic_load(&r->completion[s]);
-			int rc;
-
-			if (me != s % 2 || atomic_load(&r->host.silent) || seq == (uint32_t)(has >> 32))
-				continue;
-			if (r->host.delay_us)
-				usleep((useconds_t)prng_below(&seed, r->host.delay_us));
-			if (r->host.twice) {
-				atomic_store(&r->completion[s], (uint64_t)(seq + 7) << 32);
-				atomic_store(&r->completion[s], (uint64_t)(seq - 1) << 32 | (uint32_t)-EIO);
-			}
-			rc = host_serve(r, s);
-			atomic_store(&r->completion[s], (uint64_t)seq << 32 | (uint32_t)rc);
-			if (r->host.twice)
-				atomic_store(&r->completion[s], (uint64_t)seq << 32 | (uint32_t)rc);
-		}
-		sched_yield();
-	}
-	return NULL;
-}
-
-/* ---- the rig ---- */
-
-static void *zeros(size_t n, size_t size)
-{
-	void *p = calloc(n, size);
-
-	ASSERT_TRUE(p);
-	return p;
-}
-
-static uint64_t pattern(uint64_t word)
-{
-	return word * 0x9e3779b97f4a7c15ull + 1;
-}
-
-static void rig_open(struct rig *r, uint64_t granules, unsigned int frames, unsigned int page_shift, unsigned int slots)
-{
-	struct strait_view *v = &r->v;
-
-	memset(r, 0, sizeof(*r));
-	r->granules = granules;
-	r->host.bad = UINT64_MAX;
-	r->file = zeros(granules, GRANULE);
-	for (uint64_t i = 0; i < granules * WORDS; i++)
-		r->file[i] = pattern(i);
-	*v = (struct strait_view){ .abi = STRAIT_VIEW_ABI,
-				   .flags = STRAIT_VIEW_WRITE,
-				   .length = granules * GRANULE,
-				   .granules = granules,
-				   .page_shift = page_shift,
-				   .n_frames = frames,
-				   .n_slots = slots,
-				   .words = page_shift > 5 ? 1u << (page_shift - 5) : 1,
-				   .timeout_ns = 20000000000ull * test_slow() };
-	v->page = zeros((granules >> page_shift) + 1, sizeof(*v->page));
-	v->owner = zeros(frames, sizeof(*v->owner));
-	v->used = zeros(frames, sizeof(*v->used));
-	v->error = zeros(frames, sizeof(*v->error));
-	v->state = zeros((size_t)frames * v->words, sizeof(*v->state));
-	v->dirty = zeros((size_t)frames * v->words, sizeof(*v->dirty));
-	v->data = zeros((size_t)frames << page_shift, GRANULE);
-	v->shared = r->shared = zeros(1, sizeof(*v->shared));
-	v->request = r->request = zeros(slots, sizeof(*v->request));
-	r->completion = zeros(slots, sizeof(*r->completion));
-	v->completion = (const strait_u64 *)(const void *)r->completion;
-	v->slot_data = zeros(slots, GRANULE);
-}
-
-static void host_start(struct rig *r)
-{
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-	/* The threads compare their ids with these. */
-	pthread_mutex_lock(&lock);
-	for (int i = 1; i >= 0; i--)
-		ASSERT_EQ(pthread_create(&r->thread[i], NULL, host_main, r), 0);
-	pthread_mutex_unlock(&lock);
-}
-
-/* No thread uses the view. */
-static void check_rest(struct rig *r)
-{
-	struct strait_view *v = &r->v;
-
-	for (uint64_t p = 0; p << v->page_shift < r->granules; p++) {
-		uint64_t word = v->page[p];
-
-		ASSERT_EQ(word / STRAIT_PAGE_PIN, 0);
-		ASSERT_FALSE(word & STRAIT_PAGE_BUSY);
-		if (word & STRAIT_PAGE_BOUND)
-			ASSERT_EQ(v->owner[word & STRAIT_PAGE_FRAME], p + STRAIT_FRAME_PAGE);
-		else
-			ASSERT_EQ(word & STRAIT_PAGE_FRAME, 0);
-	}
-	for (uint32_t f = 0; f < v->n_frames; f++) {
-		ASSERT_NE(v->owner[f], STRAIT_FRAME_TAKEN);
-		if (v->owner[f] != STRAIT_FRAME_FREE)
-			ASSERT_EQ(v->page[v->owner[f] - STRAIT_FRAME_PAGE] & STRAIT_PAGE_FRAME, f);
-		for (uint32_t i = 0; i < 1u << v->page_shift; i++) {
-			uint32_t state = strait_vc_state(v, f, i);
-			bool dirty = v->dirty[(uint64_t)f * v->words + i / 32] >> i % 32 & 1;
-
-			ASSERT_NE(state, STRAIT_GRANULE_FILLING);
-			ASSERT_TRUE(!dirty || state == STRAIT_GRANULE_VALID);
-		}
-	}
-	for (unsigned int s = 0; s < v->n_slots; s++)
-		ASSERT_EQ(r->shared->taken[s / 32] & ~r->shared->quarantine[s / 32] & 1u << s % 32, 0);
-}
-
-static void rig_close(struct rig *r)
-{
-	struct strait_view *v = &r->v;
-
-	check_rest(r);
-	atomic_store(&r->stop, true);
-	for (int i = 0; i < 2; i++)
-		pthread_join(r->thread[i], NULL);
-	free(r->file);
-	free(v->page);
-	free(v->owner);
-	free(v->used);
-	free(v->error);
-	free(v->state);
-	free(v->dirty);
-	free(v->data);
-	free(r->shared);
-	free(r->request);
-	free((void *)r->completion);
-	free(v->slot_data);
-}
 
 struct job {
-	struct rig *r;
+	struct view_rig *r;
 	unsigned int number;
 	uint64_t *model; /* words of the file, of which each thread owns every THREADS-th */
 	unsigned int steps;
 	int error;
 };
 
-static void run_threads(struct rig *r, void *(*fn)(void *), struct job *jobs, unsigned int steps, uint64_t *model)
+static void run_threads(struct view_rig *r, void *(*fn)(void *), struct job *jobs, unsigned int steps, uint64_t *model)
 {
 	pthread_t thread[THREADS];
 
@@ -247,12 +57,12 @@ static const struct shape {
 	{ "16k-twice", 2, 8, 8, 128, 20, true },
 };
 
-static void shape_open(struct rig *r, const struct shape *v)
+static void shape_open(struct view_rig *r, const struct shape *v)
 {
-	rig_open(r, v->granules, v->frames, v->page_shift, v->slots);
+	view_rig_open(r, v->granules, v->frames, v->page_shift, v->slots);
 	r->host.delay_us = v->delay_us;
 	r->host.twice = v->twice;
-	host_start(r);
+	view_rig_start(r);
 }
 
 /* ---- loads ---- */
@@ -268,7 +78,7 @@ static void *load_main(void *arg)
 
 		/* Some in a row, of the same granule. */
 		for (unsigned int k = 0; k < 4 && w + k < words; k++)
-			if (strait_load_u64(&j->r->v, &c, (w + k) * 8) != pattern(w + k))
+			if (strait_load_u64(&j->r->v, &c, (w + k) * 8) != view_pattern(w + k))
 				j->error = -1;
 	}
 	j->error = c.error ? c.error : j->error;
@@ -278,7 +88,7 @@ static void *load_main(void *arg)
 TEST_VARIANTS(loads, struct shape, shapes)
 {
 	struct job jobs[THREADS];
-	struct rig r;
+	struct view_rig r;
 
 	shape_open(&r, v);
 	r.v.flags = 0;
@@ -290,18 +100,18 @@ TEST_VARIANTS(loads, struct shape, shapes)
 	ASSERT_EQ(atomic_load(&r.writes), 0);
 	ASSERT_EQ(r.shared->fetched, atomic_load(&r.reads));
 	ASSERT_EQ(r.shared->failed, 0);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 TEST(sizes_and_alignment)
 {
 	struct strait_cursor c = STRAIT_CURSOR_INIT;
 	unsigned char buf[3 * GRANULE];
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 8, 4, 0, 4);
+	view_rig_open(&r, 8, 4, 0, 4);
 	r.v.length = 7 * GRANULE + 100;
-	host_start(&r);
+	view_rig_start(&r);
 	ASSERT_EQ(strait_load_u8(&r.v, &c, 4099), ((unsigned char *)r.file)[4099]);
 	ASSERT_EQ(strait_load_u16(&r.v, &c, 4098), ((uint16_t *)r.file)[2049]);
 	ASSERT_EQ(strait_load_u32(&r.v, &c, 4100), ((uint32_t *)r.file)[1025]);
@@ -324,7 +134,7 @@ TEST(sizes_and_alignment)
 	c.error = 0;
 	strait_store_u64(&r.v, &c, 0, 1);
 	ASSERT_EQ(c.error, -EACCES);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 /* ---- stores ---- */
@@ -369,7 +179,7 @@ static void *store_main(void *arg)
 }
 
 /* Writes back all that is dirty, by a thread of the device. */
-static void flush_all(struct rig *r)
+static void flush_all(struct view_rig *r)
 {
 	ASSERT_EQ(strait_view_flush(&r->v, 0, r->v.length), 0);
 	for (uint64_t i = 0; i < (uint64_t)r->v.n_frames * r->v.words; i++)
@@ -380,10 +190,10 @@ TEST_VARIANTS(stores, struct shape, shapes)
 {
 	struct job jobs[THREADS];
 	uint64_t *model;
-	struct rig r;
+	struct view_rig r;
 
 	shape_open(&r, v);
-	model = zeros(r.granules, GRANULE);
+	model = view_zeros(r.granules, GRANULE);
 	memcpy(model, r.file, r.granules * GRANULE);
 	run_threads(&r, store_main, jobs, v->delay_us ? steps() / 8 : steps(), model);
 	for (unsigned int i = 0; i < THREADS; i++)
@@ -391,7 +201,7 @@ TEST_VARIANTS(stores, struct shape, shapes)
 	flush_all(&r);
 	ASSERT_MEMEQ(r.file, model, r.granules * GRANULE);
 	ASSERT_EQ(r.shared->failed, 0);
-	rig_close(&r);
+	view_rig_close(&r);
 	free(model);
 }
 
@@ -421,7 +231,7 @@ TEST_VARIANTS(atomics, struct shape, shapes)
 {
 	struct job jobs[THREADS];
 	uint64_t sum = 0, locked = 0, n = v->delay_us ? steps() / 16 : steps() / 2;
-	struct rig r;
+	struct view_rig r;
 
 	shape_open(&r, v);
 	for (uint64_t g = 0; g < r.granules; g++)
@@ -437,7 +247,7 @@ TEST_VARIANTS(atomics, struct shape, shapes)
 	}
 	ASSERT_EQ(sum, n * THREADS);
 	ASSERT_EQ(locked, n * THREADS);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 /* ---- pins ---- */
@@ -446,13 +256,13 @@ TEST(all_frames_pinned)
 {
 	struct strait_cursor c = STRAIT_CURSOR_INIT;
 	void *p[4], *more;
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 32, 4, 0, 4);
-	host_start(&r);
+	view_rig_open(&r, 32, 4, 0, 4);
+	view_rig_start(&r);
 	for (unsigned int i = 0; i < 4; i++) {
 		ASSERT_EQ(strait_view_pin(&r.v, i * GRANULE + 8, 16, &p[i]), 0);
-		ASSERT_EQ(*(uint64_t *)p[i], pattern(i * WORDS + 1));
+		ASSERT_EQ(*(uint64_t *)p[i], view_pattern(i * WORDS + 1));
 	}
 	/* Not a wait for this very thread. */
 	ASSERT_EQ(strait_view_pin(&r.v, 9 * GRANULE, 8, &more), -ENOBUFS);
@@ -461,7 +271,7 @@ TEST(all_frames_pinned)
 	ASSERT_EQ(c.error, -ENOBUFS);
 	/* What is pinned can be loaded. */
 	c.error = 0;
-	ASSERT_EQ(strait_load_u64(&r.v, &c, 2 * GRANULE), pattern(2 * WORDS));
+	ASSERT_EQ(strait_load_u64(&r.v, &c, 2 * GRANULE), view_pattern(2 * WORDS));
 	ASSERT_EQ(c.error, 0);
 	*(uint64_t *)p[1] = 5;
 	for (unsigned int i = 0; i < 4; i++)
@@ -473,7 +283,7 @@ TEST(all_frames_pinned)
 	ASSERT_EQ(r.shared->dirty, 1);
 	/* A range over the end of a page. */
 	ASSERT_EQ(strait_view_pin(&r.v, GRANULE - 4, 8, &more), -EINVAL);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 static void *pin_main(void *arg)
@@ -489,7 +299,7 @@ static void *pin_main(void *arg)
 		j->error = strait_view_pin(v, g * GRANULE, GRANULE, &p);
 		if (j->error)
 			break;
-		if (*(uint64_t *)p != pattern(g * WORDS))
+		if (*(uint64_t *)p != view_pattern(g * WORDS))
 			j->error = -1;
 		strait_view_unpin(v, g * GRANULE, GRANULE, 0);
 	}
@@ -500,15 +310,15 @@ static void *pin_main(void *arg)
 TEST(reserved_pins_wait)
 {
 	struct job jobs[THREADS];
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 200, THREADS + 1, 0, 8);
+	view_rig_open(&r, 200, THREADS + 1, 0, 8);
 	r.v.flags |= STRAIT_VIEW_RESERVED;
-	host_start(&r);
+	view_rig_start(&r);
 	run_threads(&r, pin_main, jobs, steps() / 4, NULL);
 	for (unsigned int i = 0; i < THREADS; i++)
 		ASSERT_EQ(jobs[i].error, 0);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 /* ---- a host that fails ---- */
@@ -522,7 +332,7 @@ static void *bad_main(void *arg)
 		struct strait_cursor c = STRAIT_CURSOR_INIT;
 		uint64_t g = prng_below(&seed, j->r->granules), x = strait_load_u64(&j->r->v, &c, g * GRANULE);
 
-		if (g == j->r->host.bad ? c.error != -EIO || x : c.error || x != pattern(g * WORDS))
+		if (g == j->r->host.bad ? c.error != -EIO || x : c.error || x != view_pattern(g * WORDS))
 			j->error = c.error ? c.error : -1;
 	}
 	return NULL;
@@ -531,36 +341,36 @@ static void *bad_main(void *arg)
 TEST(a_granule_that_cannot_be_read)
 {
 	struct job jobs[THREADS];
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 64, 8, 2, 4);
+	view_rig_open(&r, 64, 8, 2, 4);
 	r.host.bad = 21;
-	host_start(&r);
+	view_rig_start(&r);
 	run_threads(&r, bad_main, jobs, steps() / 2, NULL);
 	for (unsigned int i = 0; i < THREADS; i++)
 		ASSERT_EQ(jobs[i].error, 0);
 	ASSERT_GT(r.shared->failed, 0);
 	ASSERT_EQ(r.shared->first_error, 21u << 16 | EIO);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 /* Dirty frames stay, others are taken, and nothing is lost. */
 TEST(a_host_that_cannot_write)
 {
 	struct strait_cursor c = STRAIT_CURSOR_INIT;
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 64, 4, 0, 4);
-	host_start(&r);
+	view_rig_open(&r, 64, 4, 0, 4);
+	view_rig_start(&r);
 	strait_store_u64(&r.v, &c, 3 * GRANULE, 33);
 	strait_store_u64(&r.v, &c, 4 * GRANULE, 44);
 	atomic_store(&r.host.full, true);
 	ASSERT_EQ(strait_view_flush(&r.v, 3 * GRANULE, 1), -ENOSPC);
 	for (uint64_t i = 10; i < 40; i++)
-		ASSERT_EQ(strait_load_u64(&r.v, &c, i * GRANULE), pattern(i * WORDS));
+		ASSERT_EQ(strait_load_u64(&r.v, &c, i * GRANULE), view_pattern(i * WORDS));
 	ASSERT_EQ(c.error, 0);
 	ASSERT_EQ(strait_load_u64(&r.v, &c, 3 * GRANULE), 33);
-	ASSERT_EQ(r.file[3 * WORDS], pattern(3 * WORDS));
+	ASSERT_EQ(r.file[3 * WORDS], view_pattern(3 * WORDS));
 	/* All are dirty: the next one does not fit, and that is said. */
 	strait_store_u64(&r.v, &c, 5 * GRANULE, 55);
 	strait_store_u64(&r.v, &c, 6 * GRANULE, 66);
@@ -569,22 +379,22 @@ TEST(a_host_that_cannot_write)
 	ASSERT_EQ(c.error, -ENOSPC);
 	atomic_store(&r.host.full, false);
 	c.error = 0;
-	ASSERT_EQ(strait_load_u64(&r.v, &c, 50 * GRANULE), pattern(50 * WORDS));
+	ASSERT_EQ(strait_load_u64(&r.v, &c, 50 * GRANULE), view_pattern(50 * WORDS));
 	flush_all(&r);
 	for (uint64_t i = 3; i < 7; i++)
 		ASSERT_EQ(r.file[i * WORDS], i * 11);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 TEST(a_host_that_does_not_answer)
 {
 	struct strait_cursor c = STRAIT_CURSOR_INIT;
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 64, 8, 0, 2);
+	view_rig_open(&r, 64, 8, 0, 2);
 	r.v.timeout_ns = 20000000;
 	atomic_store(&r.host.silent, true);
-	host_start(&r);
+	view_rig_start(&r);
 	for (uint64_t i = 0; i < 3; i++) {
 		ASSERT_EQ(strait_load_u64(&r.v, &c, i * GRANULE), 0);
 		ASSERT_EQ(c.error, -ETIMEDOUT);
@@ -595,10 +405,10 @@ TEST(a_host_that_does_not_answer)
 	r.v.timeout_ns = 20000000000ull;
 	atomic_store(&r.host.silent, false);
 	for (uint64_t i = 10; i < 20; i++)
-		ASSERT_EQ(strait_load_u64(&r.v, &c, i * GRANULE), pattern(i * WORDS));
+		ASSERT_EQ(strait_load_u64(&r.v, &c, i * GRANULE), view_pattern(i * WORDS));
 	ASSERT_EQ(c.error, 0);
 	ASSERT_EQ(r.shared->quarantine[0], 0);
-	rig_close(&r);
+	view_rig_close(&r);
 }
 
 /* ---- windows ---- */
@@ -608,15 +418,15 @@ TEST(windows_are_read_in_place)
 	struct job jobs[THREADS];
 	strait_u64 window[4] = { 0 };
 	strait_u64 buf[16] = { 0 };
-	struct rig r;
+	struct view_rig r;
 
-	rig_open(&r, 256, 16, 0, 4);
+	view_rig_open(&r, 256, 16, 0, 4);
 	r.v.window_shift = 6;
 	for (unsigned int i = 0; i < 3; i++)
 		window[i] = (uintptr_t)r.file + i * 64 * GRANULE;
 	r.v.window = window;
 	r.v.flags = 0;
-	host_start(&r);
+	view_rig_start(&r);
 	run_threads(&r, load_main, jobs, steps(), NULL);
 	for (unsigned int i = 0; i < THREADS; i++)
 		ASSERT_EQ(jobs[i].error, 0);
@@ -624,8 +434,8 @@ TEST(windows_are_read_in_place)
 	ASSERT_GT(r.shared->fetched, 0);
 	ASSERT_EQ(r.shared->fetched, atomic_load(&r.reads));
 	ASSERT_EQ(strait_view_peek(&r.v, 70 * GRANULE + 64, buf, sizeof(buf)), 0);
-	ASSERT_EQ(buf[15], pattern(70 * WORDS + 23));
+	ASSERT_EQ(buf[15], view_pattern(70 * WORDS + 23));
 	ASSERT_EQ(strait_view_peek(&r.v, 200 * GRANULE, buf, 8), -EIO);
 	ASSERT_EQ(strait_view_peek(&r.v, 71 * GRANULE - 8, buf, 16), -EINVAL);
-	rig_close(&r);
+	view_rig_close(&r);
 }

@@ -124,12 +124,12 @@ STRAIT_DEVICE void strait_vc_fault_wait(const struct strait_view *v, struct stra
 
 #if defined(__CUDACC__)
 
-/* Copies what the threads of @who have fetched, with all threads of @mask. */
-STRAIT_DEVICE void strait_vc_fill_together(const struct strait_view *v, struct strait_vc_fault *f, strait_u32 who,
+/* Copies what the threads of @lanes have fetched, with all threads of @mask. */
+STRAIT_DEVICE void strait_vc_fill_together(const struct strait_view *v, struct strait_vc_fault *f, strait_u32 lanes,
 					   strait_u32 mask)
 {
-	for (; who; who &= who - 1) {
-		strait_u32 lane = __ffs((int)who) - 1, here = threadIdx.x % 32;
+	for (; lanes; lanes &= lanes - 1) {
+		strait_u32 lane = __ffs((int)lanes) - 1, here = threadIdx.x % 32;
 		strait_u64 from, to;
 
 		if (here == lane)
