@@ -176,7 +176,16 @@ STRAIT_DEVICE void strait_vc_record(const struct strait_view *v, strait_u64 gran
 
 /* ---- slots ---- */
 
-/* Frees a slot that timed out and that the host has completed since. */
+STRAIT_DEVICE int strait_vc_is_complete(const struct strait_view *v, strait_u32 slot)
+{
+	return (strait_u32)(strait_vc_load64_sys(&v->completion[slot]) >> 32) ==
+	       strait_vc_load32_relaxed(&v->shared->seq[slot]);
+}
+
+/*
+ * Frees a slot that timed out and that the host has completed since. The thread that clears its bit of the quarantine looks
+ * again: the slot may have been freed, and its next request may have timed out, since the first look.
+ */
 STRAIT_DEVICE void strait_vc_reclaim_slots(const struct strait_view *v)
 {
 	struct strait_view_shared *sh = v->shared;
@@ -184,12 +193,13 @@ STRAIT_DEVICE void strait_vc_reclaim_slots(const struct strait_view *v)
 	for (strait_u32 i = 0; i < v->n_slots; i++) {
 		strait_u32 bit = 1u << i % 32;
 
-		if (!(strait_vc_load32(&sh->quarantine[i / 32]) & bit) ||
-		    (strait_u32)(strait_vc_load64_sys(&v->completion[i]) >> 32) !=
-			    strait_vc_load32_relaxed(&sh->seq[i]))
+		if (!(strait_vc_load32(&sh->quarantine[i / 32]) & bit) || !strait_vc_is_complete(v, i) ||
+		    !(strait_vc_and32(&sh->quarantine[i / 32], ~bit) & bit))
 			continue;
-		if (strait_vc_and32(&sh->quarantine[i / 32], ~bit) & bit)
+		if (strait_vc_is_complete(v, i))
 			strait_vc_and32(&sh->taken[i / 32], ~bit);
+		else
+			strait_vc_or32(&sh->quarantine[i / 32], bit);
 	}
 }
 
