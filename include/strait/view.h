@@ -413,6 +413,34 @@ STRAIT_DEVICE_CALL int strait_view_read(const struct strait_view *v, strait_u64 
 	return 0;
 }
 
+/*
+ * Sets BUSY of the page of a granule: one thread at a time writes back, so what an earlier one has requested is in the file then,
+ * or dirty again. The page may have pins. Returns 1; 0: the page has no frame; or an error.
+ */
+STRAIT_DEVICE int strait_vc_flush_begin(const struct strait_view *v, strait_u64 g, strait_u32 *frame)
+{
+	struct strait_vc_timer w = { 0, 0 };
+	strait_u64 *at = strait_vc_page(v, g), word;
+
+	do {
+		word = strait_vc_load64(at);
+		if (!(word & (STRAIT_PAGE_BOUND | STRAIT_PAGE_BUSY)))
+			return 0;
+		/* In one operation: the pins of other threads change all the time. */
+		if (word & STRAIT_PAGE_BUSY || strait_vc_or64(at, STRAIT_PAGE_BUSY) & STRAIT_PAGE_BUSY)
+			continue;
+		word = strait_vc_load64(at);
+		if (word & STRAIT_PAGE_BOUND) {
+			*frame = (strait_u32)(word & STRAIT_PAGE_FRAME);
+			return 1;
+		}
+		/* It was evicted in between. */
+		strait_vc_add64(at, 0 - STRAIT_PAGE_BUSY);
+		return 0;
+	} while (strait_vc_wait(v, &w));
+	return STRAIT_VIEW_ETIMEDOUT;
+}
+
 /**
  * strait_view_flush() - Have the host store what is dirty in a range, and wait
  * @v: the view
@@ -433,18 +461,16 @@ STRAIT_DEVICE_CALL int strait_view_flush(const struct strait_view *v, strait_u64
 		return len ? STRAIT_VIEW_EINVAL : 0;
 	end = ((off + len - 1) >> STRAIT_VIEW_GRANULE_SHIFT) + 1;
 	for (; g < end && !rc; g++) {
-		struct strait_vc_timer w = { 0, 0 };
 		strait_u32 frame = 0, i = strait_vc_index(v, g);
+		int begun = strait_vc_flush_begin(v, g, &frame);
 
-		/* A page that is being evicted is written back by that thread. */
-		while (strait_vc_load64(strait_vc_page(v, g)) & STRAIT_PAGE_BUSY)
-			if (!strait_vc_wait(v, &w))
-				return STRAIT_VIEW_ETIMEDOUT;
-		if (!strait_vc_pin(v, g, 1, &frame))
+		if (begun < 0)
+			return begun;
+		if (!begun)
 			continue;
 		if (strait_vc_load32(&v->dirty[(strait_u64)frame * v->words + i / 32]) >> i % 32 & 1)
 			rc = strait_vc_store_granule(v, g, frame, i);
-		strait_vc_unpin(v, g, 1);
+		strait_vc_add64(strait_vc_page(v, g), 0 - STRAIT_PAGE_BUSY);
 	}
 	return rc;
 }

@@ -82,6 +82,14 @@ STRAIT_DEVICE strait_u64 strait_vc_add64(strait_u64 *p, strait_u64 v)
 	return old;
 }
 
+STRAIT_DEVICE strait_u64 strait_vc_or64(strait_u64 *p, strait_u64 v)
+{
+	strait_u64 old;
+
+	asm volatile("atom.acq_rel.gpu.global.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+	return old;
+}
+
 STRAIT_DEVICE strait_u32 strait_vc_or32(strait_u32 *p, strait_u32 v)
 {
 	strait_u32 old;
@@ -206,6 +214,11 @@ STRAIT_DEVICE void strait_vc_store64(strait_u64 *p, strait_u64 v)
 STRAIT_DEVICE strait_u64 strait_vc_add64(strait_u64 *p, strait_u64 v)
 {
 	return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+}
+
+STRAIT_DEVICE strait_u64 strait_vc_or64(strait_u64 *p, strait_u64 v)
+{
+	return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
 }
 
 STRAIT_DEVICE strait_u32 strait_vc_or32(strait_u32 *p, strait_u32 v)

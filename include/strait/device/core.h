@@ -20,8 +20,8 @@
  *
  *	absent	       no frame. Any thread may set BUSY
  *	BUSY	       one thread binds it to a frame
- *	BOUND	       has a frame. Any thread may add a pin; without pins any thread may set BUSY
- *	BOUND | BUSY   one thread evicts it: it writes dirty granules back, then takes the frame
+ *	BOUND	       has a frame. Any thread may add a pin, or set BUSY: to evict it only without pins
+ *	BOUND | BUSY   one thread writes dirty granules back. To evict the page it takes the frame then
  *
  * BUSY belongs to the thread that set it. A pin that is added to a page with BUSY, or without BOUND, is removed again by the
  * thread that added it, and has no effect. The generation counts bindings that ended.
@@ -32,6 +32,7 @@
  *	pinned	   a frame is taken from a page only when the page has no pin, and its generation changes then
  *	filled	   a granule is filled by the one thread that made it FILLING, which has a pin
  *	dirty	   a dirty granule is valid, and leaves its frame only after the host has stored it
+ *	ordered	   the host has at most one write of a granule: later bytes are not overtaken by earlier ones
  *	again	   a granule that is stored to during its write-back is dirty afterwards
  *	pure-read  loads make nothing dirty
  *	once	   a slot is reused only after the host has completed its request
@@ -399,15 +400,32 @@ STRAIT_DEVICE int strait_vc_pin(const struct strait_view *v, strait_u64 g, strai
 	return 0;
 }
 
+/* May the host still make a write of the granule that timed out? The caller has set BUSY, so there is no other write of it. */
+STRAIT_DEVICE int strait_vc_is_overdue(const struct strait_view *v, strait_u64 g)
+{
+	if (!strait_vc_load32(&v->shared->quarantined))
+		return 0;
+	for (strait_u32 i = 0; i < v->n_slots; i++)
+		if (!strait_vc_is_complete(v, i) && strait_vc_load64_relaxed(&v->request[i].granule) == g &&
+		    strait_vc_load32_relaxed(&v->request[i].op) == STRAIT_REQUEST_WRITE)
+			return 1;
+	return 0;
+}
+
 /*
- * Has the host store one dirty granule of a frame. The bit is cleared before the bytes are read, so that a store in between
- * sets it again. On an error the granule stays dirty.
+ * Has the host store one dirty granule of a frame, whose page has BUSY by the caller. The bit is cleared before the bytes are
+ * read, so that a store in between sets it again. On an error the granule stays dirty.
  */
 STRAIT_DEVICE int strait_vc_store_granule(const struct strait_view *v, strait_u64 g, strait_u32 frame, strait_u32 i)
 {
 	strait_u32 *word = &v->dirty[(strait_u64)frame * v->words + i / 32], bit = 1u << i % 32;
-	int slot = strait_vc_slot_get(v), rc;
+	struct strait_vc_timer w = { 0, 0 };
+	int slot, rc, overdue;
 
+	do
+		overdue = strait_vc_is_overdue(v, g);
+	while (overdue && strait_vc_wait(v, &w));
+	slot = overdue ? STRAIT_VIEW_ETIMEDOUT : strait_vc_slot_get(v);
 	if (slot < 0) {
 		strait_vc_record(v, g, slot);
 		return slot;
