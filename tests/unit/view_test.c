@@ -404,6 +404,9 @@ TEST(a_host_that_does_not_answer)
 	ASSERT_EQ(r.shared->quarantine[0], 3);
 	r.v.timeout_ns = 20000000000ull;
 	atomic_store(&r.host.silent, false);
+	for (unsigned int s = 0; s < 2; s++)
+		while (atomic_load(&r.completion[s]) >> 32 != r.request[s].seq)
+			sched_yield();
 	for (uint64_t i = 10; i < 20; i++)
 		ASSERT_EQ(strait_load_u64(&r.v, &c, i * GRANULE), view_pattern(i * WORDS));
 	ASSERT_EQ(c.error, 0);
