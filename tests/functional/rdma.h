@@ -10,6 +10,8 @@
 
 extern const char rdma_key[];
 
+/* Why a program all of whose tests need an RDMA device is skipped: TEST_PROGRAM_NEEDS(rdma_missing). */
+void rdma_missing(char *why, size_t len);
 /* The address of this machine's RDMA device. */
 const char *rdma_address(void);
 /* The device to test: STRAIT_TEST_DEVICE or emu:0. Memory of it that an RDMA device can register, filled with a byte. */

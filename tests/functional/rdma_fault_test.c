@@ -5,6 +5,8 @@
 #include "rdma.h"
 #include "service/rdma_proto.h"
 
+TEST_PROGRAM_NEEDS(rdma_missing)
+
 #define SECOND 1000000000ll
 #define LEN MIB(1)
 #define SOON (5ull * SECOND * test_slow())

@@ -3,6 +3,8 @@
 #include "base/crc32c.h"
 #include "rdma.h"
 
+TEST_PROGRAM_NEEDS(rdma_missing)
+
 #define SECOND 1000000000ull
 #define LEN (very_slow() ? MIB(1) : MIB(6))
 

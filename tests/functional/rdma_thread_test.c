@@ -5,6 +5,8 @@
 #include "endpoint/rdma/session.h"
 #include "rdma.h"
 
+TEST_PROGRAM_NEEDS(rdma_missing)
+
 #define SECOND 1000000000ll
 #define LEN MIB(1)
 /* Less than every wait that a peer could prolong, on emulated processors, too. */
