@@ -19,6 +19,8 @@ s=$c/subsystems/nqn.2024-01.lab:drive
 case $2 in tcp) p=$c/ports/1 port=4420 ;; rdma) p=$c/ports/2 port=4421 ;; esac
 if [ $1 = off ]; then rm $p/subsystems/nqn.2024-01.lab:drive; exit; fi
 if [ $1 = back ]; then ln -s $s $p/subsystems/nqn.2024-01.lab:drive; exit; fi
+# First what others need: the guest's modprobe tries them in another order, and the kernel complains.
+modprobe nvme_keyring 2>/dev/null
 modprobe -a configfs nvmet nvmet_$2
 [ -d $c ] || mount -t configfs configfs /sys/kernel/config
 if [ ! -d $s ]; then
@@ -75,6 +77,7 @@ check "there is an RDMA link here" rxe_start
 check "there is an RDMA link there" peer 1 ". /lab/rxe.sh; rxe_start"
 encoded=$(base64 </tmp/target | tr -d '\n')
 check "the other machine has the target's script" peer 1 "echo $encoded | base64 -d >/tmp/target"
+modprobe nvme_keyring 2>/dev/null
 modprobe -a ext4 nvme_tcp nvme_rdma
 for transport in tcp rdma; do
 	[ $transport = tcp ] && port=4420 nic=eth1 || { port=4421 nic="rxe0 on eth1"; }
