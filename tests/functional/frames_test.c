@@ -473,3 +473,35 @@ TEST(a_large_sparse_file)
 	}
 	rig_close(&r);
 }
+
+/* A mapping that begins in the middle of a file, of pages and of what is tracked together, and two sets of frames for it. */
+TEST(a_part_of_a_file)
+{
+	static const uint64_t start = 515 * 4096, len = MIB(3) + 5;
+	struct strait_frames_opts o = { .size = sizeof(o), .device_budget = KIB(256) };
+	unsigned char *model = pattern_new(0, MIB(8), 1), byte = 77;
+	struct kernel k = { .fn = store_some, .model = model + start, .seed = 3, .steps = 1000 };
+	struct frames_rig r = { 0 }, other;
+
+	r.map.path = strdup(make_file("mapped", MIB(8), 1));
+	r.map.ctx = context_new(NULL);
+	r.map.dev = device_named(r.map.ctx, "emu:0");
+	r.map.ep = file_new(r.map.ctx, r.map.path, O_RDWR, 0);
+	ASSERT_OK(strait_mapping_open(r.map.ctx, r.map.ep, start, len, NULL, &r.map.m));
+	frames_add(&r, &o);
+	other = r;
+	frames_add(&other, &o);
+	expect_by_device(&other, model + start);
+	run_ok(&r, STRAIT_INTENT_WRITE, &k);
+	side_write(&r.map, NULL, len - 1, &byte, 1);
+	model[start + len - 1] = byte;
+	expect_by_device(&other, model + start);
+	expect_by_device(&r, model + start);
+	ASSERT_GT(info_of(other.frames).dropped, 0);
+	strait_stream_close(other.stream);
+	strait_frames_close(other.frames);
+	ASSERT_OK(strait_mapping_sync(r.map.m, 0, len));
+	file_expect(r.map.path, 0, model, MIB(8));
+	rig_close(&r);
+	free(model);
+}

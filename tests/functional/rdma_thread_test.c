@@ -345,7 +345,7 @@ TEST(memory_freed_behind_our_back_is_not_reused_before)
 	next = mmap(old, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	ASSERT_TRUE(next == old);
 	memset(next, 0x77, LEN);
-	/* The peer still writes the old pages, which nobody else has. */
+	/* The peer still writes the old pages, which have no other user. */
 	for (unsigned int i = 0; i < 4; i++)
 		ASSERT_OK(write_far(&r, LEN));
 	for (uint64_t i = 0; i < LEN; i++)

@@ -21,7 +21,7 @@ serve() {
 stop() { peer 1 "kill -$1 \$(cat /tmp/pid); sleep 1"; }
 
 pull() { strait rdma pull $SERVER data --device vgpu:0 --save /tmp/copy --region 8M "$@"; }
-# packets: that the RDMA device has received. until_moving N: a transfer that began after N is under way.
+# packets: that the RDMA device has received. until_moving N: a transfer that began after N is in flight.
 packets() { cat "/sys/class/infiniband/$(rxe_of "$RXE_NETDEV")/ports/1/hw_counters/rcvd_pkts"; }
 until_moving() {
 	for _ in $(seq 600); do

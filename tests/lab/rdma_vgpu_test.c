@@ -101,7 +101,7 @@ TEST_TIMEOUT(memory_freed_behind_our_back_is_not_reused_before, 120)
 	ASSERT_EQ(gpu_counters(fd).draining_bytes, LEN);
 	next = gpu_alloc(fd, PINNABLE, LEN);
 	memset(next.p, 0x77, LEN);
-	/* The peer has access still, to what nobody uses. */
+	/* The peer still has access, to memory without another user. */
 	ASSERT_OK(strait_rdma_post(p.initiates, &q, 20 * SECOND, &ticket));
 	ASSERT_OK(strait_rdma_wait(p.initiates, ticket, 60 * SECOND));
 	ASSERT_EQ(gpu_counters(fd).draining_bytes, LEN);

@@ -49,10 +49,10 @@ static int fill_zeros(struct strait_frames *f, uint64_t addr, uint64_t len)
 	return rc;
 }
 
-static int set_options(struct strait_frames *f, const struct strait_frames_opts *o, uint64_t *budget)
+static int set_options(struct strait_frames *f, const struct strait_frames_opts *o)
 {
 	uint32_t bytes = o->frame_bytes ? o->frame_bytes : FRAME_BYTES, shift = 0;
-	uint64_t granules = f->m->end - f->m->first, pages;
+	uint64_t granules = f->m->end - f->m->first, budget = o->device_budget, pages;
 	struct strait_device_info info = { .size = sizeof(info) };
 	struct strait_view *v = &f->view;
 
@@ -65,13 +65,12 @@ static int set_options(struct strait_frames *f, const struct strait_frames_opts 
 	pages = (granules + (1u << shift) - 1) >> shift;
 	if (pages > UINT32_MAX - STRAIT_FRAME_PAGE)
 		return -E2BIG;
-	*budget = o->device_budget;
-	if (!*budget) {
+	if (!budget) {
 		int rc = f->dev->ops->info(f->dev, &info);
 
 		if (rc)
 			return rc;
-		*budget = info.mem_free / 2;
+		budget = info.mem_free / 2;
 	}
 	f->flags = o->flags;
 	f->threads = o->threads ? o->threads : SERVICE_THREADS;
@@ -80,7 +79,7 @@ static int set_options(struct strait_frames *f, const struct strait_frames_opts 
 		.length = f->m->length,
 		.granules = granules,
 		.page_shift = shift,
-		.n_frames = (uint32_t)min_u64(min_u64(*budget / bytes, pages), STRAIT_PAGE_FRAME),
+		.n_frames = (uint32_t)min_u64(min_u64(budget / bytes, pages), STRAIT_PAGE_FRAME),
 		.words = (uint32_t)max_u64(1, (1u << shift) / 32),
 		.n_slots = o->slots ? o->slots : SLOTS,
 		.timeout_ns = o->timeout_ns ? o->timeout_ns : TIMEOUT_NS,
@@ -271,7 +270,6 @@ int frames_open(struct strait_mapping *m, struct strait_device *dev, const struc
 {
 	struct strait_frames_opts o = { .size = sizeof(o) };
 	struct strait_frames *f;
-	uint64_t budget;
 	int rc = user ? struct_in(&o, sizeof(o), user, STRAIT_FRAMES_OPTS_SIZE_V1) : 0;
 
 	if (rc)
@@ -283,7 +281,7 @@ int frames_open(struct strait_mapping *m, struct strait_device *dev, const struc
 	f->dev = dev;
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->changed, NULL);
-	rc = set_options(f, &o, &budget);
+	rc = set_options(f, &o);
 	if (!rc)
 		rc = register_windows(f, o.window_budget);
 	if (!rc)
