@@ -77,7 +77,7 @@ def _items(tensors: Mapping[str, Any]) -> List[Item]:
     sparse = []
     for name, array in tensors.items():
         if not isinstance(name, str):
-            raise ValueError(f'Key `{name}` is invalid, expected str but received {type(name)}')
+            raise TypeError(f'Key `{name}` is invalid, expected str but received {type(name)}')
         if torch is not None and isinstance(array, torch.Tensor):
             if array.layout != torch.strided:
                 sparse.append(name)

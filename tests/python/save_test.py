@@ -80,7 +80,7 @@ def what_safetensors_refuses_is_refused():
         file = f'{path}/m'
         refused(ValueError, 'Expected a dict', [a], file)
         refused(ValueError, 'expected a tensor', {'a': 3}, file)
-        refused(ValueError, 'expected str', {3: a}, file)
+        refused(TypeError, 'expected str', {3: a}, file)
         refused(ValueError, 'non contiguous', {'a': a.T}, file)
         refused(ValueError, 'non contiguous', {'a': a[:, :2]}, file)
         refused(ValueError, 'big-endian', {'a': a.astype('>f4')}, file)
