@@ -405,10 +405,9 @@ cu_result cuCtxPushCurrent_v2(cu_context ctx)
 	if (!context_known(ctx)) {
 		violation("%p is pushed, which is no context", (void *)ctx);
 		r = CU_INVALID_CONTEXT;
-	} else if (!ctx->alive) {
-		/* The handle of a primary context stays valid, so a thread that has not noticed a reset gets an error. */
-		if (!ctx->primary)
-			violation("a context is pushed that was destroyed");
+	} else if (!ctx->alive && !ctx->primary) {
+		/* A primary context that was reset can be pushed; the calls made in it fail. */
+		violation("a context is pushed that was destroyed");
 		r = CU_CONTEXT_IS_DESTROYED;
 	}
 	pthread_mutex_unlock(&fake_lock);
