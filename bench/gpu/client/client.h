@@ -125,8 +125,11 @@ void streams(struct client *c, const char *name, bool fixed);
 
 /* sweep.c; @quick: registered memory and one file only */
 void sweep(struct client *c, bool quick);
+#define SWEEP_BYTES (256ull * MIB) /* of the file, at least */
 /* Only cells with that in their names, and with what earlier calls said. */
 void sweep_only(const char *text);
+/* Measures only the cells whose names are lines of the file, which begins with an empty line. */
+int sweep_cells(const char *path);
 
 /* first.c: the measurement of that name, in a process of its own. @opened: when the library began to open. */
 int first_row(struct client *c, const char *name, double opened);

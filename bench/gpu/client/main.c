@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- *	bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick | --first ROW] [--only TEXT]... [--host]
- *			    [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
+ *	bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick | --first ROW] [--only TEXT]... [--cells FILE]
+ *			    [--host] [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]
  *
  * Creates FILE if it does not exist, and leaves it there. Prints a line for each measurement, "name|value|unit|cores|
  * state", of which bench/gpu/cufile-run makes a table. The bytes are compared with those of the file: if they differ,
@@ -10,7 +10,8 @@
  *
  * --cost: the cost of the cuFile interface compared with Strait's own, in percent of the rate or in microseconds.
  * --sweep: synchronous calls from 1 to 16 threads, in all sizes, ways to open a file and to pass memory. --only TEXT, as
- * often as wanted: the cells that have all of the texts in their names.
+ * often as wanted: the cells that have all of the texts in their names. --cells FILE: those whose names are lines of it;
+ * the first line is empty.
  * --first ROW: one measurement of a process that has just begun, see first.c; the file is expected in the page cache.
  */
 #include <dlfcn.h>
@@ -143,6 +144,8 @@ int main(int argc, char **argv)
 			quick = strlen(argv[at]) > strlen("--sweep");
 		} else if (!strcmp(argv[at], "--only") && at + 1 < argc)
 			sweep_only(argv[++at]);
+		else if (!strcmp(argv[at], "--cells") && at + 1 < argc && !sweep_cells(argv[at + 1]))
+			at++;
 		else if (!strcmp(argv[at], "--first") && at + 1 < argc)
 			first = argv[++at];
 		else if (!strcmp(argv[at], "--host"))
@@ -161,14 +164,16 @@ int main(int argc, char **argv)
 	if (at >= argc || rounds < 1) {
 		fprintf(stderr,
 			"usage: bench-cufile-client [--strait] [--cost | --sweep | --sweep-quick | --first ROW] "
-			"[--only TEXT]... [--host] [--rounds N] [--seconds S] [--from N] [--limit S] FILE [SIZE_MIB]\n");
+			"[--only TEXT]... [--cells FILE] [--host] [--rounds N] [--seconds S] [--from N] [--limit S] "
+			"FILE [SIZE_MIB]\n");
 		return 2;
 	}
 	c.path = argv[at];
 	if (at + 1 < argc)
 		c.length = strtoull(argv[at + 1], NULL, 0) * MIB;
-	if (c.length < (uint64_t)OUTSTANDING * MIB) {
-		fprintf(stderr, "client: the file must have at least %d MiB\n", OUTSTANDING);
+	if (c.length < (sweeps ? SWEEP_BYTES : (uint64_t)OUTSTANDING * MIB)) {
+		fprintf(stderr, "client: the file must have at least %llu MiB\n",
+			(sweeps ? SWEEP_BYTES : (uint64_t)OUTSTANDING * MIB) / MIB);
 		return 2;
 	}
 	c.cuda = !host && !cuda_start();

@@ -14,6 +14,7 @@
 #define LARGEST (16u * MIB)
 #define OWN_BYTES (256ull * MIB) /* of a file per thread */
 #define WRITTEN_BYTES (256ull * MIB)
+_Static_assert(SWEEP_BYTES >= (uint64_t)MOST_THREADS * LARGEST, "each thread has a part of the memory");
 
 static const unsigned int thread_counts[] = { 1, 4, 8, 16 };
 static const size_t blocks[] = { 4 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, LARGEST };
@@ -45,12 +46,38 @@ void sweep_only(const char *text)
 		only[nonly++] = text;
 }
 
+static char *cells; /* the names of the cells to measure, each between line feeds; NULL: all of them */
+
+int sweep_cells(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	size_t room = 0;
+
+	if (!f)
+		return errno;
+	/* A separator that cannot occur: the whole file is one record. */
+	if (getdelim(&cells, &room, '\0', f) < 0) {
+		free(cells);
+		cells = NULL;
+	}
+	fclose(f);
+	return cells ? 0 : EINVAL;
+}
+
+static bool listed(const char *name)
+{
+	char line[160];
+
+	snprintf(line, sizeof(line), "\n%s\n", name);
+	return !cells || strstr(cells, line);
+}
+
 static bool wanted(const char *name)
 {
 	for (unsigned int i = 0; i < nonly; i++)
 		if (!strstr(name, only[i]))
 			return false;
-	return true;
+	return listed(name);
 }
 
 static pthread_barrier_t together;
