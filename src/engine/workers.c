@@ -1,11 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine/workers.h"
 
+#include "base/util.h"
 #include "os/os.h"
+
+#define LINGER_NS 60000u
+#define LINGER_MOST 4u
+
+/* Called with the lock held, which is released meanwhile. */
+static void linger(struct workers *w)
+{
+	uint64_t end;
+
+	w->idle++;
+	w->lingering++;
+	pthread_mutex_unlock(&w->lock);
+	end = os_now_ns() + LINGER_NS;
+	do
+		cpu_pause();
+	while (!atomic_load_explicit(&w->waiting, memory_order_relaxed) && os_now_ns() < end);
+	pthread_mutex_lock(&w->lock);
+	w->lingering--;
+	w->idle--;
+}
 
 static void *worker(void *arg)
 {
 	struct workers *w = arg;
+	bool lingers;
 
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
@@ -14,9 +36,12 @@ static void *worker(void *arg)
 
 			list_del(&task->node);
 			w->waiting--;
+			lingers = task->linger;
 			pthread_mutex_unlock(&w->lock);
 			task->run(task);
 			pthread_mutex_lock(&w->lock);
+			if (lingers && w->lingering < LINGER_MOST && list_empty(&w->tasks) && !w->stop)
+				linger(w);
 			continue;
 		}
 		if (w->stop)
@@ -73,8 +98,8 @@ static int start_one(struct workers *w)
 static void push(struct workers *w, struct task *task)
 {
 	list_add_tail(&w->tasks, &task->node);
-	w->waiting++;
-	pthread_cond_signal(&w->wake);
+	if (++w->waiting > w->lingering)
+		pthread_cond_signal(&w->wake);
 }
 
 int workers_post(struct workers *w, struct task *task)

@@ -239,10 +239,8 @@ static int prefetch(struct strait_mapping *m, struct strait_device *dev, uint64_
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
-	*p = (struct prefetch){
-		.task.run = prefetch_run, .m = m, .dev = dev, .offset = offset, .length = length, .ahead = ahead
-	};
-	list_init(&p->task.node);
+	*p = (struct prefetch){ .m = m, .dev = dev, .offset = offset, .length = length, .ahead = ahead };
+	task_init(&p->task, prefetch_run);
 	mapping_background_begin(m);
 	rc = workers_post(&m->ctx->workers, &p->task);
 	if (rc) {

@@ -48,9 +48,8 @@ static void helpers_offer(struct parallel *p, struct workers *w, unsigned int n)
 	for (unsigned int i = 0; i < n && i < HELPERS; i++) {
 		struct helper *h = &p->helpers[i];
 
-		h->task.run = helper_run;
+		task_init(&h->task, helper_run);
 		h->p = p;
-		list_init(&h->task.node);
 		pthread_mutex_lock(&p->lock);
 		p->running++;
 		pthread_mutex_unlock(&p->lock);

@@ -3,8 +3,10 @@
 #include "engine/workers.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "harness/harness.h"
 #include "os/os.h"
@@ -45,7 +47,7 @@ TEST(tasks_run_in_order_on_one_thread)
 	ASSERT_OK(workers_init(&w, 1));
 	ASSERT_EQ(w.n, 0);
 	for (int i = 0; i < 50; i++) {
-		j[i].task.run = run;
+		task_init(&j[i].task, run);
 		ASSERT_OK(workers_post(&w, &j[i].task));
 	}
 	wait_until(&ran, 50);
@@ -63,7 +65,7 @@ TEST(threads_as_needed)
 
 	ASSERT_OK(workers_init(&w, 4));
 	for (int i = 0; i < 10; i++)
-		j[i].task.run = run;
+		task_init(&j[i].task, run);
 	atomic_store(&hold, true);
 	for (unsigned int i = 0; i < 4; i++) {
 		ASSERT_OK(workers_offer(&w, &j[i].task));
@@ -93,7 +95,7 @@ TEST(an_accepted_offer_runs_at_once)
 
 	ASSERT_OK(workers_init(&w, 2));
 	for (int i = 0; i < 3; i++)
-		j[i].task.run = run;
+		task_init(&j[i].task, run);
 	atomic_store(&hold, true);
 	ASSERT_OK(workers_post(&w, &j[0].task));
 	wait_until(&running, 1);
@@ -118,7 +120,7 @@ TEST(no_thread_to_be_had)
 
 	ASSERT_OK(workers_init(&w, 4));
 	for (int i = 0; i < 3; i++)
-		j[i].task.run = run;
+		task_init(&j[i].task, run);
 	os_inject = no_threads;
 	ASSERT_EQ(workers_post(&w, &j[0].task), -EAGAIN);
 	ASSERT_EQ(workers_offer(&w, &j[0].task), -EAGAIN);
@@ -153,8 +155,9 @@ static void look_at_mask(struct task *task)
 TEST(signals_are_blocked)
 {
 	struct workers w;
-	struct job j = { .task.run = look_at_mask };
+	struct job j;
 
+	task_init(&j.task, look_at_mask);
 	ASSERT_OK(workers_init(&w, 1));
 	ASSERT_OK(workers_post(&w, &j.task));
 	wait_until(&ran, 1);
@@ -162,4 +165,56 @@ TEST(signals_are_blocked)
 	for (int s = 1; s < 32; s++)
 		if (s != SIGKILL && s != SIGSTOP)
 			ASSERT_TRUE(sigismember(&mask, s));
+}
+
+struct pulse {
+	struct task task;
+	atomic_bool done;
+};
+
+static void pulse_run(struct task *task)
+{
+	atomic_store(&container_of(task, struct pulse, task)->done, true);
+}
+
+#define POSTERS 3
+#define PULSES 3000
+
+static struct workers pool;
+
+/* Posts a task and waits for it, over and over, with pauses of about as long as a worker lingers. */
+static void *post_pulses(void *arg)
+{
+	unsigned int seed = *(unsigned int *)arg;
+
+	for (unsigned int i = 0; i < PULSES / test_slow(); i++) {
+		struct pulse p = { 0 };
+
+		task_init(&p.task, pulse_run);
+		p.task.linger = rand_r(&seed) % 4;
+		workers_post(&pool, &p.task);
+		while (!atomic_load(&p.done))
+			sched_yield();
+		if (rand_r(&seed) % 2)
+			os_sleep_ns(rand_r(&seed) % 120000);
+	}
+	return NULL;
+}
+
+/* No task is left behind by a worker that stops lingering as the task arrives. */
+TEST(every_task_finds_a_worker)
+{
+	unsigned int seed[POSTERS];
+	pthread_t t[POSTERS];
+
+	ASSERT_OK(workers_init(&pool, 2));
+	for (unsigned int i = 0; i < POSTERS; i++) {
+		seed[i] = i;
+		ASSERT_OK(pthread_create(&t[i], NULL, post_pulses, &seed[i]));
+	}
+	for (unsigned int i = 0; i < POSTERS; i++)
+		pthread_join(t[i], NULL);
+	ASSERT_EQ(pool.waiting, 0);
+	workers_fini(&pool);
+	ASSERT_EQ(pool.lingering, 0);
 }

@@ -18,8 +18,7 @@ struct queue_worker *queue_worker_new(struct strait_queue *q)
 	if (!w)
 		return NULL;
 	w->queue = q;
-	w->task.run = worker_main;
-	list_init(&w->task.node);
+	task_init(&w->task, worker_main);
 	return w;
 }
 
@@ -309,6 +308,7 @@ static struct queue_worker *worker_get_locked(struct strait_queue *q, bool *must
 		if (!w)
 			return NULL;
 		w->taken = true;
+		w->task.linger = q->n[ENTRY_SMALL];
 		q->workers++;
 		return w;
 	}

@@ -324,7 +324,7 @@ int stream_transfer(struct strait_stream *s, const struct strait_stream_transfer
 		return -ENOMEM;
 	}
 	endpoint_ref(t.endpoint, 1);
-	o->task.run = ordered_run;
+	task_init(&o->task, ordered_run);
 	o->stream = s;
 	o->t = t;
 	o->plan = decision.plan;

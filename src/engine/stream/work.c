@@ -81,7 +81,7 @@ int stream_run_work(struct strait_stream *s, strait_stream_fn *before, strait_st
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
-	w->task.run = work_run;
+	task_init(&w->task, work_run);
 	w->stream = s;
 	w->fn = fn;
 	w->arg = arg;

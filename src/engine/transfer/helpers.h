@@ -32,13 +32,13 @@ struct helpers {
 	unsigned int n; /* of .helper that were posted */
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
-	unsigned int active; /* POSTED or RUNNING; under @lock */
+	atomic_uint active; /* POSTED or RUNNING; changed with @lock held */
 	struct helper helper[HELPERS_MAX];
 };
 
 /* Which workers help. */
 enum helpers_from {
-	HELPERS_IDLE, /* those that are idle, and those that can be created */
+	HELPERS_IDLE, /* those that are idle, and those that can be created; each lingers for the next transfer */
 	HELPERS_ANY,  /* also those that become free before the caller is done */
 };
 

@@ -184,7 +184,7 @@ void job_want_helper(struct job *job)
 	if (!h)
 		return;
 	h->job = job;
-	h->task.run = helper_run;
+	task_init(&h->task, helper_run);
 	if (workers_offer(&job->ctx->workers, &h->task)) {
 		pthread_mutex_lock(&job->lock);
 		job->lanes--;
