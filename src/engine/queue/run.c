@@ -308,7 +308,6 @@ static struct queue_worker *worker_get_locked(struct strait_queue *q, bool *must
 		if (!w)
 			return NULL;
 		w->taken = true;
-		w->task.linger = q->n[ENTRY_SMALL];
 		q->workers++;
 		return w;
 	}
