@@ -69,13 +69,13 @@ struct copy_seg {
 	uint64_t len;
 };
 
-/* The first member of each provider's stream and event. */
 /* A word of host memory that the device writes. */
 struct dev_mark {
 	const _Atomic uint32_t *word; /* NULL: not opened */
 	uint32_t value;		      /* expected next; the owner counts it up before it submits copies for the mark */
 };
 
+/* The first member of each provider's stream. */
 struct dev_stream {
 	struct strait_device *dev;
 	_Atomic int32_t status; /* device-specific code of the last error, 0: none; any thread may read it */
