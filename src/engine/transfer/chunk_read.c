@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reads of at most one staging chunk, out of the page cache, in pieces: one is copied while the next is read. While few
- * callers are active workers help to read, each with a stream of its own; while many are, their copies are combined.
+ * callers are active workers help to read; while many are, their copies are combined.
  *
- * A piece is read by one thread. Pieces are copied in their order, by the thread that completes the run of read pieces
- * behind those already copied: so no byte behind a piece that turns out to be short reaches the device. Helpers wait for
- * nothing but file I/O and their copies.
+ * A piece is read by one thread. Pieces are copied in their order, by the caller alone: so no byte behind a piece that
+ * turns out to be short reaches the device, and no two threads queue for the driver's lock, which takes longer than the
+ * copy of a piece. Helpers wait for nothing but file I/O; the caller waits for them before it copies the rest.
  */
 #include "base/util.h"
 #include "engine/transfer/helpers.h"
@@ -14,10 +14,11 @@
 #define PIECE_BYTES KIB(256)
 #define COMBINED_BYTES KIB(128)
 #define ALONE_BYTES MIB(2) /* of a piece whose copy waits for those of other streams: fewer copies are quicker */
+#define COPY_MOST MIB(1)   /* so many bytes that are read are worth a copy while others are read */
 #define PIECES_MAX 64
 #define HELPERS_MOST 3
 #define HELPED_BYTES KIB(512)	     /* for each thread */
-#define STREAM_HELPED_BYTES KIB(384) /* the same while a stream waits, which has nothing else to do */
+#define STREAM_HELPED_BYTES KIB(256) /* the same while a stream waits, which has nothing else to do */
 #define HELPED_CALLERS 2	     /* with more, one helper for a read of more than ALONE_BYTES */
 #define HELPED_CALLERS_LONG 4
 
@@ -30,9 +31,9 @@ struct chunk_read {
 	struct chunk *chunk;
 	uint64_t len, piece;
 	unsigned int n;
+	unsigned int copied;  /* pieces before this one are being copied, or were; the caller's */
 	pthread_mutex_t lock; /* protects the members below */
 	unsigned int next;    /* piece to be read next */
-	unsigned int copied;  /* pieces before this one are being copied, or were */
 	uint64_t ready;	      /* bitmap of pieces that were read */
 	uint64_t limit;	      /* bytes of the transfer that are valid */
 	int err;	      /* why it is short */
@@ -91,72 +92,94 @@ static bool take_piece(struct chunk_read *c, unsigned int *i)
 	return more;
 }
 
-/* Marks a piece as read and takes the run of pieces that can be copied now. False: none can. */
-static bool take_run(struct chunk_read *c, unsigned int i, uint64_t *start, uint64_t *end)
+static void mark_read(struct chunk_read *c, unsigned int i)
 {
 	pthread_mutex_lock(&c->lock);
 	c->ready |= 1ull << i;
-	*start = c->copied * c->piece;
-	while (c->copied < c->n && (c->ready >> c->copied & 1))
-		c->copied++;
-	*end = min_u64(c->copied * c->piece, c->limit);
 	pthread_mutex_unlock(&c->lock);
-	return *end > *start;
 }
 
-/* Reads and copies pieces on a stream of its own. */
-static void read_pieces(struct chunk_read *c, struct lane_stream *ls)
+/* Takes the run of pieces that can be copied now, of @least bytes. False: there is none. */
+static bool take_run(struct chunk_read *c, uint64_t least, uint64_t *start, uint64_t *end)
 {
-	const struct provider_ops *ops = c->dev->ops;
-	uint64_t start, end, first = UINT64_MAX;
+	unsigned int to = c->copied;
+	bool enough;
+
+	pthread_mutex_lock(&c->lock);
+	while (to < c->n && (c->ready >> to & 1))
+		to++;
+	*start = c->copied * c->piece;
+	*end = min_u64(to * c->piece, c->limit);
+	pthread_mutex_unlock(&c->lock);
+	enough = *end > *start && *end - *start >= least;
+	if (enough)
+		c->copied = to;
+	return enough;
+}
+
+static void help(void *arg)
+{
+	struct chunk_read *c = arg;
+	unsigned int i;
+
+	while (take_piece(c, &i)) {
+		read_piece(c, i);
+		mark_read(c, i);
+	}
+}
+
+static int copy_run(struct chunk_read *c, struct lane_stream *ls, uint64_t start, uint64_t end)
+{
+	int rc = c->dev->ops->copy_in(ls->stream, addr_of(c, start), (char *)c->chunk->ptr + start, end - start);
+
+	if (rc) {
+		pthread_mutex_lock(&c->lock);
+		stop_at_locked(c, 0, rc, ls->stream->status);
+		pthread_mutex_unlock(&c->lock);
+	}
+	return rc;
+}
+
+/* Reads pieces beside the helpers and copies what has been read. */
+static int read_and_copy(struct chunk_read *c, struct lane_stream *ls)
+{
+	uint64_t start, end, least = min_u64(c->len / 2, COPY_MOST);
 	unsigned int i;
 	int rc = 0;
 
 	while (!rc && take_piece(c, &i)) {
 		read_piece(c, i);
-		if (!take_run(c, i, &start, &end))
-			continue;
-		first = min_u64(first, start);
-		rc = ops->copy_in(ls->stream, addr_of(c, start), (char *)c->chunk->ptr + start, end - start);
+		mark_read(c, i);
+		if (take_run(c, least, &start, &end))
+			rc = copy_run(c, ls, start, end);
 	}
-	if (!rc && first != UINT64_MAX)
-		rc = ops->stream_wait_soon(ls->stream);
-	if (!rc)
-		return;
-	/* Copies may be in flight, and the chunk is free to be used again after an error. */
-	ops->stream_wait(ls->stream, STRAIT_FOREVER);
-	ls->broken = true;
-	pthread_mutex_lock(&c->lock);
-	stop_at_locked(c, first, rc, ls->stream->status);
-	pthread_mutex_unlock(&c->lock);
-}
-
-static int read_on_stream(struct chunk_read *c)
-{
-	struct lane_stream *ls;
-	int rc = engine_stream_get(c->dev, &c->t->region->mem, c->isolated, &ls);
-
-	if (rc)
-		return rc;
-	read_pieces(c, ls);
-	engine_stream_put(c->dev, ls, ls->broken);
-	return 0;
-}
-
-static void help(void *arg)
-{
-	read_on_stream(arg); /* without a stream the other threads read all pieces */
+	return rc;
 }
 
 static int read_helped(struct chunk_read *c, unsigned int helpers)
 {
+	const struct provider_ops *ops = c->dev->ops;
+	struct lane_stream *ls;
 	struct helpers h;
-	int rc;
+	uint64_t start, end;
+	int rc = engine_stream_get(c->dev, &c->t->region->mem, c->isolated, &ls);
 
+	if (rc)
+		return rc;
 	helpers_begin(&h, &device_context(c->dev)->workers, HELPERS_IDLE, helpers, help, c);
-	rc = read_on_stream(c);
+	rc = read_and_copy(c, ls);
 	helpers_end(&h);
-	return rc;
+	if (!rc && take_run(c, 0, &start, &end))
+		rc = copy_run(c, ls, start, end);
+	if (!rc && c->copied)
+		rc = ops->stream_wait_soon(ls->stream);
+	if (rc) {
+		/* Copies may be in flight, and the chunk is free to be used again after an error. */
+		ops->stream_wait(ls->stream, STRAIT_FOREVER);
+		stop_at_locked(c, 0, rc, ls->stream->status); /* the helpers have ended */
+	}
+	engine_stream_put(c->dev, ls, rc != 0);
+	return 0;
 }
 
 /* One of many callers: reads all pieces, and their copies go along with those of the others. -EAGAIN: nothing was done. */
@@ -216,7 +239,7 @@ static unsigned int helpers_for(const struct chunk_read *c, unsigned int callers
 	return callers <= HELPED_CALLERS_LONG && c->len > ALONE_BYTES;
 }
 
-/* Two pieces for each thread: all threads end together, and each copies its first piece while it reads the second. */
+/* Two pieces for each thread: all threads end together, and the first half is copied while the second is read. */
 static uint64_t helped_piece(const struct chunk_read *c, unsigned int helpers)
 {
 	uint64_t threads = helpers + 1;
