@@ -5,6 +5,9 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#define PIECE KIB(32) /* of a small transfer */
+#define SHARE 32      /* so many are enough for one thread */
+
 static pthread_t waiter;
 
 /* A write that comes to the gate at pwrite(), also where the drive itself could reach the device's memory. */
@@ -28,7 +31,7 @@ static bool slow_for_the_waiter(enum os_call call, int64_t *ret)
 /* A waiter that has its @min while a batch that it started is in flight leaves that batch to a worker. */
 TEST(started_and_not_waited_for)
 {
-	enum { N = 64, TRIES = 200 };
+	enum { N = 250, TRIES = 100 };
 	struct strait_transfer t[N];
 	struct strait_result res[N];
 	struct rig g;
@@ -39,7 +42,7 @@ TEST(started_and_not_waited_for)
 	for (uint64_t i = 0; i < N; i++)
 		t[i] = rig_request(&g, STRAIT_READ, i * 4096, 4096, i);
 	for (unsigned int k = 0; k < TRIES; k++) {
-		unsigned int min = 1 + k % 40, n;
+		unsigned int min = 1 + k % 100, n;
 		uint64_t end = os_now_ns() + 10000000000;
 
 		ASSERT_OK(strait_queue_submit(g.q, t, N));
@@ -187,11 +190,11 @@ static bool hold_all(enum os_call call, int64_t *ret)
 static void *submit_many(void *arg)
 {
 	struct rig *g = arg;
-	struct strait_transfer t[40];
+	struct strait_transfer t[SHARE + 8];
 
 	actor = SUBMITTER;
 	for (uint64_t i = 0; i < ARRAY_SIZE(t); i++)
-		t[i] = rig_request(g, STRAIT_READ, (1 + i) * 4096, 4096, 1 + i);
+		t[i] = rig_request(g, STRAIT_READ, (1 + i) * PIECE, PIECE, 1 + i);
 	ASSERT_OK(strait_queue_submit(g->q, t, ARRAY_SIZE(t)));
 	return NULL;
 }
@@ -199,10 +202,10 @@ static void *submit_many(void *arg)
 static void *wait_briefly(void *arg)
 {
 	struct rig *g = arg;
-	struct strait_result res[64];
+	struct strait_result res[2 * SHARE];
 
 	actor = WAITER;
-	ASSERT_EQ(strait_queue_wait(g->q, 64, 64, 1, res), 0);
+	ASSERT_EQ(strait_queue_wait(g->q, ARRAY_SIZE(res), ARRAY_SIZE(res), 1, res), 0);
 	return NULL;
 }
 
@@ -210,7 +213,7 @@ static void *wait_briefly(void *arg)
 static void fetch(struct rig *g, unsigned int n)
 {
 	uint64_t end = os_now_ns() + 10000000000;
-	struct strait_result res[64];
+	struct strait_result res[SHARE];
 	unsigned int got = 0;
 
 	for (; got < n; sleep_ms(1)) {
@@ -218,25 +221,25 @@ static void fetch(struct rig *g, unsigned int n)
 		got += (unsigned int)ASSERT_OK(strait_queue_wait(g->q, 0, n - got, 0, res + got));
 	}
 	for (unsigned int i = 0; i < n; i++) {
-		ASSERT_EQ(res[i].bytes, 4096);
-		region_expect(g->r, res[i].user_data * 4096, g->want + res[i].user_data * 4096, 4096);
+		ASSERT_EQ(res[i].bytes, PIECE);
+		region_expect(g->r, res[i].user_data * PIECE, g->want + res[i].user_data * PIECE, PIECE);
 	}
 }
 
 /*
- * A second worker is worth having for 40 small transfers, and it counts while the submitter offers it to the context's
- * threads. A waiter that gives 32 of them back after the first worker has left needs no worker besides. When no thread
- * takes the second one, the submitter must see that these 32 have none.
+ * A second worker is worth having for more than SHARE small transfers, and it counts while the submitter offers it to the
+ * context's threads. A waiter that gives SHARE of them back after the first worker has left needs no worker besides. When
+ * no thread takes the second one, the submitter must see that these have none.
  */
 TEST(offered_worker_is_refused)
 {
 	pthread_t submitter, brief;
 	struct rig g;
 
-	rig_open(&g, 2, 64);
+	rig_open(&g, 2, 2 * SHARE);
 	actor = TEST_THREAD;
 	os_inject = hold_all;
-	rig_submit(&g, STRAIT_READ, 0, 4096, 0);
+	rig_submit(&g, STRAIT_READ, 0, PIECE, 0);
 	wait_for_held(WORKER);
 	thread_start(&submitter, submit_many, &g);
 	wait_for_held(SUBMITTER);
@@ -249,7 +252,7 @@ TEST(offered_worker_is_refused)
 	thread_join(brief);
 	let_go(SUBMITTER);
 	thread_join(submitter);
-	fetch(&g, 32);
+	fetch(&g, SHARE);
 	os_inject = NULL;
 	rig_close(&g);
 }

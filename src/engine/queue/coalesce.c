@@ -209,13 +209,10 @@ static void drop_chunk(struct coalesce *g, struct staging_pool *pool)
 	g->chunk = NULL;
 }
 
-/* Reads an item that no window holds, if the page cache holds all of it. */
-static bool read_now(struct coalesce *g, struct coalesce_item *it, struct staging_pool *pool)
+/* Reads the items that no window holds, if the page cache holds all of them. */
+static bool read_now(struct strait_context *ctx, struct coalesce *g, struct staging_pool *pool)
 {
-	if (!g->chunk && !take_chunk(g, pool))
-		return false;
-	it->n = coalesce_read_cached(it, g->chunk->ptr);
-	return it->n == (ssize_t)it->t->length;
+	return take_chunk(g, pool) && coalesce_read_cached(ctx, g, g->chunk->ptr, true);
 }
 
 bool coalesce_start(struct coalesce *g, bool read)
@@ -232,11 +229,12 @@ bool coalesce_start(struct coalesce *g, bool read)
 	g->rent = (struct reg_rent){ 0 };
 	regcache_rent_begin(&ctx->reg_cache, &g->rent);
 	coalesce_find_windows(ctx, g);
-	for (unsigned int i = 0; i < g->n && all; i++) {
-		all = g->place[i].reg_window || (read && read_now(g, &g->item[i], pool));
-		if (all)
-			g->seg[i] = item_seg(g, i, g->chunk);
-	}
+	for (unsigned int i = 0; i < g->n && all; i++)
+		all = g->place[i].reg_window;
+	if (!all && read)
+		all = read_now(ctx, g, pool);
+	for (unsigned int i = 0; i < g->n && all; i++)
+		g->seg[i] = item_seg(g, i, g->chunk);
 	if (!all || engine_stream_get(dev, &first->region->mem, false, &g->started)) {
 		regcache_put_many(&ctx->reg_cache, g->place, g->n);
 		drop_chunk(g, pool);

@@ -3,6 +3,8 @@
 #include "base/util.h"
 #include "engine/queue/coalesce_internal.h"
 #include "engine/regcache/read.h"
+#include "engine/transfer/helpers.h"
+#include "os/os.h"
 
 /* The length of the file if the item may be read out of cached registrations, 0 otherwise. */
 static uint64_t registered_length(const struct strait_transfer *t)
@@ -54,7 +56,21 @@ void coalesce_find_windows(struct strait_context *ctx, struct coalesce *g)
 	}
 }
 
-ssize_t coalesce_read_cached(const struct coalesce_item *it, char *chunk)
+#define ITEMS_AT_ONCE 8
+#define ITEMS_PER_HELPER 32 /* as long to read as waking a thread takes */
+#define HELPERS_MOST 3
+
+/* Items that several threads read. Each takes the next few of them, which no other thread accesses then. */
+struct cached_read {
+	struct coalesce *g;
+	char *chunk;
+	bool whole;
+	atomic_uint next;
+	atomic_bool short_one; /* not all of an item was read */
+	_Atomic uint64_t helped_ns;
+};
+
+static ssize_t read_cached(const struct coalesce_item *it, char *chunk)
 {
 	const struct strait_transfer *t = it->t;
 	struct strait_endpoint *ep = t->endpoint;
@@ -64,16 +80,50 @@ ssize_t coalesce_read_cached(const struct coalesce_item *it, char *chunk)
 	return ep->ops->read_cached(ep, chunk + it->slot, t->length, t->endpoint_offset);
 }
 
-/* Reads an item from the page cache, or marks it for the ring. */
-static void read_cached_or_mark(struct strait_context *ctx, struct coalesce_item *it, char *chunk)
+static void read_some(struct cached_read *c)
 {
-	const struct strait_transfer *t = it->t;
+	struct coalesce *g = c->g;
+	unsigned int i;
 
-	it->n = coalesce_read_cached(it, chunk);
-	if (it->n == -EAGAIN)
-		it->miss = true;
-	else if (it->n != (ssize_t)t->length)
-		it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length, &it->skip);
+	while ((i = atomic_fetch_add(&c->next, ITEMS_AT_ONCE)) < g->n)
+		for (unsigned int end = (unsigned int)min_u64(i + ITEMS_AT_ONCE, g->n); i < end; i++) {
+			struct coalesce_item *it = &g->item[i];
+
+			if (g->place[i].reg_window)
+				continue;
+			if (c->whole && atomic_load_explicit(&c->short_one, memory_order_relaxed))
+				return;
+			it->n = read_cached(it, c->chunk);
+			if (it->n != (ssize_t)it->t->length)
+				atomic_store_explicit(&c->short_one, true, memory_order_relaxed);
+		}
+}
+
+static void help_to_read(void *arg)
+{
+	struct cached_read *c = arg;
+	uint64_t began = os_now_ns();
+
+	read_some(c);
+	atomic_fetch_add(&c->helped_ns, os_now_ns() - began);
+}
+
+bool coalesce_read_cached(struct strait_context *ctx, struct coalesce *g, char *chunk, bool whole)
+{
+	struct cached_read c = { .g = g, .chunk = chunk, .whole = whole };
+	struct helpers h;
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < g->n; i++)
+		n += !g->place[i].reg_window;
+	if (!n)
+		return true;
+	helpers_begin(&h, &ctx->workers, HELPERS_IDLE, (unsigned int)min_u64((n - 1) / ITEMS_PER_HELPER, HELPERS_MOST),
+		      help_to_read, &c);
+	read_some(&c);
+	helpers_end(&h);
+	g->rent.ns += c.helped_ns;
+	return !c.short_one;
 }
 
 /* Queues a read on the ring, with the item as its tag. */
@@ -156,14 +206,23 @@ void coalesce_read_items(struct strait_context *ctx, struct coalesce *g, char *c
 {
 	unsigned int misses = 0;
 
+	if (coalesce_read_cached(ctx, g, chunk, false))
+		return;
 	for (unsigned int i = 0; i < g->n; i++) {
+		struct coalesce_item *it = &g->item[i];
+		const struct strait_transfer *t = it->t;
+
 		if (g->place[i].reg_window)
 			continue;
-		read_cached_or_mark(ctx, &g->item[i], chunk);
-		misses += g->item[i].miss;
-		/* A window would not have saved reading the drive: no rent. */
-		if (g->item[i].miss)
+		if (it->n == -EAGAIN) {
+			it->miss = true;
+			misses++;
+			/* A window would not have saved reading the drive: no rent. */
 			g->place[i].ep = NULL;
+		} else if (it->n != (ssize_t)t->length) {
+			it->n = small_read(ctx, t->endpoint, chunk + it->slot, t->endpoint_offset, t->length,
+					   &it->skip);
+		}
 	}
 	if (misses)
 		read_misses(ctx, g, chunk);

@@ -7,7 +7,13 @@
 #include "base/util.h"
 #include "os/os.h"
 
-#define SMALL_PER_WORKER 32 /* small transfers that are worth waking another thread */
+/*
+ * Small transfers that are worth another thread. Of short ones only many are: each thread has a copy of its own, which takes
+ * the driver longer than reading them, and idle workers help to read them anyway.
+ */
+#define SMALL_PER_WORKER 32
+#define SHORT_PER_WORKER 128
+#define SHORT_BYTES KIB(8)
 
 static void worker_main(struct task *task);
 
@@ -80,13 +86,21 @@ static void batch_clear(struct queue_batch *b)
 	b->coalesce.used = 0;
 }
 
+/* How many of the pending small transfers one thread should take, at least. */
+static unsigned int per_worker_locked(const struct strait_queue *q)
+{
+	const struct entry *next = next_pending_locked(q);
+
+	return next && next->t.length <= SHORT_BYTES ? SHORT_PER_WORKER : SMALL_PER_WORKER;
+}
+
 /* Takes this thread's share of the pending small transfers, as far as they can be coalesced. */
 static void take_small_locked(struct strait_queue *q, struct queue_batch *b)
 {
 	unsigned int threads = q->workers - q->busy + q->helpers, share = (q->n[ENTRY_SMALL] + threads - 1) / threads;
 
-	if (share < SMALL_PER_WORKER)
-		share = SMALL_PER_WORKER;
+	if (share < per_worker_locked(q))
+		share = per_worker_locked(q);
 	batch_clear(b);
 	list_for_each_safe(it, tmp, &q->pending) {
 		struct entry *e = list_entry(it, struct entry, node);
@@ -291,7 +305,8 @@ static void worker_main(struct task *task)
  */
 static struct queue_worker *worker_get_locked(struct strait_queue *q, bool *must)
 {
-	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + SMALL_PER_WORKER - 1) / SMALL_PER_WORKER +
+	unsigned int each = per_worker_locked(q);
+	unsigned int want = q->n[ENTRY_LARGE] + (q->n[ENTRY_SMALL] + each - 1) / each +
 			    (q->n[ENTRY_RING] && !q->has_ring) + (queue_next_async_locked(q) != NULL) +
 			    !list_empty(&q->started);
 
