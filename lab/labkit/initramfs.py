@@ -87,8 +87,8 @@ class Initramfs:
             self.link('/bin/' + applet, 'busybox')
         self.link('/sbin', 'bin')
 
-    def modules(self, release, modules):
-        """Kernel modules, with the tables that modprobe reads."""
+    def modules(self, release, modules, built_in=''):
+        """Kernel modules, with the tables that modprobe reads. @built_in: those that the kernel contains, a path in each line."""
         folder = f'/lib/modules/{release}'
         lines, aliases = [], []
         names = {module.name for module in modules}
@@ -108,6 +108,7 @@ class Initramfs:
                         if not alias.startswith(('pci:', 'virtio:'))]
         self.text(f'{folder}/modules.alias', '\n'.join(aliases) + '\n')
         self.text(f'{folder}/modules.dep', '\n'.join(lines) + '\n')
+        self.text(f'{folder}/modules.builtin', built_in)
 
     def write(self, path):
         with open(path, 'wb') as out:

@@ -89,6 +89,12 @@ class Kernel:
             found[module.name] = module
         return found
 
+    @property
+    def built_in(self):
+        """The modules that are part of the kernel, a path in each line."""
+        with open(os.path.join(self.dir, 'modules', 'modules.builtin')) as file:
+            return file.read()
+
     def build(self, folder):
         """Build the modules of the tree for this kernel, in @folder."""
         with self.lock:

@@ -101,7 +101,7 @@ def guest_root(kernel, build, tests, own):
     root.busybox()
     for name in ('init', 'serve', 'peer', 'host', 'pull'):
         root.file(os.path.join(LAB, 'guest', name), '/init' if name == 'init' else '/lab/bin/' + name, 0o755)
-    root.modules(kernel.release, kernel.closure(MODULES + MORE_MODULES + tuple(m.name for m in own), own))
+    root.modules(kernel.release, kernel.closure(MODULES + MORE_MODULES + tuple(m.name for m in own), own), kernel.built_in)
     for name in TOOLS:
         root.tool(name)
     # libibverbs loads the provider of software RDMA with dlopen.

@@ -10,6 +10,7 @@
 #include "endpoint/rdma/nic.h"
 #include "harness/harness.h"
 #include "os/dir.h"
+#include "os/probe.h"
 #include "service/rdma_serve.h"
 
 static void make_file(const char *name)
@@ -89,12 +90,17 @@ static void put(const char *path, const char *text)
 TEST(what_is_missing_is_said_with_its_remedy)
 {
 	struct strait_rdma_nic nic;
-	char text[512], name[64];
+	char text[512], name[64], builtin[128];
 
 	ASSERT_EQ(nic_missing_reason(test_dir(), test_path("modules"), text, sizeof(text)), 0);
 	ASSERT_TRUE(strstr(text, "no software one") != NULL);
 	put("class/net/lo/operstate", "unknown");
 	put("class/net/ens5/operstate", "up");
+	ASSERT_OK(os_kernel_release(name, sizeof(name)));
+	snprintf(builtin, sizeof(builtin), "modules/%s/modules.builtin", name);
+	put(builtin, "kernel/drivers/infiniband/sw/siw/siw.ko\nkernel/lib/crc32c.ko\n");
+	ASSERT_EQ(nic_missing_reason(test_dir(), test_path("modules"), text, sizeof(text)), 0);
+	ASSERT_TRUE(strstr(text, "rdma link add siw0 type siw netdev ens5") != NULL);
 	put("module/rdma_rxe/refcnt", "0");
 	ASSERT_EQ(nic_missing_reason(test_dir(), test_path("modules"), text, sizeof(text)), 0);
 	ASSERT_TRUE(strstr(text, "rdma link add rxe0 type rxe netdev ens5") != NULL);

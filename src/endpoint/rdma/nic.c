@@ -129,20 +129,25 @@ static void find_netdev(const char *root, char *name, size_t len)
 	os_names_free(&names);
 }
 
-/* Has this kernel a software RDMA device of the kind "rxe" or "siw", as a module or loaded? */
+/* Has this kernel a software RDMA device of the kind "rxe" or "siw": loaded, as a module, or built in? */
 static bool has_software(const char *root, const char *modules, const char *kind)
 {
-	char path[PATH], alias[32];
+	const char *name = strcmp(kind, "rxe") ? kind : "rdma_rxe";
+	char path[PATH], word[80];
 	char release[64];
 
-	str_format(path, sizeof(path), "%s/module/%s", root, strcmp(kind, "rxe") ? kind : "rdma_rxe");
+	str_format(path, sizeof(path), "%s/module/%s", root, name);
 	if (!os_access(path))
 		return true;
 	if (os_kernel_release(release, sizeof(release)) < 0)
 		return false;
 	str_format(path, sizeof(path), "%s/%s/modules.alias", modules, release);
-	str_format(alias, sizeof(alias), "rdma-link-%s", kind);
-	return os_file_has_word(path, alias) == 1;
+	str_format(word, sizeof(word), "rdma-link-%s", kind);
+	if (os_file_has_word(path, word) == 1)
+		return true;
+	str_format(path, sizeof(path), "%s/%s/modules.builtin", modules, release);
+	str_format(word, sizeof(word), "kernel/drivers/infiniband/sw/%s/%s.ko", kind, name);
+	return os_file_has_word(path, word) == 1;
 }
 
 int nic_missing_reason(const char *root, const char *modules, char *text, size_t len)
