@@ -299,6 +299,7 @@ struct device_tuning {
 	uint32_t register_lanes; /* lanes that register windows concurrently */
 	uint32_t reader_lanes;	 /* lanes that read into staging chunks concurrently, 0: all workers */
 	unsigned int readahead;	 /* stream transfers whose file data is copied ahead of stream order */
+	bool pins_host;		 /* host_register pins pages: those of staging memory are faulted in before */
 	bool stream_copies;	/* a copy from a registered window never fails its stream, so any stream may carry it */
 	uint32_t mixed_readers; /* reader_lanes while another lane registers windows */
 	uint64_t small_bytes;	/* transfers up to this length take the small-transfer path */

@@ -40,6 +40,7 @@ static int open_device(struct strait_context *ctx, struct strait_device *dev)
 		return -ENOMEM;
 	staging_init(&de->pool, dev, ctx->pool_bytes ? ctx->pool_bytes : dev->tuning.pool_bytes,
 		     ctx->chunk_bytes ? ctx->chunk_bytes : dev->tuning.chunk_bytes);
+	de->pool.workers = &ctx->workers;
 	de->pool.stat_bytes = &ctx->stats.pool_bytes;
 	de->pool.stat_waits = &ctx->stats.pool_waits;
 	/* The buffers of small lanes are part of what the staging memory may take. */

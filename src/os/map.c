@@ -19,6 +19,9 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #ifndef __NR_cachestat
 #define __NR_cachestat 451
 #endif
@@ -184,6 +187,12 @@ int os_populate_read(void *ptr, size_t len)
 		return 0;
 	/* Kernels before 5.14 lack it, and nothing else faults pages in without a signal. */
 	return errno == EINVAL ? -EOPNOTSUPP : -errno;
+}
+
+void os_populate(void *ptr, size_t len)
+{
+	/* Best effort: the first access faults in what is missing. */
+	madvise(ptr, len, MADV_POPULATE_WRITE);
 }
 
 int os_dont_fork(void *ptr, size_t len)

@@ -82,6 +82,7 @@ static int cuda_add_device(struct provider *p, cu_device ordinal)
 		.register_lanes = 1, /* the driver serializes registrations */
 		.readahead = 3,
 		.stream_copies = true,
+		.pins_host = true,
 		.mixed_readers = 6,
 		.small_bytes = KIB(256),
 		.register_bytes = MIB(8),

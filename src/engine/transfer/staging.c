@@ -6,10 +6,13 @@
 
 #include "base/lock.h"
 #include "base/util.h"
+#include "engine/transfer/helpers.h"
 #include "os/os.h"
 
-/* Enough for a transfer at full speed while the rest is added. Pinning it takes about 8 ms. */
+/* Enough for a transfer at full speed while the rest is added. */
 #define FIRST_BYTES MIB(32)
+#define TOUCH_BYTES MIB(4) /* that a thread faults in at a time */
+#define TOUCH_HELPERS 7
 
 /*
  * The chunk that this thread held last. The cache of its processor still has it; a chunk that another thread filled
@@ -53,17 +56,55 @@ void staging_fini(struct staging_pool *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* Allocates and registers a slab. */
-static int slab_new(struct staging_pool *p, uint64_t bytes, struct staging_slab *slab)
+struct touch {
+	char *ptr;
+	uint64_t bytes;
+	_Atomic uint64_t next;
+};
+
+static void touch_pieces(void *arg)
+{
+	struct touch *t = arg;
+	uint64_t at;
+
+	while ((at = atomic_fetch_add_explicit(&t->next, TOUCH_BYTES, memory_order_relaxed)) < t->bytes)
+		os_populate(t->ptr + at, min_u64(TOUCH_BYTES, t->bytes - at));
+}
+
+/*
+ * Faults memory in before it is registered. Clearing its pages takes most of the time of pinning it; the driver would do it
+ * on one thread and hold up the copies of all others meanwhile.
+ */
+static void slab_touch(struct staging_pool *p, struct workers *workers, void *ptr, uint64_t bytes)
+{
+	struct touch t = { .ptr = ptr, .bytes = bytes };
+	struct helpers h;
+
+	if (!p->dev->tuning.pins_host)
+		return;
+	if (!workers || bytes <= TOUCH_BYTES) {
+		touch_pieces(&t);
+		return;
+	}
+	helpers_begin(&h, workers, HELPERS_IDLE, (unsigned int)min_u64(bytes / TOUCH_BYTES - 1, TOUCH_HELPERS),
+		      touch_pieces, &t);
+	touch_pieces(&t);
+	helpers_end(&h);
+}
+
+/* Allocates and registers a slab. @workers: those that help, or NULL. */
+static int slab_new(struct staging_pool *p, struct workers *workers, uint64_t bytes, struct staging_slab *slab)
 {
 	unsigned int n = (unsigned int)(bytes / p->chunk_bytes);
-	uint64_t began = os_now_ns();
+	uint64_t began = os_now_ns(), touched;
 	void *ptr;
 	int rc;
 
 	rc = os_map_anon(bytes, p->dev->numa_node, &ptr);
 	if (rc)
 		return rc;
+	slab_touch(p, workers, ptr, bytes);
+	touched = os_now_ns();
 	rc = p->dev->ops->host_register(p->dev, ptr, bytes, 0, &slab->reg);
 	if (rc) {
 		os_unmap(ptr, bytes);
@@ -82,8 +123,9 @@ static int slab_new(struct staging_pool *p, uint64_t bytes, struct staging_slab 
 		slab->chunks[i].index = i;
 		list_init(&slab->chunks[i].node);
 	}
-	log_debug(p->dev->provider->set->log, "%s: %" PRIu64 " MiB of staging memory pinned in %.1f ms", p->dev->name,
-		  bytes >> 20, (double)(os_now_ns() - began) / 1e6);
+	log_debug(p->dev->provider->set->log,
+		  "%s: %" PRIu64 " MiB of staging memory pinned in %.1f ms, %.1f of it to fault it in", p->dev->name,
+		  bytes >> 20, (double)(os_now_ns() - began) / 1e6, (double)(touched - began) / 1e6);
 	return 0;
 }
 
@@ -120,7 +162,7 @@ static int staging_fill_locked(struct staging_pool *p)
 	int rc = -ENOMEM;
 
 	for (bytes = slab_bytes(p); bytes >= p->chunk_bytes; bytes = align_down(bytes / 2, p->chunk_bytes)) {
-		rc = slab_new(p, bytes, &slab);
+		rc = slab_new(p, p->workers, bytes, &slab);
 		if (!rc || (rc != -ENOMEM && rc != -EAGAIN && rc != -EPERM))
 			break;
 		less = true;
@@ -132,7 +174,7 @@ static int staging_fill_locked(struct staging_pool *p)
 	return rc;
 }
 
-/* Adds slabs until the pool is complete or memory is short. */
+/* Adds slabs until the pool is complete or memory is short. By itself: the workers may end before this thread does. */
 static void *grow_main(void *arg)
 {
 	struct staging_pool *p = arg;
@@ -144,7 +186,7 @@ static void *grow_main(void *arg)
 		int rc;
 
 		pthread_mutex_unlock(&p->lock);
-		rc = slab_new(p, bytes, &slab);
+		rc = slab_new(p, NULL, bytes, &slab);
 		pthread_mutex_lock(&p->lock);
 		if (rc)
 			break;

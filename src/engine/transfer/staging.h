@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "device/provider.h"
+#include "engine/workers.h"
 
 /*
  * Pinned staging memory of one device, divided into chunks and shared by all transfers of a context.
@@ -37,6 +38,7 @@ struct staging_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
 	struct strait_device *dev;
+	struct workers *workers; /* they help the first user of the pool to fault memory in; NULL: none */
 	uint64_t chunk_bytes;
 	uint64_t want_bytes;
 	unsigned int n; /* chunks, 0 until the first use */
@@ -60,7 +62,7 @@ struct staging_user {
 int staging_init(struct staging_pool *p, struct strait_device *dev, uint64_t bytes, uint64_t chunk_bytes);
 void staging_fini(struct staging_pool *p);
 
-/* Begins to use the pool. The first use allocates and pins its memory. */
+/* Begins to use the pool. The first use allocates and pins a part of its memory. */
 int staging_enter(struct staging_pool *p, struct staging_user *u);
 void staging_leave(struct staging_pool *p, struct staging_user *u);
 
