@@ -39,6 +39,7 @@ int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, b
 {
 	struct device_engine *de = device_engine(dev);
 	struct lane_stream *ls;
+	uint64_t began;
 	int rc;
 
 	pthread_mutex_lock(&de->lock);
@@ -59,12 +60,15 @@ int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, b
 	list_init(&ls->node);
 	ls->context = m->context;
 	ls->isolated = isolated;
+	began = os_now_ns();
 	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :
 			dev->ops->stream_open(dev, m, &ls->stream);
 	if (rc) {
 		engine_stream_free(dev, ls);
 		return rc;
 	}
+	log_debug(dev->provider->set->log, "%s: a stream opened in %.2f ms", dev->name,
+		  (double)(os_now_ns() - began) / 1e6);
 	*ret = ls;
 	return 0;
 }

@@ -6,6 +6,10 @@
 #include "base/util.h"
 #include "os/os.h"
 
+#define FIRST_HELPERS 3
+#define LANE_BYTES MIB(1) /* left for each lane where another one is to help */
+#define SPIN_NS 50000u	  /* lanes mostly end together */
+
 void job_fail(struct job *job, uint64_t off, int err, int32_t device_status)
 {
 	pthread_mutex_lock(&job->lock);
@@ -118,6 +122,21 @@ void job_unregister_used(struct job *job)
 	}
 }
 
+static void job_want_no_more(struct job *job)
+{
+	pthread_mutex_lock(&job->lock);
+	job->max_lanes = 0;
+	pthread_mutex_unlock(&job->lock);
+}
+
+static void lane_count(struct job *job)
+{
+	pthread_mutex_lock(&job->lock);
+	job->n_lanes++;
+	job->last_lane = os_now_ns();
+	pthread_mutex_unlock(&job->lock);
+}
+
 static void lane_run(struct job *job, bool helper)
 {
 	struct lane l = { .job = job };
@@ -128,7 +147,7 @@ static void lane_run(struct job *job, bool helper)
 	job_claim_register_locked(&l, 0);
 	pthread_mutex_unlock(&job->lock);
 	if (!helper && l.registers && job->plan.mixed && job_starts_cached(job))
-		job_want_helper(job);
+		lane_want_helpers(&l);
 
 	if (!job->host) {
 		rc = engine_stream_get(job->dev, &job->region->mem, job->isolated, &l.ls);
@@ -136,11 +155,13 @@ static void lane_run(struct job *job, bool helper)
 			/* A helper's windows are taken by other lanes; without the first lane there may be none. */
 			if (!helper)
 				job_fail(job, job->start, rc, 0);
+			job_want_no_more(job);
 			job_release_register(&l);
 			return;
 		}
 	}
 	atomic_fetch_add_explicit(&device_engine(job->dev)->lanes, 1, memory_order_relaxed);
+	lane_count(job);
 	if (job->op == STRAIT_READ)
 		lane_read(&l);
 	else
@@ -155,42 +176,87 @@ static void lane_run(struct job *job, bool helper)
 
 static void helper_run(struct task *task)
 {
-	struct job *job = container_of(task, struct helper, task)->job;
+	struct helper *h = container_of(task, struct helper, task);
+	struct job *job = h->job;
 
 	lane_run(job, true);
 	pthread_mutex_lock(&job->lock);
+	h->taken = false;
 	job->lanes--;
 	pthread_cond_broadcast(&job->changed);
 	pthread_mutex_unlock(&job->lock);
 }
 
-void job_want_helper(struct job *job)
+/* A helper for one more lane. NULL: there are enough, or too few bytes are left to wake a thread for. */
+static struct helper *helper_get_locked(struct job *job)
+{
+	uint64_t left = job->stop - job->cursor;
+
+	if (job->lanes >= job->max_lanes || left < min_u64(4 * job->block, 2 * LANE_BYTES) ||
+	    left < job->lanes * min_u64(job->block, LANE_BYTES))
+		return NULL;
+	for (int i = 0; i < JOB_LANES; i++) {
+		struct helper *h = &job->helper[i];
+
+		if (h->taken)
+			continue;
+		h->taken = true;
+		job->lanes++;
+		return h;
+	}
+	return NULL;
+}
+
+/* False: none can help now. */
+static bool job_want_helper(struct job *job)
 {
 	struct device_engine *de = device_engine(job->dev);
-	struct helper *h = NULL;
+	struct helper *h;
 
 	/* Callers' threads move bytes as well as workers do; more of them than threads only contend. */
 	if (atomic_load_explicit(&de->lanes, memory_order_relaxed) +
 		    atomic_load_explicit(&de->callers, memory_order_relaxed) >
 	    job->ctx->threads)
-		return;
+		return false;
 	pthread_mutex_lock(&job->lock);
-	/* Waking a thread pays only if several windows are left. */
-	if (job->lanes < job->max_lanes && job->helpers < JOB_LANES && job->stop - job->cursor >= 4 * job->block) {
-		h = &job->helper[job->helpers++];
-		job->lanes++;
-	}
+	h = helper_get_locked(job);
 	pthread_mutex_unlock(&job->lock);
 	if (!h)
-		return;
+		return false;
 	h->job = job;
 	task_init(&h->task, helper_run);
-	if (workers_offer(&job->ctx->workers, &h->task)) {
-		pthread_mutex_lock(&job->lock);
-		job->lanes--;
-		job->max_lanes = job->lanes; /* all threads are busy: do not ask again */
-		pthread_mutex_unlock(&job->lock);
-	}
+	if (!workers_offer(&job->ctx->workers, &h->task))
+		return true;
+	pthread_mutex_lock(&job->lock);
+	h->taken = false;
+	job->lanes--;
+	pthread_mutex_unlock(&job->lock);
+	return false;
+}
+
+void lane_want_helpers(struct lane *l)
+{
+	int n = l->has_asked ? 1 : FIRST_HELPERS;
+
+	l->has_asked = true;
+	while (n-- && job_want_helper(l->job))
+		;
+}
+
+/* Waits for the other lanes. */
+static void job_wait(struct job *job)
+{
+	uint64_t end = os_now_ns() + SPIN_NS;
+
+	pthread_mutex_lock(&job->lock);
+	job->lanes--;
+	pthread_mutex_unlock(&job->lock);
+	while (atomic_load_explicit(&job->lanes, memory_order_acquire) && os_now_ns() < end)
+		cpu_pause();
+	pthread_mutex_lock(&job->lock);
+	while (job->lanes)
+		pthread_cond_wait(&job->changed, &job->lock);
+	pthread_mutex_unlock(&job->lock);
 }
 
 /* A file was truncated while its pages were registered: bytes past its new end are not valid. */
@@ -221,8 +287,24 @@ static void clip_route_bytes(struct job *job)
 	}
 }
 
+static double ms_between(uint64_t start, uint64_t end)
+{
+	return end > start ? (double)(end - start) / 1e6 : 0;
+}
+
+static void job_log(const struct job *job)
+{
+	log_debug(
+		&job->ctx->log,
+		"%s: %s of %.2f MiB in %.2f ms by %u lanes: the last one began after %.2f ms, the first copy after %.2f ms",
+		job->dev->name, job->op == STRAIT_READ ? "read" : "write", (double)(job->stop - job->start) / 1048576,
+		ms_between(job->began, os_now_ns()), job->n_lanes, ms_between(job->began, job->last_lane),
+		ms_between(job->began, job->first_copy));
+}
+
 void job_run(struct job *job, struct strait_result *result)
 {
+	job->began = os_now_ns();
 	pthread_mutex_init(&job->lock, NULL);
 	pthread_cond_init(&job->changed, NULL);
 	list_init(&job->gate);
@@ -235,12 +317,9 @@ void job_run(struct job *job, struct strait_result *result)
 		job->ep_len = job->op == STRAIT_READ ? UINT64_MAX : 0;
 
 	lane_run(job, false);
-	pthread_mutex_lock(&job->lock);
-	job->lanes--;
-	while (job->lanes)
-		pthread_cond_wait(&job->changed, &job->lock);
-	pthread_mutex_unlock(&job->lock);
+	job_wait(job);
 	job_unregister_used(job);
+	job_log(job);
 	clip_to_file(job);
 	if (!job->err)
 		clip_route_bytes(job);

@@ -13,6 +13,10 @@
  * -> freed, or on job.used until a lane that registers unregisters it. The lane that took it owns it until it is ready;
  * the lane that lets it through the gate owns it from then on.
  *
+ * Helpers. A lane asks for one before each window that it reads, as long as there are enough bytes for another lane: workers
+ * that other transfers have kept busy are found as soon as they are idle. Before its first window it asks for several, so
+ * that the number of lanes grows by a factor with each wakeup.
+ *
  * Waiting: a lane waits for its own I/O and copies and, in read_in_turn(), for windows before its own at the gate. It
  * takes a window only after it has a chunk for it, so the first window at the gate needs nothing of another lane. The
  * caller of job_run() waits for all lanes.
@@ -51,6 +55,7 @@ struct job;
 struct helper {
 	struct task task;
 	struct job *job;
+	bool taken; /* posted or running; under the job's lock */
 };
 
 struct job {
@@ -83,10 +88,11 @@ struct job {
 	uint64_t limit; /* bytes up to here are valid */
 	int err;	/* why not further, 0 for the end of the file */
 	int32_t device_status;
-	bool fresh; /* windows were registered for this job alone */
-	unsigned int lanes;
-	unsigned int helpers;
+	bool fresh;	   /* windows were registered for this job alone */
+	atomic_uint lanes; /* changed under the lock */
 	unsigned int max_lanes;
+	unsigned int n_lanes;		       /* that have begun */
+	uint64_t began, first_copy, last_lane; /* in os_now_ns() time: of the job, its first copy, its newest lane */
 	unsigned int register_lanes;
 	uint64_t route_bytes[STRAIT_ROUTE_COUNT];
 	struct helper helper[JOB_LANES];
@@ -99,6 +105,7 @@ struct lane {
 	struct os_ring *ring;
 	bool ring_broken;
 	bool stream_broken;
+	bool has_asked;		      /* for helpers */
 	bool registers;		      /* registers cached windows */
 	bool no_register;	      /* registering has failed: this lane does not try again */
 	unsigned int register_faults; /* in a row */
@@ -115,7 +122,8 @@ void job_fail(struct job *job, uint64_t off, int err, int32_t device_status);
 /* Ends the job early if it was canceled or its deadline has passed. */
 void job_poll(struct job *job);
 void job_add_bytes(struct job *job, int route, uint64_t bytes);
-void job_want_helper(struct job *job);
+/* Has idle workers help, if there are any: one, or several before the lane's first window. */
+void lane_want_helpers(struct lane *l);
 /* Does the page cache hold the first block of the range? */
 bool job_starts_cached(const struct job *job);
 /* Lets the lane register windows, if the plan says so and not too many lanes do; @bytes are read otherwise. */

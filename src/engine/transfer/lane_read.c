@@ -93,6 +93,8 @@ static void window_ready(struct lane *l, struct window *w)
 
 	pthread_mutex_lock(&job->lock);
 	w->ready = true;
+	if (!job->first_copy && w->off == job->start)
+		job->first_copy = os_now_ns();
 	while (!list_empty(&job->gate)) {
 		struct window *first = list_first(&job->gate, struct window, node);
 
@@ -212,7 +214,7 @@ static void start_direct(struct lane *l, struct window *w)
 		l->ring_broken = true;
 	}
 	/* Without io_uring, more threads keep the drive busy. */
-	job_want_helper(l->job);
+	lane_want_helpers(l);
 	window_finish_direct(l, w, w->io_len ? read_direct(l, w) : 0);
 	window_ready(l, w);
 }
@@ -269,7 +271,7 @@ static void window_start(struct lane *l, struct window *w)
 		start_direct(l, w);
 		return;
 	}
-	job_want_helper(l->job);
+	lane_want_helpers(l);
 	window_read_buffered(l, w, 0);
 	window_ready(l, w);
 }
