@@ -6,6 +6,7 @@ import threading
 from ctypes import byref, c_void_p, create_string_buffer, sizeof
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
+from . import _log
 from ._lib import ROUTES, DeviceInfo, FileInfo, QueueOpts, RegionInfo, library
 from .errors import StraitError, check
 
@@ -36,7 +37,7 @@ class Context:
 
     def __init__(self) -> None:
         self.lib, self.pid, self.handle = library(), os.getpid(), c_void_p()
-        check(self.lib.strait_context_open(None, byref(self.handle)), 'cannot open a Strait context')
+        check(self.lib.strait_context_open(_log.options(), byref(self.handle)), 'cannot open a Strait context')
         self._devices: Dict[str, Device] = {}
         self._queues: List[c_void_p] = []
 

@@ -5,7 +5,8 @@ import errno
 import os
 import struct
 import threading
-from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (POINTER, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint, c_uint8, c_uint32, c_uint64, c_void_p,
+                    sizeof)
 from typing import Any, Optional
 
 from .errors import StraitError
@@ -15,6 +16,15 @@ READ, WRITE = 0, 1
 FOREVER = (1 << 63) - 1
 IMPORT_ORDERED = 1
 FILE_BUFFERED, FILE_DIRECT, FILE_UNCHANGING, FILE_LEASE = 1, 2, 4, 8
+
+
+LOG_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
+class ContextOpts(ctypes.Structure):
+    _fields_ = [('size', c_size_t), ('flags', c_uint32), ('threads', c_uint32), ('pool_bytes', c_uint64),
+                ('chunk_bytes', c_uint64), ('pinned_budget', c_uint64), ('queue_depth', c_uint32),
+                ('log_level', c_uint32), ('log', LOG_FUNCTION), ('log_arg', c_void_p)]
 
 
 class RegionInfo(ctypes.Structure):
@@ -96,7 +106,7 @@ class MappingInfo(ctypes.Structure):
 
 
 # The structures of the C interface that this module declares: a test compares them with the headers.
-STRUCTS = {'strait_region_info': RegionInfo, 'strait_device_info': DeviceInfo, 'strait_file_info': FileInfo,
+STRUCTS = {'strait_context_opts': ContextOpts, 'strait_region_info': RegionInfo, 'strait_device_info': DeviceInfo, 'strait_file_info': FileInfo,
            'strait_transfer': Transfer, 'strait_result': Result, 'strait_rows': Rows, 'strait_route_verdict': RouteVerdict,
            'strait_route_report': RouteReport, 'strait_route_stats': RouteStats, 'strait_stats': Stats,
            'strait_queue_opts': QueueOpts, 'strait_stream_transfer': StreamTransfer, 'strait_mapping_opts': MappingOpts,
@@ -110,7 +120,7 @@ assert PACKED_TRANSFER.size == ctypes.sizeof(Transfer) and PACKED_RESULT.size ==
 _p, _pp = c_void_p, POINTER(c_void_p)
 _FUNCTIONS = (
     ('strait_version', [], c_char_p),
-    ('strait_context_open', [_p, _pp], c_int),
+    ('strait_context_open', [POINTER(ContextOpts), _pp], c_int),
     ('strait_context_close', [_p], None),
     ('strait_device_count', [_p], c_int),
     ('strait_device_at', [_p, c_uint, _pp], c_int),
@@ -134,6 +144,7 @@ _FUNCTIONS = (
     ('strait_region_copy_in', [_p, c_uint64, _p, c_size_t], c_int),
     ('strait_region_copy_out', [_p, c_uint64, _p, c_size_t], c_int),
     ('strait_read_rows', [_p, POINTER(Rows), _p, c_uint64, POINTER(Result)], c_int),
+    ('strait_transfer_run', [POINTER(Transfer), c_int64, POINTER(Result)], c_int),
     ('strait_queue_open', [_p, POINTER(QueueOpts), _pp], c_int),
     ('strait_queue_submit', [_p, _p, c_uint], c_int),
     ('strait_queue_wait', [_p, c_uint, c_uint, c_int64, _p], c_int),
@@ -202,4 +213,4 @@ def version() -> str:
     return library().strait_version().decode()
 
 
-__all__ = ['byref', 'c_uint8', 'library', 'version']
+__all__ = ['byref', 'c_uint8', 'library', 'sizeof', 'version']
