@@ -73,11 +73,17 @@ class Source:
             self.close()
 
 
-def load(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
-    """Start the transfers of some tensors of a file. The tensors are complete after batch.finish()."""
+def load(source: Source, tensors: Tensors, fw: Framework, batch: Batch, start: bool = True) -> Dict[str, Any]:
+    """Start the transfers of some tensors of a file. The tensors are complete after batch.finish().
+
+    start: False leaves the last ones to batch.finish(), for callers that call it at once.
+    """
     for code in {entry[0] for entry in tensors.values()}:
         fw.check(code)
-    return (_load_owned if fw.owns_memory else _load_region)(source, tensors, fw, batch)
+    result = (_load_owned if fw.owns_memory else _load_region)(source, tensors, fw, batch)
+    if start:
+        batch.flush()
+    return result
 
 
 def _load_owned(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
@@ -88,13 +94,12 @@ def _load_owned(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -
     group: List[Tuple[int, int, int]] = []
     waiting = 0
 
-    def start() -> None:
+    def add() -> None:
         # After the allocation: a block may have been freed by another thread with work on the stream still queued.
         fw.wait()
         for addr, begin, count in group:
             region, offset = locate(ctx, addr, count, on_cpu)
             batch.add(handle, data + begin, region, offset, count)
-        batch.flush()
         group.clear()
 
     for name, (code, shape, begin, end) in tensors.items():
@@ -104,10 +109,12 @@ def _load_owned(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -
         group.append((fw.address(tensor), begin, end - begin))
         waiting += end - begin
         if waiting >= _GROUP_BYTES or len(group) >= _GROUP_TENSORS:
-            start()
+            add()
+            if len(result) < len(tensors):
+                batch.flush()
             waiting = 0
     if group:
-        start()
+        add()
     return result
 
 
@@ -134,7 +141,6 @@ def _load_region(source: Source, tensors: Tensors, fw: Framework, batch: Batch) 
     handle, data = source.handle, source.header.data
     for begin, offset, count in runs:
         batch.add(handle, data + begin, region, offset, count)
-    batch.flush()
     return fw.views(fw.arena(region), tensors, places)
 
 

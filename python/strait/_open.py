@@ -105,6 +105,6 @@ class safe_open:  # noqa: N801  the name of the function it stands for
     def _load(self, tensors: Any, total: Optional[int] = None) -> Dict[str, Any]:
         total = sum(entry[3] - entry[2] for entry in tensors.values()) if total is None else total
         with self._batch(total) as batch:
-            result = load(self._file(), tensors, self._fw, batch)
+            result = load(self._file(), tensors, self._fw, batch, start=False)
             batch.finish().report(self._stats)
         return result

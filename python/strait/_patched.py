@@ -91,7 +91,7 @@ def make(original: Any) -> Any:
         def _load(self, tensors: Any) -> Optional[Dict[str, Any]]:
             try:
                 with new_batch(None, self._source.path) as batch:
-                    result = load(self._source, tensors, self._fw, batch)
+                    result = load(self._source, tensors, self._fw, batch, start=False)
                     counts.add(len(tensors), batch.finish())
                 return result
             except StraitError as error:

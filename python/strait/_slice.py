@@ -168,7 +168,7 @@ class Slice:
 
     def _read(self, tensors: Any) -> Any:
         with new_batch(self._route, self._source.path) as batch:
-            result = load(self._source, tensors, self._fw, batch)
+            result = load(self._source, tensors, self._fw, batch, start=False)
             batch.finish().report(self._stats)
         return result[self._name]
 
