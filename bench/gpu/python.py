@@ -8,6 +8,8 @@
 BUILD        the folder with strait and libstrait.so.0, ../../build by default; nothing is built
 CUFILE_UDEV  1: where udev does not run, write the entry about the block device without which NVIDIA's library refuses files
 LIMIT        seconds for the whole run, 240 by default: measurements that do not fit any more are left out, and named
+ONLY         words: only the rows whose labels have one of them, as in ONLY="copy_ slice"
+VERBOSE      1: where the first call and the last one of Strait's measurements spent their time, and what the library logged
 DEVICE       cuda:0 by default; cpu shows that the script runs, and measures nothing of interest
 
 Each measurement is a process of its own: its first call, after CUDA has started, then the best of ROUNDS later calls. A row is
@@ -15,8 +17,11 @@ printed as soon as it is measured; one that fails says why. The tensors are PyTo
 into the page cache, and kept. Without FILE it is /var/tmp/strait-python.safetensors, of 4 GiB.
 """
 import ctypes
+import functools
+import importlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -32,6 +37,7 @@ PYTHON = os.path.abspath(os.path.join(HERE, '..', '..', 'python'))
 DEVICE = os.environ.get('DEVICE', 'cuda:0')
 LIMIT = float(os.environ.get('LIMIT', '240'))
 START = time.monotonic()
+VERBOSE = os.environ.get('VERBOSE') == '1'
 SLICED = 'sliced.weight'
 ROWS, COLUMNS = slice(4096, 8192), (slice(None), slice(1024, 2048))
 PART_BYTES = {'rows': 2 * 4096 * 8192, 'columns': 2 * 32768 * 1024}
@@ -257,26 +263,88 @@ def digest(tensors):
     return total
 
 
+class Phases:
+    """Where calls spend their time: functions of PyTorch and of the package, and the lines that the library logs."""
+
+    # Module, function, label. Functions that call each other are both counted.
+    FUNCTIONS = (('strait._context', 'Context.__init__', 'opening the context'), ('strait._load', 'Source.__init__', 'opening the file'),
+                 ('torch', 'empty', 'torch.empty'), ('torch.cuda', 'Stream.synchronize', 'waiting for the stream'),
+                 ('strait._memory', 'Segments.find', 'finding the memory'), ('strait._transfer', 'Batch.flush', 'submitting'),
+                 ('strait._transfer', 'Batch.finish', 'waiting for transfers'), ('strait._slice', 'Slice._read_rows', 'reading rows'),
+                 ('strait._slice', 'Slice._cut', 'cutting on the device'))
+    LINES = 24
+
+    def __init__(self):
+        os.environ['STRAIT_LOG'] = 'debug'
+        self._file, self._stderr, self._spent = tempfile.TemporaryFile(), os.dup(2), {}
+        os.dup2(self._file.fileno(), 2)
+        for module, name, label in self.FUNCTIONS:
+            *owner, attribute = name.split('.')
+            owner = functools.reduce(getattr, owner, importlib.import_module(module))
+            setattr(owner, attribute, self._counted(getattr(owner, attribute), label))
+
+    def _counted(self, function, label):
+        def run(*args, **options):
+            start = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                count, spent = self._spent.get(label, (0, 0))
+                self._spent[label] = count + 1, spent + time.perf_counter() - start
+        return run
+
+    def begin(self):
+        self._spent, self._start = {}, time.monotonic()
+
+    def end(self, which):
+        """What happened since begin(), in lines."""
+        took = time.monotonic() - self._start
+        text = ', '.join(f'{label} {1e3 * spent:.2f} ({count})' for label, (count, spent) in sorted(self._spent.items(), key=lambda i: -i[1][1]))
+        self._file.seek(0)
+        logged = re.findall(r'\[(\d+\.\d+)\] strait: (.*)', self._file.read().decode(errors='replace'))
+        logged = [(float(at) - self._start, line) for at, line in logged if 0 <= float(at) - self._start <= took or which == 'first' and float(at) < self._start]
+        if len(logged) > self.LINES:
+            logged[self.LINES // 2:-self.LINES // 2] = [(logged[self.LINES // 2][0], f'... {len(logged) - self.LINES} lines')]
+        return [f'{which} call, {1e3 * took:.2f} ms: {text}'] + [f'  {1e3 * at:9.2f} ms {line}' for at, line in logged]
+
+    def close(self):
+        os.dup2(self._stderr, 2)
+        self._file.seek(0)
+        for line in self._file.read().decode(errors='replace').splitlines():
+            if not re.match(r'\[\d+\.\d+\] strait: ', line):
+                print(line, file=sys.stderr)
+
+
 def timed(name, path, rounds):
     """One measurement, in a process of its own."""
     import torch
     torch.zeros(1, device=DEVICE)
     synchronize()
+    phases, lines = None, []
+    if VERBOSE and ('strait' in name or 'cupy' in name or 'strait.patch' in sys.modules):
+        use_strait()
+        phases = Phases()
     made = MEASURES[name](path)
     function, remark = made if isinstance(made, tuple) else (made, None)
     calls, result, free = [], None, []
-    for _ in range(1 + rounds):
+    for k in range(1 + rounds):
         result = None
         if DEVICE != 'cpu':
             free.append(torch.cuda.mem_get_info()[0])
+        if phases:
+            phases.begin()
         start, cpu = time.perf_counter(), time.process_time()
         result = function()
         synchronize()
         calls.append((time.perf_counter() - start, time.process_time() - cpu))
+        if phases and k in (0, rounds):
+            lines += phases.end('last' if k else 'first')
+    if phases:
+        phases.close()
     used = free[0] - torch.cuda.mem_get_info()[0] if free else 0
     first, later = calls[0], min(calls[1:])
     return {'first': first[0], 'later': later[0], 'cores': [first[1] / first[0], later[1] / later[0]], 'used': used, 'remark': remark() if remark else '',
-            'digest': digest(result)}
+            'digest': digest(result), 'lines': lines}
 
 
 def sync_memops(addr):
@@ -414,6 +482,8 @@ def measured(results, name, path, rounds):
             print(f'# {name}: {found}', flush=True)
         elif found['remark']:
             print(f'# {name}: {found["remark"]}', flush=True)
+        for line in [] if isinstance(found, Exception) else found['lines']:
+            print(f'# {name}: {line}', flush=True)
     return results[name]
 
 
@@ -461,8 +531,10 @@ def main(path='/var/tmp/strait-python.safetensors', size='4', rounds='3'):
     print(f'{path}, {total / 2**30:.2f} GiB cached; PyTorch {torch.__version__}, safetensors {getattr(safetensors, "__version__", "unknown")}; '
           f'GB/s, first call / best of {rounds} later; verdict first, later')
     print(f'{"":34s} {"Strait":>15s} {"other":>15s} {"ratio":>13s}  goal', flush=True)
-    results = {}
+    results, only = {}, os.environ.get('ONLY', '').split()
     for label, ours, theirs, goal in TABLE:
+        if only and not any(word in label for word in only):
+            continue
         count = PART_BYTES.get(ours.split()[0], total)
         print_row(label, measured(results, ours, path, rounds), measured(results, theirs, path, rounds), count, goal)
         if label == TABLE[0][0] and not isinstance(results[ours], Exception):
@@ -477,7 +549,7 @@ def main(path='/var/tmp/strait-python.safetensors', size='4', rounds='3'):
     for name in saved:
         if os.path.exists(name):
             os.unlink(name)
-    if DEVICE != 'cpu':
+    if DEVICE != 'cpu' and not only:
         print('stream order:', apart(stream_order, path))
     print(f'{time.monotonic() - START:.0f} s in all')
 
