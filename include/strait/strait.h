@@ -4,8 +4,8 @@
 
 /*
  * The stable core (docs/abi.md): devices, regions, files, transfers, routes. Headers for particular devices and callers
- * are included by name: strait/nvme.h, pci.h, dma.h, rdma.h, mapping.h, frames.h, rows.h, safetensors.h, interpose.h, bounce.h,
- * emu.h.
+ * are included by name: strait/nvme.h, pci.h, dma.h, rdma.h, mapping.h, frames.h, prepare.h, rows.h, safetensors.h,
+ * interpose.h, bounce.h, emu.h.
  */
 
 #include <strait/context.h>

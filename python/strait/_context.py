@@ -62,6 +62,10 @@ class Context:
             return Device(handle, f'cuda:{index or 0}', DL_CUDA, int(index or 0))
         return Device(handle, 'host' if kind == 'host' else f'{kind}:{index or 0}', DL_CPU, 0)
 
+    def prepare(self, device: Device) -> None:
+        """Have what the first transfer with a device needs made in the background. Without a thread the transfer makes it."""
+        self.lib.strait_device_prepare(device.handle)
+
     def device_info(self, device: Device) -> DeviceInfo:
         info = DeviceInfo(size=sizeof(DeviceInfo))
         check(self.lib.strait_device_info(device.handle, byref(info)), f'cannot query {device.name}')

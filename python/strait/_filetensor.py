@@ -5,6 +5,7 @@ Such a tensor is an ordinary one on the file's mapping, so every operation works
 one to a GPU, or copying it into a tensor there, reads the file into the GPU's memory, without the CPU's. Everything else gives
 plain tensors. An operation that may change the bytes in memory ends the knowledge for all views of them.
 """
+import sys
 from typing import Any, Dict, Optional, Tuple
 
 from ._counts import counts
@@ -61,6 +62,13 @@ def tensor_class() -> Any:
     _note_capsules(torch)
     _class = FileTensor
     return FileTensor
+
+
+def expect(ctx: Any) -> None:
+    """Tensors of a file on the CPU are to be expected on the GPU that the program uses, if it uses one."""
+    torch = sys.modules.get('torch')
+    if torch is not None and torch.cuda.is_initialized():
+        ctx.prepare(ctx.device(torch.cuda.current_device()))
 
 
 def _keep_parameters_plain(torch: Any) -> None:

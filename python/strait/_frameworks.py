@@ -29,6 +29,7 @@ class Framework:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        context().prepare(device)
 
     def check(self, code: str) -> None:
         """Raise if there is no type for the code, before anything is transferred."""

@@ -127,6 +127,7 @@ _FUNCTIONS = (
     ('strait_device_find', [_p, c_char_p, _pp], c_int),
     ('strait_device_info', [_p, POINTER(DeviceInfo)], c_int),
     ('strait_device_missing_reason', [_p, c_char_p, c_char_p, c_size_t], c_int),
+    ('strait_device_prepare', [_p], c_int),
     ('strait_file_open', [_p, c_char_p, c_int, c_uint32, c_uint32, _pp], c_int),
     ('strait_file_import', [_p, c_int, c_uint32, _pp], c_int),
     ('strait_file_info', [_p, POINTER(FileInfo)], c_int),

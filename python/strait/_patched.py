@@ -37,6 +37,8 @@ def make(original: Any) -> Any:
                 self._source = Source(ctx, filename)
                 if kind != 'cpu':
                     self._fw = Torch(ctx.device(_cuda_name(device)))
+                else:
+                    _filetensor.expect(ctx)
             except (StraitError, TypeError) as error:
                 self._source = None
                 counts.left(getattr(error, 'strerror', None) or str(error))

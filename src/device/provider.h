@@ -175,6 +175,13 @@ struct provider_ops {
 	bool (*register_ready)(struct strait_device *dev, uint64_t staged);
 
 	/*
+	 * References the context that memory of mem_alloc is in, as that of @m, for stream_open; context_put drops it. -ENODEV:
+	 * there is none yet, and it takes long to create.
+	 */
+	int (*context_get)(struct strait_device *dev, struct provider_mem *m);
+	void (*context_put)(struct strait_device *dev, struct provider_mem *m);
+
+	/*
 	 * Streams. Work on one stream runs in submission order; streams are independent of each other.
 	 * stream_open: opens the stream in the context of @m, or in the default context if @m is NULL.
 	 * stream_wait: waits for all submitted work. Returns -ETIMEDOUT, or the first error of that work, which

@@ -148,6 +148,16 @@ static int default_stream_notify(struct dev_stream *s, strait_stream_fn *fn, voi
 	return s->dev->ops->stream_call(s, fn, arg);
 }
 
+static int default_context_get(struct strait_device *dev, struct provider_mem *m)
+{
+	*m = (struct provider_mem){ 0 };
+	return 0;
+}
+
+static void default_context_put(struct strait_device *dev, struct provider_mem *m)
+{
+}
+
 static void default_no_action(struct strait_device *dev)
 {
 }
@@ -293,6 +303,8 @@ const struct provider_ops provider_default_ops = {
 	.host_register = no_host_register,
 	.host_unregister = no_host_unregister,
 	.register_ready = always_ready,
+	.context_get = default_context_get,
+	.context_put = default_context_put,
 	.stream_open = no_stream_open,
 	.stream_open_isolated = default_stream_open_isolated,
 	.stream_scratch = no_stream_scratch,

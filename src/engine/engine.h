@@ -39,6 +39,8 @@ struct device_engine {
 	atomic_uint callers; /* threads that run transfers of at most a chunk now */
 	struct combiner combiner;
 	struct small_lanes small_lanes;
+	struct task prepare;
+	atomic_int preparing; /* prepare.h */
 };
 
 struct strait_context {

@@ -46,7 +46,7 @@ struct workers {
 };
 
 int workers_init(struct workers *w, unsigned int max);
-/* All tasks must have run. */
+/* Waits for the tasks that were posted. None may be posted from now on. */
 void workers_fini(struct workers *w);
 
 /*

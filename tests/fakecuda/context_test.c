@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The application's memory and contexts: used, and found to be gone. */
+#include <strait/prepare.h>
+
 #include "device/cuda/cuda.h"
 #include "fakecuda/common.h"
 
@@ -80,6 +82,36 @@ TEST(uses_allocated_memory)
 	strait_context_close(ctx);
 	CU(cuDevicePrimaryCtxRelease_v2(0));
 	expect_usage(&(struct fake_usage){ 0 });
+}
+
+/* Preparing a device creates no context; in one that is there it opens as many streams as a transfer has lanes. */
+TEST(prepares_where_a_context_is)
+{
+	struct strait_context_opts opts = { .size = sizeof(opts), .threads = 5 };
+	struct strait_context *ctx = context_new(&opts);
+	struct strait_device *dev = device_named(ctx, "cuda:0");
+	struct fake_usage now;
+	cu_context mine;
+
+	for (int i = 0; i < 20; i++) {
+		ASSERT_OK(strait_device_prepare(dev));
+		usleep(2000);
+	}
+	expect_usage(&(struct fake_usage){ 0 });
+	make_current(&mine);
+	for (int i = 0; i < 5000 && fake_usage().streams < 5; i++) {
+		ASSERT_OK(strait_device_prepare(dev)); /* the worker of the last call may not have ended before */
+		usleep(1000);
+	}
+	now = fake_usage();
+	ASSERT_EQ(now.streams, 5);
+	ASSERT_GE(now.registered_bytes, MIB(32));
+	ASSERT_EQ(now.device_bytes, 0);
+	ASSERT_EQ(now.contexts, 0);
+	strait_context_close(ctx);
+	CU(cuDevicePrimaryCtxRelease_v2(0));
+	expect_usage(&(struct fake_usage){ 0 });
+	expect_clean();
 }
 
 /* Host memory belongs to the host device also before a GPU was used. */

@@ -137,6 +137,27 @@ static void cuda_close(struct provider *p)
 	}
 }
 
+/* The primary context, if the application or the provider has created it. */
+static int cuda_context_get(struct strait_device *dev, struct provider_mem *m)
+{
+	struct cuda_device *cd = cuda_device(dev);
+	struct cuda_ctx *cc;
+	unsigned int flags;
+	int rc, active = 0;
+
+	if (cu.primary_state(cd->ordinal, &flags, &active) || !active)
+		return -ENODEV;
+	rc = cuda_ctx_get(cd, NULL, &cc);
+	if (!rc)
+		*m = (struct provider_mem){ .context = (uintptr_t)cc };
+	return rc;
+}
+
+static void cuda_context_put(struct strait_device *dev, struct provider_mem *m)
+{
+	cuda_ctx_put((struct cuda_ctx *)m->context);
+}
+
 /*
  * The driver reports free memory in a context only, and creating one takes time and memory. If the primary context is
  * not active this returns the total memory.
@@ -196,6 +217,8 @@ const struct provider_ops cuda_provider_ops = {
 	.host_register = cuda_host_register,
 	.host_unregister = cuda_host_unregister,
 	.register_ready = cuda_register_ready,
+	.context_get = cuda_context_get,
+	.context_put = cuda_context_put,
 	.stream_open = cuda_stream_open,
 	.stream_open_isolated = cuda_stream_open_isolated,
 	.stream_scratch = cuda_stream_scratch,

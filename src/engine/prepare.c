@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/prepare.h"
+
+#include "base/util.h"
+#include "engine/engine.h"
+#include "os/os.h"
+
+enum { IDLE, POSTED, MADE };
+
+/* Opens streams all at once, so that each of the lanes finds one. */
+static void open_streams(struct strait_device *dev, const struct provider_mem *m)
+{
+	unsigned int most = dev->tuning.reader_lanes ? dev->tuning.reader_lanes : device_context(dev)->threads, n = 0;
+	struct lane_stream *ls[WORKERS_MAX];
+
+	most = (unsigned int)min_u64(min_u64(most, device_context(dev)->threads), ARRAY_SIZE(ls));
+	while (n < most && !engine_stream_get(dev, m, false, &ls[n]))
+		n++;
+	while (n)
+		engine_stream_put(dev, ls[--n], false);
+}
+
+static void prepare_run(struct task *task)
+{
+	struct device_engine *de = container_of(task, struct device_engine, prepare);
+	struct strait_device *dev = de->pool.dev;
+	struct staging_user user;
+	struct provider_mem m;
+	uint64_t began = os_now_ns();
+
+	if (dev->ops->context_get(dev, &m)) {
+		atomic_store(&de->preparing, IDLE);
+		return;
+	}
+	/* Failures are reported by the transfers that try again. */
+	if (!staging_enter(&de->pool, &user))
+		staging_leave(&de->pool, &user);
+	open_streams(dev, &m);
+	dev->ops->context_put(dev, &m);
+	log_debug(dev->provider->set->log, "%s: prepared in %.1f ms", dev->name, (double)(os_now_ns() - began) / 1e6);
+	atomic_store(&de->preparing, MADE);
+}
+
+int prepare_start(struct strait_device *dev)
+{
+	struct device_engine *de = device_engine(dev);
+	int idle = IDLE, rc;
+
+	if (dev->caps & STRAIT_DEVICE_HOST || !atomic_compare_exchange_strong(&de->preparing, &idle, POSTED))
+		return 0;
+	de->prepare.run = prepare_run;
+	rc = workers_post(&device_context(dev)->workers, &de->prepare);
+	if (rc)
+		atomic_store(&de->preparing, IDLE);
+	return rc ? -EAGAIN : 0;
+}
