@@ -19,9 +19,6 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 #ifndef __NR_cachestat
 #define __NR_cachestat 451
 #endif
@@ -191,8 +188,11 @@ int os_populate_read(void *ptr, size_t len)
 
 void os_populate(void *ptr, size_t len)
 {
-	/* Best effort: the first access faults in what is missing. */
-	madvise(ptr, len, MADV_POPULATE_WRITE);
+	char *p = ptr;
+
+	/* By stores: madvise() would hold the lock of the address space, and with it up each mmap() of other threads. */
+	for (size_t at = 0; at < len; at += (size_t)getpagesize())
+		__atomic_store_n(p + at, 0, __ATOMIC_RELAXED);
 }
 
 int os_dont_fork(void *ptr, size_t len)

@@ -108,7 +108,7 @@ int os_map_device(int fd, uint64_t off, size_t len, size_t align, void **ret);
 int os_reserve(size_t len, void **ret);
 void os_unmap(void *ptr, size_t len);
 int os_populate_read(void *ptr, size_t len); /* fault pages in: -EFAULT, and no SIGBUS, past the end of a file */
-/* Fault pages of anonymous memory in, as far as there is memory for them. */
+/* Fault the pages of fresh anonymous memory in. */
 void os_populate(void *ptr, size_t len);
 int os_dont_fork(void *ptr, size_t len);
 

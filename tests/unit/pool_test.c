@@ -207,7 +207,7 @@ TEST(grows_in_the_background)
 	struct staging_pool p;
 	struct chunk *c[N];
 
-	for (int round = 0; round < 2; round++) {
+	for (int round = 0; round < 3; round++) {
 		bytes = 0;
 		begin(&p, N * MIB(4), MIB(4));
 		ASSERT_OK(staging_enter(&p, &u));
@@ -216,6 +216,18 @@ TEST(grows_in_the_background)
 		staging_put(&p, &u, c[0]);
 		/* One at a time needs no more. */
 		ASSERT_EQ(p.slabs, 1);
+		/* Neither do a few at a time, unless many bytes were moved, or one waits for a chunk. */
+		for (int i = 0; i < 8; i++)
+			ASSERT_TRUE(c[i] = staging_try(&p, &u));
+		ASSERT_EQ(staging_try(&p, &u), NULL);
+		ASSERT_FALSE(p.growing);
+		if (round == 1) {
+			staging_count(&p, GIB(1));
+			ASSERT_EQ(staging_try(&p, &u), NULL);
+			ASSERT_TRUE(p.growing);
+		}
+		for (int i = 0; i < 8; i++)
+			staging_put(&p, &u, c[i]);
 		for (int i = 0; i < (round ? N : 8); i++)
 			ASSERT_TRUE(c[i] = staging_wait(&p, &u, 10000000000));
 		if (round)

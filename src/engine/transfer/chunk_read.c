@@ -296,6 +296,7 @@ int chunk_read_run(const struct strait_transfer *t, const struct route_plan *pla
 		r->status = rc;
 		return 0;
 	}
+	staging_count(pool, c.len);
 	c.chunk = staging_try(pool, &user);
 	if (c.chunk) {
 		c.limit = c.len;

@@ -186,6 +186,7 @@ int rows_read(const struct strait_transfer *t, const struct strait_rows *rows, s
 		return -EAGAIN;
 	c.block = block_bytes / rows->length;
 	pthread_mutex_init(&c.lock, NULL);
+	staging_count(&device_engine(dev)->pool, t->length);
 	read_helped(&c);
 	pthread_mutex_destroy(&c.lock);
 	*r = (struct strait_result){ .status = c.err, .device_status = c.device_status };

@@ -11,7 +11,9 @@
 
 /* Enough for a transfer at full speed while the rest is added. */
 #define FIRST_BYTES MIB(32)
-#define TOUCH_BYTES MIB(4) /* that a thread faults in at a time */
+#define GROW_BYTES MIB(512) /* that transfers have moved before more memory pays */
+#define PATIENCE_NS 2000000 /* or one has waited for a chunk */
+#define TOUCH_BYTES MIB(4)  /* that a thread faults in at a time */
 #define TOUCH_HELPERS 7
 
 /*
@@ -196,10 +198,10 @@ static void *grow_main(void *arg)
 	return NULL;
 }
 
-/* Chunks are short. */
-static void staging_grow_locked(struct staging_pool *p)
+/* Chunks are short. @waited: for long. */
+static void staging_grow_locked(struct staging_pool *p, bool waited)
 {
-	if (p->growing || p->n * p->chunk_bytes >= p->want_bytes)
+	if ((!waited && p->moved < GROW_BYTES) || p->growing || p->n * p->chunk_bytes >= p->want_bytes)
 		return;
 	p->growing = !os_thread("strait-staging", grow_main, p, &p->thread);
 	if (!p->growing)
@@ -218,6 +220,13 @@ int staging_enter(struct staging_pool *p, struct staging_user *u)
 		p->users++;
 	pthread_mutex_unlock(&p->lock);
 	return rc;
+}
+
+void staging_count(struct staging_pool *p, uint64_t bytes)
+{
+	pthread_mutex_lock(&p->lock);
+	p->moved += bytes;
+	pthread_mutex_unlock(&p->lock);
 }
 
 void staging_leave(struct staging_pool *p, struct staging_user *u)
@@ -248,7 +257,7 @@ static struct chunk *take(struct staging_pool *p, struct staging_user *u)
 	struct chunk *c;
 
 	if (p->free.next == p->free.prev)
-		staging_grow_locked(p);
+		staging_grow_locked(p, false);
 	if (list_empty(&p->free))
 		return NULL;
 	c = pick(p);
@@ -279,7 +288,7 @@ struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 
 	pthread_mutex_lock(&p->lock);
 	if (p->free.next == p->free.prev)
-		staging_grow_locked(p);
+		staging_grow_locked(p, false);
 	c = p->free.next != p->free.prev ? take(p, u) : NULL;
 	pthread_mutex_unlock(&p->lock);
 	return c;
@@ -287,15 +296,19 @@ struct chunk *staging_try_spare(struct staging_pool *p, struct staging_user *u)
 
 struct chunk *staging_wait(struct staging_pool *p, struct staging_user *u, int64_t timeout_ns)
 {
-	uint64_t end = os_deadline(timeout_ns);
+	uint64_t end = os_deadline(timeout_ns), patience = os_deadline(PATIENCE_NS);
 	struct chunk *c;
 
 	pthread_mutex_lock(&p->lock);
 	p->waiters++;
 	while (!(c = take(p, u))) {
 		atomic_fetch_add_explicit(p->stat_waits, 1, memory_order_relaxed);
-		if (cond_wait_until(&p->freed, &p->lock, end))
+		if (!cond_wait_until(&p->freed, &p->lock, min_u64(end, patience)))
+			continue;
+		if (end <= patience)
 			break;
+		patience = UINT64_MAX;
+		staging_grow_locked(p, true);
 	}
 	p->waiters--;
 	pthread_mutex_unlock(&p->lock);

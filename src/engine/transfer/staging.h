@@ -13,7 +13,8 @@
  * Pinned staging memory of one device, divided into chunks and shared by all transfers of a context.
  *
  * The first use allocates a small part of it, so that it does not wait for pinning all. When chunks run short a thread of
- * the pool's own adds the rest, slab by slab.
+ * the pool's own adds the rest, slab by slab: once transfers of many bytes have used the pool, or one has waited for a chunk
+ * for long. Pinning holds up driver calls of other threads, which few bytes are not worth.
  *
  * No thread waits for a chunk while it holds what another holder of chunks waits for (job.h, staging_try_spare()). So a
  * pool of one chunk is enough for any number of transfers. Transfers that compete get equal shares.
@@ -44,6 +45,7 @@ struct staging_pool {
 	unsigned int n; /* chunks, 0 until the first use */
 	unsigned int users;
 	unsigned int waiters;
+	uint64_t moved; /* bytes of transfers that have used the pool */
 	struct list free;
 	struct staging_slab slab[STAGING_SLABS];
 	unsigned int slabs;
@@ -65,6 +67,8 @@ void staging_fini(struct staging_pool *p);
 /* Begins to use the pool. The first use allocates and pins a part of its memory. */
 int staging_enter(struct staging_pool *p, struct staging_user *u);
 void staging_leave(struct staging_pool *p, struct staging_user *u);
+/* A transfer of so many bytes uses the pool. */
+void staging_count(struct staging_pool *p, uint64_t bytes);
 
 /* NULL: none is free, or the user has its share. */
 struct chunk *staging_try(struct staging_pool *p, struct staging_user *u);

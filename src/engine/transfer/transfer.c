@@ -234,6 +234,7 @@ static void run_job(const struct strait_transfer *t, const struct route_plan *pl
 		result->status = staging_enter(job->pool, &job->user);
 		if (result->status)
 			goto free_job;
+		staging_count(job->pool, t->length);
 	}
 	job_run(job, result);
 	if (!job->host)
