@@ -8,6 +8,7 @@ plain tensors. An operation that may change the bytes in memory ends the knowled
 import sys
 from typing import Any, Dict, Optional, Tuple
 
+from ._ahead import Ahead
 from ._counts import counts
 from ._load import Source, new_batch
 from ._memory import locate
@@ -27,11 +28,16 @@ _INPLACE = {'__setitem__', '__iadd__', '__isub__', '__imul__', '__itruediv__', '
 
 class Range:
     """The bytes of one tensor of a file: shared by all views of it."""
-    __slots__ = ('source', 'offset', 'base', 'length', 'version', 'intact')
+    __slots__ = ('source', 'offset', 'base', 'length', 'version', 'intact', 'name', 'ahead')
 
-    def __init__(self, source: Source, offset: int, base: int, length: int, version: Optional[int]) -> None:
+    def __init__(self, source: Source, offset: int, base: int, length: int, version: Optional[int], name: str = '',
+                 ahead: Any = None) -> None:
         self.source, self.offset, self.base, self.length = source, offset, base, length
-        self.version, self.intact = version, True
+        self.version, self.intact, self.name, self.ahead = version, True, name, ahead
+
+    def holds(self, tensor: Any) -> bool:
+        """Whether nothing has changed the bytes in memory."""
+        return self.intact and (self.version is None or _version(tensor) == self.version)
 
 
 _class: Optional[type] = None
@@ -62,6 +68,12 @@ def tensor_class() -> Any:
     _note_capsules(torch)
     _class = FileTensor
     return FileTensor
+
+
+def ahead(source: Source, smallest: int) -> Ahead:
+    """What is read ahead of a program that moves the tensors of a file."""
+    tensor_class()
+    return Ahead(_torch, source, smallest)
 
 
 def expect(ctx: Any) -> None:
@@ -103,10 +115,10 @@ def plain(tensor: Any) -> Any:
         return tensor.as_subclass(_torch.Tensor)
 
 
-def wrap(tensor: Any, source: Source, offset: int, length: int) -> Any:
-    """A tensor that holds length bytes from an offset of the file."""
+def wrap(tensor: Any, source: Source, offset: int, length: int, name: str = '', ahead: Any = None) -> Any:
+    """A tensor that holds length bytes from an offset of the file. A whole tensor of the file has its name."""
     kind = tensor_class()
-    return _attach(tensor, kind, Range(source, offset, tensor.data_ptr(), length, _version(tensor)))
+    return _attach(tensor, kind, Range(source, offset, tensor.data_ptr(), length, _version(tensor), name, ahead))
 
 
 def wrap_part(part: Any, index: Any, entry: Tuple[str, Tuple[int, ...], int, int], source: Source) -> Any:
@@ -225,6 +237,10 @@ def _copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
         return NotImplemented  # PyTorch refuses it, or records it
     source = plain(src)
     if self.dtype == source.dtype and self.shape == source.shape and self.is_contiguous() and source.is_contiguous():
+        ahead = _read_ahead(src, source, self.device)
+        if ahead is not None:
+            with _disabled():
+                return self.copy_(ahead)
         if not _read(src, source, self):
             return NotImplemented
         increment = getattr(getattr(_torch.autograd, 'graph', None), 'increment_version', None)
@@ -256,6 +272,9 @@ def _moved(tensor: Any, device: Any) -> Any:
         return NotImplemented
     source = plain(tensor)
     if source.is_contiguous():
+        ahead = _read_ahead(tensor, source, device)
+        if ahead is not None:
+            return ahead
         result = _torch.empty(source.shape, dtype=source.dtype, device=device)
         return result if _read(tensor, source, result) else NotImplemented
     # All bytes from the first element to the last, in the same order, and the part of them on the device.
@@ -269,12 +288,26 @@ def _moved(tensor: Any, device: Any) -> Any:
     return _torch.as_strided(flat, source.shape, source.stride()).contiguous()
 
 
+def _read_ahead(tensor: Any, source: Any, device: Any) -> Any:
+    """A copy on a device that was read ahead, or None."""
+    known: Range = tensor._strait_range
+    if known.ahead is None:
+        return None
+    if source.data_ptr() != known.base or source.numel() * source.element_size() != known.length or not known.holds(source):
+        known.ahead.stop()
+        return None
+    if device.type == 'cuda' and device.index is None:
+        device = _torch.device('cuda', _torch.cuda.current_device())
+    data = known.ahead.moved(known.name, device)
+    return None if data is None else data.view(source.dtype).view(source.shape)
+
+
 def _read(tensor: Any, source: Any, target: Any) -> bool:
     """Read the bytes from where a tensor starts into a compact one. False: PyTorch has to do it."""
     known: Range = tensor._strait_range
     count = target.numel() * target.element_size()
     at = source.data_ptr() - known.base
-    if not known.intact or (known.version is not None and _version(source) != known.version):
+    if not known.holds(source):
         counts.left('its bytes were changed in memory')
         return False
     if not count:

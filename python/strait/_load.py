@@ -47,8 +47,9 @@ def open_regular(path: str, what: str) -> int:
 class Source:
     """A safetensors file, open for transfers, with its header."""
 
-    def __init__(self, ctx: Context, path: Any, immutable: bool = False) -> None:
-        self.ctx, self.path = ctx, os.fspath(path)
+    def __init__(self, ctx: Context, path: Any, immutable: bool = False, keep: bool = False) -> None:
+        """keep: .fd stays open, to ask whether the file has changed."""
+        self.ctx, self.path, self.fd = ctx, os.fspath(path), -1
         self.endpoint: Optional[c_void_p] = None
         fd = open_regular(self.path, 'file')
         try:
@@ -60,13 +61,19 @@ class Source:
                 raise StraitError(error.errno, error.strerror, self.path) from None
             raise
         finally:
-            os.close(fd)
+            if keep and self.endpoint is not None:
+                self.fd = fd
+            else:
+                os.close(fd)
         self.handle: int = self.endpoint.value or 0
 
     def close(self) -> None:
         endpoint, self.endpoint = self.endpoint, None
         if endpoint is not None:
             self.ctx.lib.strait_endpoint_close(endpoint)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         if getattr(self, 'endpoint', None) is not None:

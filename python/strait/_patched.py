@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What stands in for safetensors.safe_open and its users. It asks the original first, so that errors are the original's."""
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from . import _filetensor
+from ._ahead import Ahead
 from ._context import context
 from ._counts import counts
 from ._frameworks import Torch
@@ -25,6 +26,8 @@ def make(original: Any) -> Any:
             self._source: Optional[Source] = None
             self._fw: Optional[Torch] = None
             self._closed = False
+            self._ahead: Optional[Ahead] = None
+            self._names: Optional[List[str]] = None
             if framework not in ('pt', 'torch', 'pytorch'):
                 counts.left('not for PyTorch')
                 return
@@ -34,7 +37,7 @@ def make(original: Any) -> Any:
                 return
             try:
                 ctx = context()
-                self._source = Source(ctx, filename)
+                self._source = Source(ctx, filename, keep=kind == 'cpu')
                 if kind != 'cpu':
                     self._fw = Torch(ctx.device(_cuda_name(device)))
                 else:
@@ -49,16 +52,26 @@ def make(original: Any) -> Any:
 
         def __exit__(self, *exc: Any) -> Any:
             self._closed = True  # tensors that know their bytes keep the file open
+            if self._ahead is not None:
+                self._ahead.stop(closed=True)
             return self._original.__exit__(*exc)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._original, name)
 
         def keys(self) -> Any:
-            return self._original.keys()
+            return self._told(self._original.keys())
 
         def offset_keys(self) -> Any:
-            return self._original.offset_keys()
+            return self._told(self._original.offset_keys())
+
+        def _told(self, names: Any) -> Any:
+            """The order in which the program will ask for the tensors, most probably."""
+            if self._source is not None and self._fw is None:
+                self._names = list(names)
+                if self._ahead is not None:
+                    self._ahead.order(self._names)
+            return names
 
         def metadata(self) -> Any:
             return self._original.metadata()
@@ -105,7 +118,11 @@ def make(original: Any) -> Any:
             _, _, begin, end = self._source.header.tensors[name]
             if end - begin < SMALL or tensor.device.type != 'cpu':
                 return tensor
-            return _filetensor.wrap(tensor, self._source, self._source.header.data + begin, end - begin)
+            if self._ahead is None:
+                self._ahead = _filetensor.ahead(self._source, SMALL)
+                if self._names is not None:
+                    self._ahead.order(self._names)
+            return _filetensor.wrap(tensor, self._source, self._source.header.data + begin, end - begin, name, self._ahead)
 
     safe_open.__module__, safe_open.__qualname__ = original.__module__, 'safe_open'
     return safe_open
