@@ -29,6 +29,7 @@ static void *worker(void *arg)
 	struct workers *w = arg;
 	bool lingers;
 
+	os_thread_sleeps_briefly(); /* lanes that wait for copies sleep for 20 us at a time */
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
 		if (!list_empty(&w->tasks)) {

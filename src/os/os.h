@@ -182,6 +182,8 @@ void os_lease_wait(int64_t timeout_ns);
 
 /* Start a thread with all signals blocked. */
 int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *thread);
+/* Sleeps of the calling thread, of the library, end within microseconds: the kernel adds 50 us by default. */
+void os_thread_sleeps_briefly(void);
 int os_tid(void);
 /* Lowest number that no other running thread has: the first thread gets 0. */
 unsigned int os_thread_slot(void);

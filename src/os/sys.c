@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <strait/types.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -38,6 +39,11 @@ int os_thread(const char *name, void *(*fn)(void *), void *arg, unsigned long *t
 	pthread_setname_np(t, name);
 	*thread = t;
 	return 0;
+}
+
+void os_thread_sleeps_briefly(void)
+{
+	prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0);
 }
 
 int os_tid(void)
