@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import _dlpack, _header
 from ._buffer import Buffer, wait_all
 from ._context import Context, context, route_mask
-from ._frameworks import Framework, Tensors
+from ._frameworks import RESERVE, Framework, Tensors
 from ._lib import FILE_UNCHANGING, READ
 from ._memory import Region, locate
 from ._transfer import Batch
@@ -19,6 +19,8 @@ ALIGN = 256
 # So many bytes are allocated before their transfers start, which wait for the allocator's stream once.
 _GROUP_BYTES = 256 << 20
 _GROUP_TENSORS = 512
+# Shorter tensors share memory in PyTorch anyway.
+_SHORT = 1 << 20
 
 
 def open_regular(path: str, what: str) -> int:
@@ -109,7 +111,10 @@ def _load_owned(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -
             batch.add(handle, data + begin, region, offset, count)
         group.clear()
 
+    blocks = _blocks(tensors)
     for name, (code, shape, begin, end) in tensors.items():
+        if name in blocks:
+            fw.reserve(blocks[name])
         result[name] = tensor = fw.empty(code, shape)
         if end == begin:
             continue
@@ -123,6 +128,22 @@ def _load_owned(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -
     if group:
         add()
     return result
+
+
+def _blocks(tensors: Tensors) -> Dict[str, int]:
+    """Tensors whose memory is reserved at once: the bytes of several, by the name of the first."""
+    found: Dict[str, int] = {}
+    first, total, number = '', 0, 0
+    for name, (_, _, begin, end) in tensors.items():
+        count = end - begin + 511 & -512  # as PyTorch rounds
+        if count < _SHORT:
+            continue
+        if not number or total + count > RESERVE:
+            first, total, number = name, 0, 0
+        total, number = total + count, number + 1
+        if number > 1:
+            found[first] = total
+    return found
 
 
 def _load_region(source: Source, tensors: Tensors, fw: Framework, batch: Batch) -> Dict[str, Any]:
