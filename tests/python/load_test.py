@@ -459,4 +459,16 @@ def limits_are_as_documented():
     expect(_files.BUDGET == 2 << 30 and _load.ALIGN == 256, 'docs/python.md states both')
 
 
+@test
+def memory_is_reserved_for_several_tensors():
+    from strait._frameworks import RESERVE
+    from strait._load import _blocks
+    mib, at, tensors = 1 << 20, 0, {}
+    for name, count in (('a', 600 * mib), ('b', 100 * mib - 5), ('short', 5), ('c', 800 * mib), ('d', mib + 1), ('e', 3 * RESERVE), ('f', mib)):
+        tensors[name] = ('U8', (count,), at, at + count)
+        at += count
+    expect(_blocks(tensors) == {'a': 700 * mib, 'c': 801 * mib + 512}, _blocks(tensors))
+    expect(_blocks({}) == {} and _blocks({'a': tensors['a']}) == {}, 'one tensor is allocated alone')
+
+
 main()
