@@ -4,7 +4,8 @@
  *
  * Makes FILE, maps it, and prints one table: the first acquire, an acquire with nothing stale, the CPU changing one word, or
  * all, of 1 % of the 64 KiB pages, and the device doing so. Beside them a full copy: of the file by strait_read(), and on a
- * GPU of pinned and of managed memory. Each row but the first is the best of ROUNDS.
+ * GPU of pinned and of managed memory. Each row but the first is the best of ROUNDS. Below a row is where the library's time
+ * went, summed over its threads.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,6 +37,8 @@ static struct {
 struct times {
 	double store, release, acquire, total; /* ms */
 	uint64_t bytes;
+	double scan, protect, walk, stage, device; /* of the library, in ms, summed over its threads */
+	uint64_t copies;
 };
 
 static double now_ms(void)
@@ -62,6 +65,19 @@ static struct strait_mapping_info info(void)
 	return i;
 }
 
+/* What the library did since @from. */
+static void breakdown(const struct strait_mapping_info *from, struct times *t)
+{
+	struct strait_mapping_info i = info();
+
+	t->scan = (double)(i.scan_ns - from->scan_ns) / 1e6;
+	t->protect = (double)(i.protect_ns - from->protect_ns) / 1e6;
+	t->walk = (double)(i.walk_ns - from->walk_ns) / 1e6;
+	t->stage = (double)(i.stage_ns - from->stage_ns) / 1e6;
+	t->device = (double)(i.device_ns - from->device_ns) / 1e6;
+	t->copies = i.copies - from->copies;
+}
+
 static void make_file(const char *path)
 {
 	char *block = malloc(1 << 24);
@@ -83,11 +99,11 @@ static void make_file(const char *path)
 
 static void cpu_round(int round, bool whole, struct times *t)
 {
-	uint64_t before;
+	struct strait_mapping_info before;
 	double a, c, d;
 
 	must(strait_mapping_acquire(b.m, NULL, 0, b.len, STRAIT_INTENT_WRITE, NULL), "acquire for the CPU");
-	before = info().to_device_bytes;
+	before = info();
 	a = now_ms();
 	FOR_PAGES(off, round)
 	{
@@ -100,16 +116,19 @@ static void cpu_round(int round, bool whole, struct times *t)
 	must(strait_mapping_release(b.m, NULL, 0, b.len, STRAIT_INTENT_WRITE), "release of the CPU");
 	d = now_ms();
 	must(strait_mapping_acquire(b.m, b.dev, 0, b.len, STRAIT_INTENT_READ, NULL), "acquire for the device");
-	*t = (struct times){ c - a, d - c, now_ms() - d, now_ms() - a, info().to_device_bytes - before };
+	*t = (struct times){ .store = c - a, .release = d - c, .acquire = now_ms() - d, .total = now_ms() - a };
+	t->bytes = info().to_device_bytes - before.to_device_bytes;
+	breakdown(&before, t);
 	must(strait_mapping_release(b.m, b.dev, 0, b.len, STRAIT_INTENT_READ), "release of the device");
 }
 
 /* Stores by calls of the library, one for each page: not part of the time. */
 static void device_round(int round, bool whole, struct times *t)
 {
-	uint64_t before = info().to_host_bytes, at;
+	struct strait_mapping_info before = info();
 	struct strait_region *r;
 	double a, c, d;
+	uint64_t at;
 	void *addr;
 
 	a = now_ms();
@@ -126,7 +145,8 @@ static void device_round(int round, bool whole, struct times *t)
 	t->release = d - c;
 	t->acquire = now_ms() - d;
 	t->total = t->store + t->release + t->acquire;
-	t->bytes = info().to_host_bytes - before;
+	t->bytes = info().to_host_bytes - before.to_host_bytes;
+	breakdown(&before, t);
 	must(strait_mapping_release(b.m, NULL, 0, b.len, STRAIT_INTENT_READ), "release of the CPU");
 }
 
@@ -137,6 +157,9 @@ static void row(const char *what, const struct times *t, double full)
 	if (full > 0)
 		printf(" %8.1f x %8.1f x", full / t->total, full / (t->release + t->acquire));
 	printf("\n");
+	if (t->copies)
+		printf("    scan %.3f, protect %.3f, walk %.3f, staging %.3f, device %.3f, in %llu copies\n", t->scan,
+		       t->protect, t->walk, t->stage, t->device, (unsigned long long)t->copies);
 }
 
 static struct times best(void (*fn)(int, bool, struct times *), bool whole, int first)

@@ -100,6 +100,11 @@ struct strait_mapping_opts {
  * @copy_bytes: STRAIT_BACKING_COPY: memory of the CPU's copies now
  * @faults: STRAIT_BACKING_COPY: page faults that were handled
  * @copy_evictions: STRAIT_BACKING_COPY: copies of the CPU, 4 KiB each, that were evicted
+ * @protect_ns: nanoseconds that acquires and releases of the CPU spent on write protection, or on copies to compare with
+ * @scan_ns: that its releases spent on finding what was stored
+ * @walk_ns: that was spent on the states of granules, summed over threads, as are those that follow
+ * @stage_ns: on reading the file into pinned memory, and writing it from there
+ * @device_ns: on copies between pinned memory and a device, and waiting for them
  */
 struct strait_mapping_info {
 	size_t size;
@@ -124,6 +129,11 @@ struct strait_mapping_info {
 	uint64_t copy_bytes;
 	uint64_t faults;
 	uint64_t copy_evictions;
+	uint64_t protect_ns;
+	uint64_t scan_ns;
+	uint64_t walk_ns;
+	uint64_t stage_ns;
+	uint64_t device_ns;
 };
 
 #define STRAIT_MAPPING_INFO_SIZE_V1 120

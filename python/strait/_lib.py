@@ -101,8 +101,9 @@ class MappingInfo(ctypes.Structure):
                 ('tracking', c_uint32), ('flags', c_uint32), ('acquired', c_uint32), ('error', c_int32)] + \
                [(name, c_uint64) for name in ('to_device_bytes', 'to_host_bytes', 'copies', 'conflicts', 'declared',
                                               'evictions', 'device_bytes', 'twin_bytes', 'pinned_bytes')] + \
-               [('backing', c_uint32), ('reserved', c_uint32), ('copy_bytes', c_uint64), ('faults', c_uint64),
-                ('copy_evictions', c_uint64)]
+               [('backing', c_uint32), ('reserved', c_uint32)] + \
+               [(name, c_uint64) for name in ('copy_bytes', 'faults', 'copy_evictions', 'protect_ns', 'scan_ns', 'walk_ns',
+                                              'stage_ns', 'device_ns')]
 
 
 # The structures of the C interface that this module declares: a test compares them with the headers.

@@ -24,6 +24,7 @@
 
 #include "engine/engine.h"
 #include "mapping/granule.h"
+#include "os/os.h"
 
 #define CHUNK_GRANULES 512u /* granules whose state is allocated together */
 #define VIEWS_MAX 255u
@@ -149,6 +150,8 @@ struct strait_mapping {
 	atomic_int error;
 	atomic_int fault_error; /* of the last page that could not be filled, until strait_mapping_sync() returned it */
 	_Atomic uint64_t faults, copy_evictions;
+	/* Time, summed over threads: strait_mapping_info. */
+	_Atomic uint64_t scan_ns, protect_ns, walk_ns, stage_ns, device_ns;
 };
 
 /* A range of granules. */
@@ -197,6 +200,12 @@ static inline char *host_ptr(const struct strait_mapping *m, uint64_t g)
 static inline void count(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* Adds the time since @began to a counter of the mapping. */
+static inline void count_since(_Atomic uint64_t *counter, uint64_t began)
+{
+	count(counter, os_now_ns() - began);
 }
 
 /* index.c */

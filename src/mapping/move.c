@@ -128,6 +128,7 @@ static int copy_as_list(struct parts *p, struct dev_stream *s, struct stage *st,
 static int copy_parts(struct parts *p, struct stage *st, bool out, bool isolated)
 {
 	struct strait_device *dev = p->v->dev;
+	uint64_t began = os_now_ns();
 	struct lane_stream *ls;
 	int rc, done;
 
@@ -139,6 +140,7 @@ static int copy_parts(struct parts *p, struct stage *st, bool out, bool isolated
 	if (!rc)
 		rc = done;
 	engine_stream_put(dev, ls, rc != 0);
+	count_since(&p->v->map->device_ns, began);
 	return rc;
 }
 
@@ -157,11 +159,14 @@ static void batch_end(struct strait_mapping *m, struct view *v, const struct bat
 		      enum granule_event yes, enum granule_event no)
 {
 	struct map_index *x = m->index;
+	uint64_t began;
 
 	pthread_mutex_lock(&x->lock);
+	began = os_now_ns();
 	for (unsigned int i = 0; i < b->n; i++)
 		for (uint64_t g = b->runs[i].first; g < b->runs[i].end; g++)
 			index_event_locked(x, v, g, good ? (good--, yes) : no);
+	count_since(&m->walk_ns, began);
 	if (b->from)
 		b->from->users--;
 	pthread_cond_broadcast(&x->moved);
@@ -173,7 +178,7 @@ static int store_runs(struct view *from, const struct batch *b, bool isolated, u
 {
 	struct parts p;
 	struct stage *st;
-	uint64_t at = 0;
+	uint64_t at = 0, began;
 	int rc;
 
 	rc = parts_get(&p, from, b);
@@ -183,6 +188,7 @@ static int store_runs(struct view *from, const struct batch *b, bool isolated, u
 	if (rc)
 		goto put_parts;
 	rc = copy_parts(&p, st, true, isolated);
+	began = os_now_ns();
 	for (unsigned int i = 0; i < b->n && !rc; i++) {
 		uint64_t n = b->runs[i].end - b->runs[i].first;
 
@@ -191,6 +197,7 @@ static int store_runs(struct view *from, const struct batch *b, bool isolated, u
 		if (!rc)
 			*good += n;
 	}
+	count_since(&from->map->stage_ns, began);
 	stage_put(from, st);
 put_parts:
 	parts_put(&p);
@@ -267,7 +274,7 @@ static int fetch_runs(struct strait_mapping *m, struct view *v, const struct bat
 {
 	struct stage *st;
 	struct parts p;
-	uint64_t read;
+	uint64_t read, began;
 	int rc, copied;
 
 	rc = parts_get(&p, v, b);
@@ -276,7 +283,9 @@ static int fetch_runs(struct strait_mapping *m, struct view *v, const struct bat
 	rc = stage_get(v, STAGE_BYTES, &st);
 	if (rc)
 		goto put_parts;
+	began = os_now_ns();
 	rc = read_runs(m, b, st->ptr, &read);
+	count_since(&m->stage_ns, began);
 	/* A part that was not read as a whole is not copied. */
 	while (p.n && ((p.part[p.n - 1].at + part_len(&p.part[p.n - 1])) >> GRANULE_SHIFT) > read)
 		p.n--;

@@ -140,7 +140,11 @@ static int twin_begin(struct strait_mapping *m, struct span s)
 
 int host_track_begin(struct strait_mapping *m, struct span s)
 {
-	return m->tracking == STRAIT_TRACKING_SCAN ? arm(m, s) : twin_begin(m, s);
+	uint64_t began = os_now_ns();
+	int rc = m->tracking == STRAIT_TRACKING_SCAN ? arm(m, s) : twin_begin(m, s);
+
+	count_since(&m->protect_ns, began);
+	return rc;
 }
 
 int host_store(struct strait_mapping *m, uint64_t g, uint64_t n, const char *buf)
@@ -280,12 +284,16 @@ static void twin_end(struct strait_mapping *m, struct span s, struct span over)
 
 void host_track_end(struct strait_mapping *m, struct span s, struct span over)
 {
+	uint64_t began;
+
 	pthread_mutex_lock(&m->index->host_lock);
+	began = os_now_ns();
 	if (m->tracking == STRAIT_TRACKING_COMPARE)
 		twin_end(m, s, over);
 	else
 		scan_end(m, s, over);
 	count(&m->declared, over.end - over.first);
 	publish_span(m, over);
+	count_since(&m->scan_ns, began);
 	pthread_mutex_unlock(&m->index->host_lock);
 }

@@ -157,7 +157,10 @@ int walk_span(struct strait_mapping *m, struct view *v, struct span s, enum gran
 		return -ENOMEM;
 	pthread_mutex_lock(&m->index->lock);
 	while (w.at < w.end && !rc) {
+		uint64_t began = os_now_ns();
+
 		collect_locked(&w, b);
+		count_since(&m->walk_ns, began);
 		if (!b->n)
 			continue;
 		pthread_mutex_unlock(&m->index->lock);
