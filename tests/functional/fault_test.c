@@ -500,3 +500,25 @@ TEST_VARIANTS(copy_errors, struct mode, copy_modes)
 	}
 	bytes_free(&g);
 }
+
+/* A direct read that meets blocks which a store to a mapping of the file is allocating: the page cache has the bytes. */
+TEST(direct_read_collides)
+{
+	const struct mode staged = { "staged", "emu:0", ROUTE(STAGED), 0, 0 };
+	struct strait_result res = { 0 };
+	struct rig g;
+
+	make_file("file", OFF + LONG_LEN, 1);
+	bytes_new(&g);
+	rig_open(&g, &staged);
+	prepare(&g, STRAIT_READ, true);
+	inject(OS_RING_RESULT, 1, 0, -EIO);
+	ASSERT_TRUE(attempt(&g, STRAIT_READ, BY_CALL, LONG_LEN, &res));
+	inject_off();
+	ASSERT_GE(inject_calls(), 1);
+	ASSERT_EQ(res.status, 0);
+	ASSERT_EQ(res.bytes, LONG_LEN);
+	check_read(&g, LONG_LEN, &res, true);
+	rig_close(&g);
+	bytes_free(&g);
+}

@@ -44,12 +44,19 @@ void window_finish_direct(struct lane *l, struct window *w, ssize_t n)
 	uint64_t done;
 
 	if (n < 0) {
-		if (!job->ep->facts.can_buffered || (n != -EINVAL && n != -EOPNOTSUPP)) {
+		/*
+		 * A direct read of blocks that a store to a mapping of the file is just allocating fails with -EIO.
+		 * The page cache has the bytes, or the error of the drive.
+		 */
+		bool collides = n == -EIO && !job->ep->facts.force_direct;
+
+		if (!job->ep->facts.can_buffered || (n != -EINVAL && n != -EOPNOTSUPP && !collides)) {
 			w->err = (int)n;
 			return;
 		}
 		/* Direct I/O was refused: do not try it again for this job. */
-		atomic_store_explicit(&job->no_direct, true, memory_order_relaxed);
+		if (!collides)
+			atomic_store_explicit(&job->no_direct, true, memory_order_relaxed);
 		window_read_buffered(l, w, 0);
 		return;
 	}
