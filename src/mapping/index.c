@@ -211,6 +211,7 @@ enum granule_step index_event_locked(struct map_index *x, struct view *v, uint64
 	struct granule *gr = &c->granules[g % CHUNK_GRANULES], old = *gr;
 	struct view_chunk *vc = v ? view_chunk(v, g) : NULL;
 	struct granule_copy *copy = v ? &vc->copies[g % CHUNK_GRANULES] : NULL;
+	uint64_t group = g % CHUNK_GRANULES / GROUP_GRANULES;
 	bool was_present = v && copy->version;
 	enum granule_step step;
 
@@ -223,13 +224,16 @@ enum granule_step index_event_locked(struct map_index *x, struct view *v, uint64
 	c->storing += (uint32_t)(gr->state & GRANULE_STORING) - (uint32_t)(old.state & GRANULE_STORING);
 	if (gr->version != old.version) {
 		c->changes++;
+		c->group_changes[group]++;
 		/* A view stays current with what it published itself. */
-		if (event == GRANULE_PUBLISH_COPY && step == STEP_DONE && vc->current_at == c->changes)
-			vc->current_at++;
+		if (event == GRANULE_PUBLISH_COPY && step == STEP_DONE) {
+			vc->current_at += vc->current_at == c->changes;
+			vc->group_current_at[group] += vc->group_current_at[group] == c->group_changes[group];
+		}
 	}
 	/* Copies of the chunk are not all current, or missing, any more. */
 	if (event == GRANULE_DROP || event == GRANULE_EVICT || event == GRANULE_FETCH_FAILED ||
 	    (v && copy->version == COPY_OLD))
-		vc->current_at = 0;
+		vc->current_at = vc->group_current_at[group] = 0;
 	return step;
 }

@@ -27,21 +27,26 @@
 #include "os/os.h"
 
 #define CHUNK_GRANULES 512u /* granules whose state is allocated together */
+#define GROUP_GRANULES 64u  /* granules of a chunk that a walk skips together */
+#define CHUNK_GROUPS (CHUNK_GRANULES / GROUP_GRANULES)
 #define VIEWS_MAX 255u
-#define STAGE_BYTES MIB(8)
+#define STAGE_BYTES MIB(2)
 #define STAGE_GRANULES (STAGE_BYTES / GRANULE_BYTES)
+#define LONG_GRANULES CHUNK_GRANULES /* a run of a file that is fetched by one transfer, which has threads of its own */
 
 struct view;
 
 struct map_chunk {
 	uint64_t changes; /* incremented whenever a version changes */
+	uint64_t group_changes[CHUNK_GROUPS];
 	uint32_t newer;	  /* granules whose newest bytes are not on the host */
 	uint32_t storing; /* granules that are being stored */
 	struct granule granules[CHUNK_GRANULES];
 };
 
 struct view_chunk {
-	uint64_t current_at; /* chunk.changes + 1 when all copies were current; 0: not known */
+	/* chunk.changes + 1 when all copies were current, and the same for each group; 0: not known */
+	uint64_t current_at, group_current_at[CHUNK_GROUPS];
 	struct granule_copy copies[CHUNK_GRANULES];
 };
 

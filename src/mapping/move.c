@@ -6,8 +6,6 @@
 #include "engine/transfer/transfer.h"
 #include "mapping/copy.h"
 
-#define LONG_GRANULES CHUNK_GRANULES
-
 /* The parts of a batch that are contiguous in device memory. */
 struct part {
 	struct extent *extent;

@@ -3,7 +3,7 @@
 #include "base/util.h"
 #include "mapping/mapping.h"
 
-#define HELPERS 5u
+#define HELPERS 11u
 
 struct parallel;
 
