@@ -176,8 +176,12 @@ void host_track_cancel(struct strait_mapping *m, struct span s)
 	pthread_mutex_unlock(&m->index->host_lock);
 }
 
-/* A scan of the page tables, in slices that are scanned side by side. */
-#define SLICE_BYTES MIB(512)
+/*
+ * A scan of the page tables, in slices that are scanned side by side. What is found is protected in the same step, which
+ * flushes the TLBs of all processors that run threads of the process: so few threads would take longer than one.
+ */
+#define SLICE_BYTES MIB(128)
+#define SCAN_THREADS 4u
 struct slice {
 	struct os_page_run *runs;
 	uint64_t n, room;
@@ -240,10 +244,12 @@ static void scan_end(struct strait_mapping *m, struct span s, struct span over)
 	int rc = 0;
 
 	c.slices = calloc(n, sizeof(*c.slices));
-	if (c.slices)
-		parallel_for(&m->ctx->workers, n, scan_slice, &c);
-	else
+	if (!c.slices)
 		rc = -ENOMEM;
+	else if (m->ctx->threads >= SCAN_THREADS)
+		parallel_for(&m->ctx->workers, n, scan_slice, &c);
+	for (unsigned int i = 0; i < n && c.slices && m->ctx->threads < SCAN_THREADS; i++)
+		scan_slice(&c, i);
 	for (unsigned int i = 0; i < n && c.slices; i++) {
 		struct slice *slice = &c.slices[i];
 
