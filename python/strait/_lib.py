@@ -168,6 +168,8 @@ _FUNCTIONS = (
     ('strait_mapping_info', [_p, POINTER(MappingInfo)], c_int),
     ('strait_mapping_acquire', [_p, _p, c_uint64, c_uint64, c_uint32, _pp], c_int),
     ('strait_mapping_release', [_p, _p, c_uint64, c_uint64, c_uint32], c_int),
+    ('strait_mapping_acquire_on', [_p, _p, c_uint64, c_uint64, c_uint32, _pp, POINTER(c_int)], c_int),
+    ('strait_mapping_release_on', [_p, _p, c_uint64, c_uint64, c_uint32, POINTER(c_int)], c_int),
     ('strait_mapping_refresh', [_p, c_uint64, c_uint64], c_int),
     ('strait_mapping_flush', [_p, c_uint64, c_uint64], c_int),
     ('strait_mapping_sync', [_p, c_uint64, c_uint64], c_int),

@@ -69,12 +69,16 @@ def enqueue(file: Any, op: int, memory: Any, offset: int, length: int, routes: i
 
 
 def _imported(file: Any, memory: Any, stream: Any) -> Stream:
+    device = file._ctx.region_device(memory.region)
+    return imported(file._ctx, device.value or 0, f'cuda:{memory.device_index or 0}', stream)
+
+
+def imported(ctx: Any, device: int, name: str, stream: Any) -> Stream:
     """The application's stream. Closing it would wait for its work, so it stays for the next transfer."""
-    native, device = native_handle(stream), file._ctx.region_device(memory.region)
+    native = native_handle(stream)
     with _lock:
-        key = (id(file._ctx), device.value or 0, native)
+        key = (id(ctx), device, native)
         found = _streams.get(key)
         if found is None:
-            index = memory.device_index or 0
-            found = _streams[key] = Stream(f'cuda:{index}', native or 0)
+            found = _streams[key] = Stream(name, native or 0)
         return found

@@ -4,14 +4,17 @@ import errno
 import importlib
 import math
 import os
-from ctypes import byref, c_uint64, c_void_p, sizeof
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+import threading
+from ctypes import byref, c_int, c_uint64, c_void_p, sizeof
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from ._context import Context, Device, context
 from ._lib import MappingInfo, MappingOpts
 from ._memory import Region
+from ._ordered import imported
 from .dtypes import BITS, TYPESTR, code_of
 from .errors import StraitError, check
+from .stream import Stream
 from .tensor import Tensor
 
 _INTENTS = ('read', 'write', 'overwrite')
@@ -19,6 +22,19 @@ _ADVICE = ('normal', 'sequential', 'random', 'once', 'keep')
 _TRACKING = ('none', 'scan', 'compare')
 _BACKING = ('shared', 'copy')
 _READ_ONLY, _PRIVATE, _COMPARE, _COPY = 1, 2, 4, 8
+_NOT_DONE = 1
+
+# The library writes the results of calls on a stream: they are referenced until then, whatever the caller drops.
+_in_flight: List[c_int] = []
+_lock = threading.Lock()
+
+
+def _result() -> c_int:
+    result = c_int(_NOT_DONE)
+    with _lock:
+        _in_flight[:] = [other for other in _in_flight if other.value == _NOT_DONE]
+        _in_flight.append(result)
+    return result
 
 
 class _Handle:
@@ -47,17 +63,31 @@ class Range:
     """An acquired range. Released at the end of a with statement, or by release().
 
     data is what the side uses: on the CPU a NumPy array, on a device a strait.Tensor, for torch.from_dlpack and others. It
-    is valid until the release. Work on a device that uses it must have ended by then.
+    is valid until the release. Work on a device that uses it must have ended by then, or be on the stream of the range.
     """
 
-    def __init__(self, mapping: 'Mapping', device: Optional[Device], offset: int, length: int, intent: int, data: Any) -> None:
-        self._mapping, self._device, self._args, self.data = mapping, device, (offset, length, intent), data
+    def __init__(self, mapping: 'Mapping', device: Optional[Device], stream: Optional[Stream], offset: int, length: int,
+                 intent: int, data: Any) -> None:
+        self._mapping: Optional['Mapping'] = mapping
+        self._device, self._stream, self._args, self.data = device, stream, (offset, length, intent), data
+        self._path, self._results = mapping._path, []  # type: Optional[str], List[c_int]
 
     def release(self) -> None:
-        """Publish what was changed. The data must not be used any more."""
+        """Publish what was changed: when the stream gets there, if it was acquired on one. The data must not be used any more."""
         mapping, self._mapping, self.data = self._mapping, None, None
-        if mapping is not None:
+        if mapping is None:
+            return
+        if self._stream is None:
             mapping._call('release', self._device.handle if self._device else None, *self._args)
+        else:
+            self._results.append(mapping._call_on('release', self._stream, *self._args))
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Wait for the stream on which the range was acquired. Raises what acquire, or release, failed with there."""
+        if self._stream is not None and any(result.value == _NOT_DONE for result in self._results):
+            self._stream.synchronize(timeout)
+        for result in self._results:
+            check(min(result.value, 0), 'cannot acquire or release the range', self._path)
 
     def __enter__(self) -> Any:
         return self.data
@@ -75,6 +105,10 @@ class Mapping:
             with table.acquire("cuda:0", intent="write", dtype="float32") as rows:   # a strait.Tensor
                 torch.from_dlpack(rows).mul_(2)
                 torch.cuda.synchronize()
+            stream = torch.cuda.current_stream()
+            with table.acquire("cuda:0", intent="write", dtype="float32", stream=stream) as rows:   # nothing waits
+                torch.from_dlpack(rows).mul_(2)
+            stream.synchronize()
             table.sync()
     """
 
@@ -107,6 +141,17 @@ class Mapping:
         function = getattr(self._ctx.lib, f'strait_mapping_{name}')
         check(function(self._live().handle, *args), f'cannot {name} the range', self._path)
 
+    def _call_on(self, name: str, stream: Stream, *args: Any) -> c_int:
+        if stream.handle is None:
+            raise StraitError(errno.EBADF, 'the stream is closed', self._path)
+        result = _result()
+        function = getattr(self._ctx.lib, f'strait_mapping_{name}_on')
+        rc = function(self._live().handle, stream.handle, *args, byref(result))
+        if rc:
+            result.value = rc
+        check(rc, f'cannot {name} the range on the stream', self._path)
+        return result
+
     def _info(self) -> MappingInfo:
         info = MappingInfo(size=sizeof(MappingInfo))
         check(self._ctx.lib.strait_mapping_info(self._live().handle, byref(info)), 'cannot query the mapping', self._path)
@@ -130,11 +175,24 @@ class Mapping:
     def _side(self, device: Any) -> Optional[Device]:
         return None if device is None or str(device) == 'cpu' else self._ctx.device(device)
 
+    def _stream(self, side: Optional[Device], stream: Any) -> Optional[Stream]:
+        if stream is None:
+            return None
+        if side is None:
+            raise StraitError(errno.EINVAL, 'the CPU acquires on no stream: name a device', self._path)
+        if not isinstance(stream, Stream):
+            return imported(self._ctx, side.handle.value or 0, side.name, stream)
+        if stream.device.name != side.name:
+            raise StraitError(errno.EINVAL, f'the stream is one of {stream.device.name}, not of {side.name}', self._path)
+        return stream
+
     def acquire(self, device: Any = None, offset: int = 0, length: Optional[int] = None, intent: str = 'read',
-                dtype: Any = 'uint8', shape: Optional[Sequence[int]] = None) -> Range:
+                dtype: Any = 'uint8', shape: Optional[Sequence[int]] = None, stream: Any = None) -> Range:
         """Make the latest bytes of a range visible to the CPU (None, "cpu") or a device, until it is released.
 
         intent: "read", "write", or "overwrite": the old bytes are not fetched. Without a length, to the end.
+        stream: acquire and release when this stream of the device gets there, and do not wait: a torch.cuda.Stream, a
+        cupy.cuda.Stream, the number of a CUstream, or a strait.Stream. wait() of the result raises what failed there.
         """
         offset, length = self._range(offset, length)
         code = dtype if dtype in BITS else code_of(getattr(dtype, 'name', None) or str(dtype))
@@ -144,14 +202,18 @@ class Mapping:
         dims = (length // item,) if shape is None else tuple(shape)
         if math.prod(dims) * item != length:
             raise StraitError(errno.EINVAL, f'{length} bytes are no array of {code} with the shape {list(dims)}')
-        args, addr = (offset, length, _INTENTS.index(intent)), c_void_p()
-        self._call('acquire', side.handle if side else None, *args, byref(addr))
+        args, addr, on = (offset, length, _INTENTS.index(intent)), c_void_p(), self._stream(side, stream)
+        part = Range(self, side, on, *args, None)
+        if on is None:
+            self._call('acquire', side.handle if side else None, *args, byref(addr))
+        else:
+            part._results.append(self._call_on('acquire', on, *args, byref(addr)))
         try:
-            data = self._tensor(side, addr, code, dims) if side else self._array(offset, code, dims, intent)
+            part.data = self._tensor(side, addr, code, dims) if side else self._array(offset, code, dims, intent)
         except BaseException:
-            self._call('release', side.handle if side else None, *args)
+            part.release()
             raise
-        return Range(self, side, *args, data)
+        return part
 
     def _array(self, offset: int, code: str, dims: Tuple[int, ...], intent: str) -> Any:
         typestr = TYPESTR.get(code)

@@ -185,6 +185,78 @@ def memory_without_a_file():
             expect((data == np.arange(1, 8193)).all(), data)
 
 
+@needs_numpy
+def calls_on_a_stream():
+    with folder() as path:
+        name, want = table(path)
+        fresh = os.urandom(LENGTH)
+        with open(f'{path}/fresh', 'wb') as file:
+            file.write(fresh)
+        with strait.Mapping(name) as m, strait.Stream('emu:0') as stream, strait.File(f'{path}/fresh') as source:
+            # All of it is queued before any of it is waited for.
+            first = m.acquire('emu:0', 0, 65536, 'overwrite', stream=stream)
+            source.pread(first.data, stream=stream)
+            first.release()
+            second = m.acquire('emu:0', 65536, 65536, 'write', stream=stream)
+            first.wait()
+            stream.synchronize()
+            np.asarray(second.data)[100] ^= 255
+            second.release()
+            second.wait()
+            want[:65536] = fresh[:65536]
+            want[65536 + 100] ^= 255
+            with m.acquire() as data:
+                expect(data.tobytes() == want, 'the changes')
+            expect(m.info()['declared'] == 16, m.info())
+            with m.acquire('emu:0', stream=stream) as data:
+                stream.synchronize()
+                expect(data.tobytes() == want, 'all of it')
+            stream.synchronize()
+            # The default stream, as the number of the application's stream.
+            part = m.acquire('emu:0', 4096, 4096, stream=0)
+            part.wait()
+            expect(part.data.tobytes() == want[4096:8192], 'a part')
+            part.release()
+            part.wait()
+            expect(m.info()['acquired'] == 0, m.info())
+
+
+@needs_numpy
+def the_mapping_outlives_its_calls_on_a_stream():
+    with folder() as path:
+        name, want = table(path)
+        stream = strait.Stream('emu:0')
+        for _ in range(20):
+            m = strait.Mapping(name)
+            with m.acquire('emu:0', 0, 4096, 'write', stream=stream):
+                pass
+            del m
+        gc.collect()
+        stream.close()
+        expect(content(name) == want, 'nothing changed')
+
+
+@needs_numpy
+def errors_on_a_stream():
+    with folder() as path:
+        name, _ = table(path)
+        stream = strait.Stream('emu:0')
+        with strait.Mapping(name) as m:
+            expect_error(errno.EINVAL, 'name a device', m.acquire, stream=stream)
+            expect_error(errno.EINVAL, 'emu:0, not of host', m.acquire, 'host', stream=stream)
+            expect_error(errno.EINVAL, 'not a stream', m.acquire, 'emu:0', stream=object())
+            expect_error(errno.EINVAL, 'acquire', m.acquire, 'emu:0', LENGTH, 4, stream=stream)
+            os.truncate(name, 4096)
+            part = m.acquire('emu:0', 8192, 4096, stream=stream)
+            expect_error(errno.EFAULT, 'acquire', part.wait)
+            part.release()
+            expect_error(errno.EFAULT, 'release', part.wait)
+            part = m.acquire('emu:0', 0, 4096, stream=stream)
+            stream.close()
+            expect_error(errno.EBADF, 'closed', part.release)
+            expect_error(errno.EBADF, 'closed', m.acquire, 'emu:0', 0, 4096, stream=stream)
+
+
 @test
 def errors():
     with folder() as path:
