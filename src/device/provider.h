@@ -245,6 +245,13 @@ struct provider_ops {
 	 */
 	int (*copy_pages)(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 	int (*copy_list)(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+	/*
+	 * Copies to @to, memory of the stream's device, from @from, memory of a device of the provider which may be the same.
+	 * The addresses in @segs may be in other allocations of the same contexts, too. Not on isolated streams. -EOPNOTSUPP:
+	 * not possible. device_tuning.peer_copies says whether it is worth trying.
+	 */
+	int (*copy_peer)(struct dev_stream *s, const struct provider_mem *to, struct strait_device *from_dev,
+			 const struct provider_mem *from, const struct copy_seg *segs, unsigned int n);
 	/* A hint that copy_list will be used: does its one-time preparation (CUDA: loads the kernels) if possible now. */
 	void (*prepare_copy_lists)(struct strait_device *dev);
 	/* Between these calls a stream of the device may wait for copies that are not submitted yet. */
@@ -311,6 +318,7 @@ struct device_tuning {
 	uint32_t mixed_readers; /* reader_lanes while another lane registers windows */
 	uint64_t small_bytes;	/* transfers up to this length take the small-transfer path */
 	uint64_t register_bytes; /* below this length reading a window is faster than registering it */
+	bool peer_copies;	 /* copy_peer copies from other devices of the provider */
 };
 
 struct strait_device {

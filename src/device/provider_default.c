@@ -218,6 +218,12 @@ static int no_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsig
 	return -EOPNOTSUPP;
 }
 
+static int no_copy_peer(struct dev_stream *s, const struct provider_mem *to, struct strait_device *from_dev,
+			const struct provider_mem *from, const struct copy_seg *segs, unsigned int n)
+{
+	return -EOPNOTSUPP;
+}
+
 static int no_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len)
 {
 	return -EOPNOTSUPP;
@@ -325,6 +331,7 @@ const struct provider_ops provider_default_ops = {
 	.copy_pages = default_copy_pages,
 	.copy_out = no_copy_out,
 	.copy_list = no_copy_list,
+	.copy_peer = no_copy_peer,
 	.prepare_copy_lists = default_no_action,
 	.stream_waits_begin = default_no_action,
 	.stream_waits_end = default_no_action,

@@ -80,6 +80,8 @@ struct cu_ipc_handle {
 	X(cuEventQuery, (cu_event e))                                                                                  \
 	X(cuEventSynchronize, (cu_event e))                                                                            \
 	X(cuMemcpyAsync, (cu_ptr dst, cu_ptr src, size_t len, cu_stream s))                                            \
+	X(cuMemcpyPeerAsync,                                                                                           \
+	  (cu_ptr dst, cu_context dst_ctx, cu_ptr src, cu_context src_ctx, size_t len, cu_stream s))                   \
 	X(cuMemcpyHtoDAsync_v2, (cu_ptr dst, const void *src, size_t len, cu_stream s))                                \
 	X(cuMemcpyDtoHAsync_v2, (void *dst, cu_ptr src, size_t len, cu_stream s))                                      \
 	X(cuMemsetD8Async, (cu_ptr dst, unsigned char value, size_t len, cu_stream s))                                 \

@@ -13,6 +13,7 @@ struct copy {
 	char *host_dst;	 /* pageable memory instead */
 	char *host_src;	 /* a copy of pageable memory instead, freed here */
 	size_t len;
+	cu_context src_ctx; /* NULL: the stream's */
 };
 
 static cu_result run_copy(cu_context ctx, void *args)
@@ -23,7 +24,7 @@ static cu_result run_copy(cu_context ctx, void *args)
 
 	if (fake_machine.copy_us)
 		usleep(fake_machine.copy_us);
-	if (!c->host_src && !span_get_copy(ctx, c->src, c->len, false, &src))
+	if (!c->host_src && !span_get_copy(c->src_ctx ? c->src_ctx : ctx, c->src, c->len, false, &src))
 		r = CU_ILLEGAL_ADDRESS;
 	if (!r && !c->host_dst && !span_get_copy(ctx, c->dst, c->len, true, &dst))
 		r = CU_ILLEGAL_ADDRESS;
@@ -111,6 +112,17 @@ cu_result cuMemcpyAsync(cu_ptr dst, cu_ptr src, size_t len, cu_stream s)
 	if (r)
 		free(c.host_src);
 	return r;
+}
+
+cu_result cuMemcpyPeerAsync(cu_ptr dst, cu_context dst_ctx, cu_ptr src, cu_context src_ctx, size_t len, cu_stream s)
+{
+	struct copy c = { .dst = dst, .src = src, .len = len, .src_ctx = src_ctx };
+
+	MAY_FAIL();
+	about_to_copy();
+	if (!is_gpu(dst, len) || !is_gpu(src, len) || !dst_ctx || !src_ctx)
+		return CU_INVALID_VALUE;
+	return stream_submit(s, run_copy, &c, sizeof(c), false);
 }
 
 cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, cu_stream s)

@@ -154,6 +154,8 @@ enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 	X(event_query, "cuEventQuery", 2000, false, (cu_event e))                                                      \
 	X(event_sync, "cuEventSynchronize", 2000, false, (cu_event e))                                                 \
 	X(copy, "cuMemcpyAsync", 4000, false, (cu_ptr dst, cu_ptr src, size_t len, cu_stream s))                       \
+	X(copy_peer, "cuMemcpyPeerAsync", 4000, true,                                                                  \
+	  (cu_ptr dst, cu_context dst_ctx, cu_ptr src, cu_context src_ctx, size_t len, cu_stream s))                   \
 	X(copy_in, "cuMemcpyHtoDAsync", 3020, false, (cu_ptr dst, const void *src, size_t len, cu_stream s))           \
 	X(copy_out, "cuMemcpyDtoHAsync", 3020, false, (void *dst, cu_ptr src, size_t len, cu_stream s))                \
 	X(fill, "cuMemsetD8Async", 3020, false, (cu_ptr dst, unsigned char value, size_t len, cu_stream s))            \

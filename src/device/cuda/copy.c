@@ -178,6 +178,26 @@ int cuda_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	return copy_leave(s, &e, r, err);
 }
 
+/* The driver stages the bytes in host memory where one device cannot access the other's memory. */
+int cuda_copy_peer(struct dev_stream *stream, const struct provider_mem *to, struct strait_device *from_dev,
+		   const struct provider_mem *from, const struct copy_seg *segs, unsigned int n)
+{
+	cu_context dst = ((struct cuda_ctx *)to->context)->ctx, src = ((struct cuda_ctx *)from->context)->ctx;
+	struct cuda_stream *s = cuda_stream(stream);
+	struct cuda_entry e;
+	cu_result r = CU_OK;
+	int rc;
+
+	if (!cu.copy_peer)
+		return -EOPNOTSUPP;
+	rc = cuda_enter(s->ctx, &e);
+	if (rc)
+		return rc;
+	for (unsigned int i = 0; i < n && !r; i++)
+		r = cu.copy_peer(segs[i].dst, dst, segs[i].src, src, segs[i].len, s->handle);
+	return copy_leave(s, &e, r, 0);
+}
+
 int cuda_copy_pages(struct dev_stream *stream, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len)
 {
 	const struct copy_seg seg = { dst, reg->dev_addr + off, len };

@@ -86,6 +86,7 @@ static int cuda_add_device(struct provider *p, cu_device ordinal)
 		.mixed_readers = 6,
 		.small_bytes = KIB(256),
 		.register_bytes = MIB(8),
+		.peer_copies = true,
 	};
 	return 0;
 }
@@ -238,6 +239,7 @@ const struct provider_ops cuda_provider_ops = {
 	.copy_pages = cuda_copy_pages,
 	.copy_out = cuda_copy_out,
 	.copy_list = cuda_copy_list,
+	.copy_peer = cuda_copy_peer,
 	.prepare_copy_lists = cuda_prepare_copy_lists,
 	.stream_waits_begin = cuda_stream_waits_begin,
 	.stream_waits_end = cuda_stream_waits_end,

@@ -324,6 +324,8 @@ int cuda_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t l
 int cuda_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
 int cuda_copy_pages(struct dev_stream *s, uint64_t dst, const struct host_reg *reg, uint64_t off, uint64_t len);
 int cuda_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+int cuda_copy_peer(struct dev_stream *s, const struct provider_mem *to, struct strait_device *from_dev,
+		   const struct provider_mem *from, const struct copy_seg *segs, unsigned int n);
 /* cuda_enter() for a kernel that reads host memory: if that is no longer registered, the kernel fails its context. */
 int cuda_enter_for_host_access(struct cuda_stream *s, struct cuda_entry *e);
 void cuda_prepare_copy_lists(struct strait_device *dev);

@@ -66,6 +66,7 @@ static int emu_add_device(struct provider *p, uint64_t memory, bool dmabuf, bool
 		    (dmabuf ? STRAIT_DEVICE_DMABUF : 0) | (vm_read ? STRAIT_DEVICE_REGISTER_FILE : 0);
 	dev->tuning.chunk_bytes = KIB(512); /* small enough to stay cached between the read and the copy */
 	dev->tuning.cache_window = MIB(2);
+	dev->tuning.peer_copies = true;
 	return 0;
 }
 

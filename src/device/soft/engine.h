@@ -235,6 +235,8 @@ int soft_stream_wait_word(struct dev_stream *s, _Atomic uint32_t *word, uint64_t
 int soft_copy_in(struct dev_stream *s, uint64_t dst, const void *src, uint64_t len);
 int soft_copy_out(struct dev_stream *s, void *dst, uint64_t src, uint64_t len);
 int soft_copy_list(struct dev_stream *s, const struct copy_seg *segs, unsigned int n);
+int soft_copy_peer(struct dev_stream *s, const struct provider_mem *to, struct strait_device *from_dev,
+		   const struct provider_mem *from, const struct copy_seg *segs, unsigned int n);
 int soft_fill(struct dev_stream *s, uint64_t dst, uint8_t value, uint64_t len);
 int soft_compare(struct dev_stream *s, uint64_t a, uint64_t b, uint64_t len, uint64_t *where);
 int soft_crc32c(struct dev_stream *s, uint64_t addr, uint64_t len, uint32_t *crc);
@@ -255,8 +257,9 @@ int soft_event_wait(struct dev_event *e, int64_t timeout_ns);
 	.host_unregister = soft_host_unregister, .stream_open = soft_stream_open, .stream_import = soft_stream_import, \
 	.stream_close = soft_stream_close, .stream_wait = soft_stream_wait, .stream_call = soft_stream_call,           \
 	.stream_wait_word = soft_stream_wait_word, .word_post = soft_word_post, .copy_in = soft_copy_in,               \
-	.copy_out = soft_copy_out, .copy_list = soft_copy_list, .fill = soft_fill, .compare = soft_compare,            \
-	.crc32c = soft_crc32c, .compare_pages = soft_compare_pages, .event_open = soft_event_open,                     \
-	.event_close = soft_event_close, .event_record = soft_event_record, .event_wait = soft_event_wait
+	.copy_out = soft_copy_out, .copy_list = soft_copy_list, .copy_peer = soft_copy_peer, .fill = soft_fill,        \
+	.compare = soft_compare, .crc32c = soft_crc32c, .compare_pages = soft_compare_pages,                           \
+	.event_open = soft_event_open, .event_close = soft_event_close, .event_record = soft_event_record,             \
+	.event_wait = soft_event_wait
 
 #endif

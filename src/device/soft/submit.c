@@ -161,6 +161,17 @@ int soft_compare_pages(struct dev_stream *stream, uint64_t a, uint64_t b, uint64
 	return submit_single_seg(s, &op, &seg, true, true);
 }
 
+/* Pins one segment whose source is memory of device @peer. */
+static int pin_peer_seg(struct soft_engine *eng, struct soft_engine *peer, const struct copy_seg *from,
+			struct soft_seg *seg)
+{
+	int rc;
+
+	*seg = (struct soft_seg){ .dst = from->dst, .src = from->src, .len = from->len };
+	rc = pin_range(eng, seg->dst, seg->len, true, &seg->dst_pin);
+	return rc ? rc : pin_range(peer, seg->src, seg->len, true, &seg->src_pin);
+}
+
 /*
  * Pins one segment of a copy list. On a device with memory of its own, host memory must be registered, as hardware
  * requires it.
@@ -186,9 +197,9 @@ static int pin_list_seg(struct soft_engine *eng, const struct copy_seg *from, st
 	return 0;
 }
 
-int soft_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
+/* @peer: the engine of the device that has the sources, NULL: they are the stream's own or host memory. */
+static int copy_segs(struct soft_stream *s, struct soft_engine *peer, const struct copy_seg *segs, unsigned int n)
 {
-	struct soft_stream *s = to_stream(stream);
 	struct soft_seg local[LIST_LOCAL], *list = local;
 	struct soft_op op = { .kind = SOFT_COPY, .stream = s };
 	uint64_t total = 0;
@@ -205,7 +216,9 @@ int soft_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsig
 	for (unsigned int i = 0; i < n && !rc; i++) {
 		if (!segs[i].len)
 			continue;
-		rc = pin_list_seg(s->eng, &segs[i], &list[op.n_segs++]);
+		rc = peer ? pin_peer_seg(s->eng, peer, &segs[i], &list[op.n_segs]) :
+			    pin_list_seg(s->eng, &segs[i], &list[op.n_segs]);
+		op.n_segs++;
 		total += segs[i].len;
 	}
 	if (rc || !op.n_segs) {
@@ -219,4 +232,17 @@ free_list:
 	if (list != local)
 		free(list);
 	return rc;
+}
+
+int soft_copy_list(struct dev_stream *stream, const struct copy_seg *segs, unsigned int n)
+{
+	return copy_segs(to_stream(stream), NULL, segs, n);
+}
+
+int soft_copy_peer(struct dev_stream *stream, const struct provider_mem *to, struct strait_device *from_dev,
+		   const struct provider_mem *from, const struct copy_seg *segs, unsigned int n)
+{
+	struct soft_engine *peer = soft_engine(from_dev);
+
+	return soft_removed(peer) ? -ENODEV : copy_segs(to_stream(stream), peer, segs, n);
 }
