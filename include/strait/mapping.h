@@ -104,7 +104,8 @@ struct strait_mapping_opts {
  * @scan_ns: that its releases spent on finding what was stored
  * @walk_ns: that was spent on the states of granules, summed over threads, as are those that follow
  * @stage_ns: on reading the file into pinned memory, and writing it from there
- * @device_ns: on copies between pinned memory and a device, and waiting for them
+ * @device_ns: on copies between pinned memory and a device, or two devices, and waiting for them
+ * @between_bytes: bytes copied from one device to another, without the host
  */
 struct strait_mapping_info {
 	size_t size;
@@ -134,6 +135,7 @@ struct strait_mapping_info {
 	uint64_t walk_ns;
 	uint64_t stage_ns;
 	uint64_t device_ns;
+	uint64_t between_bytes;
 };
 
 #define STRAIT_MAPPING_INFO_SIZE_V1 120

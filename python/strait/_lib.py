@@ -103,7 +103,7 @@ class MappingInfo(ctypes.Structure):
                                               'evictions', 'device_bytes', 'twin_bytes', 'pinned_bytes')] + \
                [('backing', c_uint32), ('reserved', c_uint32)] + \
                [(name, c_uint64) for name in ('copy_bytes', 'faults', 'copy_evictions', 'protect_ns', 'scan_ns', 'walk_ns',
-                                              'stage_ns', 'device_ns')]
+                                              'stage_ns', 'device_ns', 'between_bytes')]
 
 
 # The structures of the C interface that this module declares: a test compares them with the headers.

@@ -6,9 +6,11 @@
  * The state of one granule, 4 KiB of a file, and the only function that changes it.
  *
  * The host copy is the page cache (or private memory), which the CPU loads from and stores to. Each device view may have
- * a copy too. Bytes pass between views through the host only:
+ * a copy too. Bytes pass between views through the host, or directly where both devices can (peer), which leaves the host
+ * as it is:
  *
  *	view --- store (write-back) ---> host --- fetch ---> view
+ *	view --- peer --------------------------------------> view
  *
  * Versions count what was published by release. A copy is current if its version is the granule's. The newest bytes are
  * either on the host (newest 0) or in exactly one view (newest: its number), until they are stored.
@@ -29,7 +31,7 @@
  * current is to remove the page.
  *
  * Owners. GRANULE_STORING, COPY_FILLING and COPY_TWINNING are marks of the one thread that a step told to move the bytes
- * (STEP_STORE, STEP_FETCH, STEP_TWIN, STEP_ZAP), COPY_FAULTING is the fault handler's. That thread moves them without the lock and reports the end. It may wait for pinned
+ * (STEP_STORE, STEP_FETCH, STEP_PEER, STEP_TWIN, STEP_ZAP), COPY_FAULTING is the fault handler's. That thread moves them without the lock and reports the end. It may wait for pinned
  * memory, the device and the file, but for no other mark: a thread that meets a mark of another (STEP_WAIT) first finishes
  * what it has marked, then waits for the condition of the index. So no cycle of waiting threads exists.
  */
@@ -42,7 +44,7 @@
 #define GRANULE_SHIFT 12
 #define GRANULE_BYTES (1u << GRANULE_SHIFT)
 
-#define GRANULE_STORING (1u << 0) /* the newest bytes are being stored on the host */
+#define GRANULE_STORING (1u << 0) /* the newest bytes are being stored on the host, or copied to another view */
 #define GRANULE_AGAIN (1u << 1)	  /* published again since that began */
 
 #define COPY_FILLING (1u << 0)	/* being fetched; version is that of the bytes to come */
@@ -75,6 +77,7 @@ enum granule_event {
 	GRANULE_OVERWRITE_HOST, /* the CPU will replace all of it */
 	GRANULE_PUBLISH_HOST,	/* the CPU released a change */
 	GRANULE_READ_COPY,	/* the view needs the newest bytes */
+	GRANULE_READ_PEER,	/* the same, and the view that has them can be read directly */
 	GRANULE_READ_FAULTS,	/* the same, where a page that is missing is filled by a fault */
 	GRANULE_OVERWRITE_COPY, /* the view will replace all of it */
 	GRANULE_WRITE_BEGIN,	/* the view acquired it for writing; a twin can be taken */
@@ -86,6 +89,8 @@ enum granule_event {
 	GRANULE_WRITE_END,	/* the view released it, after GRANULE_PUBLISH_COPY if it was changed */
 	GRANULE_FETCHED,
 	GRANULE_FETCH_FAILED,
+	GRANULE_PEERED,
+	GRANULE_PEER_FAILED,
 	GRANULE_STORED,
 	GRANULE_STORE_FAILED,
 	GRANULE_ZAPPED,	      /* the page was removed */
@@ -107,6 +112,7 @@ enum granule_step {
 	STEP_BUSY,     /* nothing done: there are changes in the way */
 	STEP_STORE,    /* marked: store the bytes of view g->newest on the host, then GRANULE_STORED */
 	STEP_FETCH,    /* marked: copy the host's bytes to the view, then GRANULE_FETCHED */
+	STEP_PEER,     /* marked: copy the bytes of view g->newest to the view, then GRANULE_PEERED */
 	STEP_TWIN,     /* marked: copy the view's bytes to its twin, then GRANULE_TWINNED */
 	STEP_ZAP,      /* marked: remove the page, then GRANULE_ZAPPED */
 };
@@ -157,8 +163,18 @@ static inline enum granule_step granule_begin_write(struct granule *g, struct gr
 	return granule_take_twin(g, c);
 }
 
-/* @faults: a page that is not current is removed, for a page fault to fetch it. */
-static inline enum granule_step granule_read(struct granule *g, struct granule_copy *c, bool faults)
+/* The newest bytes stay where they are, under the mark of a store, so they are not written over while they are read. */
+static inline enum granule_step granule_peer(struct granule *g, struct granule_copy *c)
+{
+	if (granule_store(g) == STEP_WAIT)
+		return STEP_WAIT;
+	c->state |= COPY_FILLING;
+	c->version = g->version + 1;
+	return STEP_PEER;
+}
+
+/* @faults: a page that is not current is removed, for a page fault to fetch it. @peer: see GRANULE_READ_PEER. */
+static inline enum granule_step granule_read(struct granule *g, struct granule_copy *c, bool faults, bool peer)
 {
 	if (c->state & (COPY_FILLING | COPY_FAULTING))
 		return STEP_WAIT;
@@ -166,7 +182,7 @@ static inline enum granule_step granule_read(struct granule *g, struct granule_c
 	if (c->writers || c->version == g->version + 1)
 		return STEP_DONE;
 	if (g->newest)
-		return granule_store(g);
+		return peer ? granule_peer(g, c) : granule_store(g);
 	/* The host's bytes may be those of a store in flight, which may come from bytes published earlier. */
 	if (g->state & GRANULE_STORING)
 		return STEP_WAIT;
@@ -244,10 +260,13 @@ static inline enum granule_step granule_event(struct granule *g, struct granule_
 		granule_publish(g, 0);
 		break;
 	case GRANULE_READ_COPY:
-		step = granule_read(g, c, false);
+		step = granule_read(g, c, false, false);
+		break;
+	case GRANULE_READ_PEER:
+		step = granule_read(g, c, false, true);
 		break;
 	case GRANULE_READ_FAULTS:
-		step = granule_read(g, c, true);
+		step = granule_read(g, c, true, false);
 		break;
 	case GRANULE_FAULT:
 		step = granule_fault(g, c);
@@ -312,6 +331,15 @@ static inline enum granule_step granule_event(struct granule *g, struct granule_
 	case GRANULE_ZAPPED:
 		c->state &= (uint8_t)~COPY_FILLING;
 		c->version = 0;
+		break;
+	case GRANULE_PEERED:
+		c->state &= (uint8_t)~COPY_FILLING;
+		g->state = 0;
+		break;
+	case GRANULE_PEER_FAILED:
+		c->state &= (uint8_t)~COPY_FILLING;
+		c->version = 0;
+		g->state = 0;
 		break;
 	case GRANULE_STORED:
 		if (!(g->state & GRANULE_AGAIN))

@@ -233,7 +233,7 @@ enum granule_step index_event_locked(struct map_index *x, struct view *v, uint64
 	}
 	/* Copies of the chunk are not all current, or missing, any more. */
 	if (event == GRANULE_DROP || event == GRANULE_EVICT || event == GRANULE_FETCH_FAILED ||
-	    (v && copy->version == COPY_OLD))
+	    event == GRANULE_PEER_FAILED || (v && copy->version == COPY_OLD))
 		vc->current_at = vc->group_current_at[group] = 0;
 	return step;
 }

@@ -166,6 +166,7 @@ void mapping_info(struct strait_mapping *m, struct strait_mapping_info *info)
 		.conflicts = atomic_load_explicit(&m->conflicts, memory_order_relaxed),
 		.declared = atomic_load_explicit(&m->declared, memory_order_relaxed),
 		.evictions = atomic_load_explicit(&m->evictions, memory_order_relaxed),
+		.between_bytes = atomic_load_explicit(&m->between, memory_order_relaxed),
 		.scan_ns = atomic_load_explicit(&m->scan_ns, memory_order_relaxed),
 		.protect_ns = atomic_load_explicit(&m->protect_ns, memory_order_relaxed),
 		.walk_ns = atomic_load_explicit(&m->walk_ns, memory_order_relaxed),

@@ -95,7 +95,8 @@ struct view {
 	bool scanned; /* stores are found by a scan, not by comparison with a twin */
 	struct strait_device *dev;
 	unsigned int number;
-	unsigned int users; /* threads that store its bytes for another side; under the index's lock */
+	unsigned int users; /* threads that store its bytes for another side, or copy them; under the index's lock */
+	bool peer_refused[VIEWS_MAX + 1]; /* by view: its memory could not be read directly; under the index's lock */
 	pthread_mutex_t memory_lock;
 	struct list extents;
 	uint64_t device_bytes, twin_bytes; /* under the index's lock */
@@ -151,7 +152,7 @@ struct strait_mapping {
 	unsigned int n_acquired;
 	unsigned int in_background; /* work on streams and prefetches; under the index's lock */
 	/* Counters, and the error of the last write-back that failed. */
-	_Atomic uint64_t to_device, to_host, copies, conflicts, declared, evictions;
+	_Atomic uint64_t to_device, to_host, between, copies, conflicts, declared, evictions;
 	atomic_int error;
 	atomic_int fault_error; /* of the last page that could not be filled, until strait_mapping_sync() returned it */
 	_Atomic uint64_t faults, copy_evictions;
@@ -168,7 +169,7 @@ struct span {
 #define BATCH_RUNS 2048u
 struct batch {
 	enum granule_step step;
-	struct view *from; /* STEP_STORE: the view whose bytes are stored */
+	struct view *from; /* STEP_STORE, STEP_PEER: the view whose bytes are stored, or copied */
 	struct span runs[BATCH_RUNS];
 	unsigned int n;
 	uint64_t granules;
@@ -281,6 +282,12 @@ void extent_twin(struct view *v, struct extent *e);
  * stream of the application waits for it.
  */
 int batch_move(struct strait_mapping *m, struct view *v, struct batch *b, bool isolated);
+
+/*
+ * peer.c: the same of STEP_PEER. If it fails, b->granules is 0 and @v gets such bytes through the host from now on, where an
+ * error of the device shows.
+ */
+void batch_peer(struct strait_mapping *m, struct view *v, struct batch *b);
 
 /*
  * walk.c: steps every granule of @s with @event, one that may be repeated (GRANULE_READ_*, GRANULE_OVERWRITE_HOST,

@@ -5,89 +5,7 @@
 #include "base/util.h"
 #include "engine/transfer/transfer.h"
 #include "mapping/copy.h"
-
-/* The parts of a batch that are contiguous in device memory. */
-struct part {
-	struct extent *extent;
-	struct span span;
-	uint64_t at; /* offset in the stage */
-	bool twin;   /* stored from the twin: the copy is being written to */
-};
-
-struct parts {
-	struct view *v;
-	struct part *part;
-	unsigned int n, used; /* regions of the first @used are in use */
-};
-
-static bool has_twin_locked(struct view *v, uint64_t g)
-{
-	return view_chunk(v, g)->copies[g % CHUNK_GRANULES].state & COPY_TWIN;
-}
-
-static unsigned int parts_count_locked(struct view *v, const struct batch *b, struct part *out)
-{
-	bool store = b->step == STEP_STORE;
-	unsigned int n = 0;
-	uint64_t at = 0;
-
-	for (unsigned int i = 0; i < b->n; i++) {
-		for (uint64_t g = b->runs[i].first; g < b->runs[i].end;) {
-			struct extent *e = view_extent_locked(v, g);
-			uint64_t end = min_u64(b->runs[i].end, e->first + e->n), to = g + 1;
-			bool twin = store && has_twin_locked(v, g);
-
-			while (to < end && (store && has_twin_locked(v, to)) == twin)
-				to++;
-			if (out)
-				out[n] = (struct part){ e, { g, to }, at, twin };
-			at += (to - g) << GRANULE_SHIFT;
-			g = to;
-			n++;
-		}
-	}
-	return n;
-}
-
-/* Marked granules keep their extents where they are. */
-static int parts_get(struct parts *p, struct view *v, const struct batch *b)
-{
-	struct map_index *x = v->map->index;
-	int rc = 0;
-
-	*p = (struct parts){ .v = v };
-	pthread_mutex_lock(&x->lock);
-	p->n = parts_count_locked(v, b, NULL);
-	p->part = calloc(p->n, sizeof(*p->part));
-	if (p->part)
-		parts_count_locked(v, b, p->part);
-	pthread_mutex_unlock(&x->lock);
-	if (!p->part)
-		return -ENOMEM;
-	for (; p->used < p->n && !rc; p->used++) {
-		rc = region_use(p->part[p->used].extent->data, 0, 0);
-		if (rc)
-			break;
-	}
-	return rc;
-}
-
-static void parts_put(struct parts *p)
-{
-	for (unsigned int i = 0; i < p->used; i++)
-		region_unuse(p->part[i].extent->data);
-	free(p->part);
-}
-
-static uint64_t part_len(const struct part *p)
-{
-	return (p->span.end - p->span.first) << GRANULE_SHIFT;
-}
-
-static uint64_t part_addr(const struct part *p)
-{
-	return extent_addr(p->twin ? p->extent->twin : p->extent->data, p->extent, p->span.first);
-}
+#include "mapping/parts.h"
 
 /* Copies between the stage and device memory, one part after the other: for isolated streams, and single parts. */
 static int copy_each(struct parts *p, struct dev_stream *s, struct stage *st, bool out)
@@ -153,8 +71,8 @@ static int fill_parts(struct parts *p, struct stage *st)
 	return rc;
 }
 
-static void batch_end(struct strait_mapping *m, struct view *v, const struct batch *b, uint64_t good,
-		      enum granule_event yes, enum granule_event no)
+void batch_end(struct strait_mapping *m, struct view *v, const struct batch *b, uint64_t good, enum granule_event yes,
+	       enum granule_event no)
 {
 	struct map_index *x = m->index;
 	uint64_t began;
@@ -434,6 +352,9 @@ int batch_move(struct strait_mapping *m, struct view *v, struct batch *b, bool i
 		return batch_store(m, b, isolated);
 	case STEP_FETCH:
 		return batch_fetch(m, v, b, isolated);
+	case STEP_PEER:
+		batch_peer(m, v, b);
+		return 0;
 	case STEP_ZAP:
 		batch_zap(m, v, b);
 		return 0;

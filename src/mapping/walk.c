@@ -11,6 +11,7 @@ struct walk {
 	uint64_t at;	/* all before is done */
 	uint64_t end;
 	enum granule_event event;
+	bool isolated; /* a stream of the application waits for it */
 };
 
 /* Granules of @g's chunk that belong to the mapping of the walk. */
@@ -109,8 +110,21 @@ static bool chunk_done_locked(struct walk *w, uint64_t g, uint64_t *next)
 	return true;
 }
 
-/* The step that the event would cause, with nothing changed. */
-static enum granule_step peek_locked(const struct walk *w, uint64_t g, unsigned int *newest)
+/*
+ * Can the view read the memory of the one that has the newest bytes? Not while a stream waits: a driver that stages the
+ * copy may need that stream's queue. Copies of the CPU are written back.
+ */
+static bool peers_locked(const struct walk *w, unsigned int newest)
+{
+	const struct view *from = newest ? w->m->index->views[newest] : NULL;
+
+	return from && from != w->v && !w->isolated && w->event == GRANULE_READ_COPY && w->v->dev->tuning.peer_copies &&
+	       w->v->dev->provider == from->dev->provider && from != copy_view(from->map) && w->v != copy_view(w->m) &&
+	       !w->v->peer_refused[newest];
+}
+
+/* The event at @g, and the step that it would cause, with nothing changed. */
+static enum granule_step peek_locked(const struct walk *w, uint64_t g, enum granule_event *event, unsigned int *newest)
 {
 	struct granule gr = index_chunk(w->m->index, g)->granules[g % CHUNK_GRANULES];
 	struct granule_copy copy = { 0 };
@@ -118,7 +132,8 @@ static enum granule_step peek_locked(const struct walk *w, uint64_t g, unsigned 
 	if (w->v)
 		copy = view_chunk(w->v, g)->copies[g % CHUNK_GRANULES];
 	*newest = gr.newest;
-	return granule_event(&gr, w->v ? &copy : NULL, w->v ? w->v->number : 0, w->event);
+	*event = peers_locked(w, gr.newest) ? GRANULE_READ_PEER : w->event;
+	return granule_event(&gr, w->v ? &copy : NULL, w->v ? w->v->number : 0, *event);
 }
 
 /* Does a granule with this step go into the batch? */
@@ -131,6 +146,9 @@ static bool batch_accepts(const struct walk *w, const struct batch *b, uint64_t 
 		return true;
 	if (step != b->step || from != b->from)
 		return false;
+	/* Without staging memory, only the number of copies is limited. */
+	if (step == STEP_PEER)
+		return next || b->n < BATCH_RUNS;
 	if (b->granules < STAGE_GRANULES)
 		return next || b->n < BATCH_RUNS;
 	return step == STEP_FETCH && b->n == 1 && next && !map_is_private(w->m) && w->v != copy_view(w->m);
@@ -164,6 +182,7 @@ static void collect_locked(struct walk *w, struct batch *b)
 	b->granules = 0;
 	b->from = NULL;
 	while (g < w->end) {
+		enum granule_event event;
 		enum granule_step step;
 		struct view *from;
 		unsigned int newest;
@@ -181,8 +200,8 @@ static void collect_locked(struct walk *w, struct batch *b)
 				w->at = g;
 			continue;
 		}
-		step = peek_locked(w, g, &newest);
-		from = step == STEP_STORE ? x->views[newest] : NULL;
+		step = peek_locked(w, g, &event, &newest);
+		from = step == STEP_STORE || step == STEP_PEER ? x->views[newest] : NULL;
 		if (step == STEP_WAIT) {
 			if (b->n)
 				return;
@@ -191,7 +210,7 @@ static void collect_locked(struct walk *w, struct batch *b)
 		}
 		if (step != STEP_DONE && !batch_accepts(w, b, g, step, from))
 			return;
-		index_event_locked(x, w->v, g, w->event);
+		index_event_locked(x, w->v, g, event);
 		if (step != STEP_DONE)
 			batch_add(b, g, step, from);
 		g++;
@@ -200,7 +219,7 @@ static void collect_locked(struct walk *w, struct batch *b)
 	}
 }
 
-static int walk_part(struct walk w, bool isolated)
+static int walk_part(struct walk w)
 {
 	struct map_index *x = w.m->index;
 	struct batch *b = malloc(sizeof(*b));
@@ -217,10 +236,10 @@ static int walk_part(struct walk w, bool isolated)
 		if (!b->n)
 			continue;
 		pthread_mutex_unlock(&x->lock);
-		rc = batch_move(w.m, w.v, b, isolated);
+		rc = batch_move(w.m, w.v, b, w.isolated);
 		pthread_mutex_lock(&x->lock);
 		/* A granule that was stored is not fetched yet. One that was fetched is as new as this call promises. */
-		if (b->step == STEP_FETCH)
+		if (b->step == STEP_FETCH || (b->step == STEP_PEER && b->granules))
 			w.at = b->runs[b->n - 1].end;
 	}
 	pthread_mutex_unlock(&x->lock);
@@ -256,7 +275,7 @@ static void split_run(void *arg, unsigned int i)
 	pthread_mutex_lock(&s->lock);
 	skip = s->rc;
 	pthread_mutex_unlock(&s->lock);
-	rc = skip ? 0 : walk_part(w, false);
+	rc = skip ? 0 : walk_part(w);
 	if (!rc)
 		return;
 	pthread_mutex_lock(&s->lock);
@@ -270,7 +289,8 @@ static void split_run(void *arg, unsigned int i)
 /* Advances w->at to the first chunk with something to do. Are there many such, with short runs? */
 static bool walk_splits(struct walk *w)
 {
-	uint64_t first = w->end, g, next, end, chunks = 0;
+	uint64_t first = w->end, g, next, end = 0, chunks = 0;
+	enum granule_event event;
 	unsigned int newest;
 
 	if (!walk_stores(w) && !walk_fetches(w))
@@ -287,7 +307,7 @@ static bool walk_splits(struct walk *w)
 	if (chunks == SPLIT_CHUNKS) {
 		g = skip_done_locked(w, g, min_u64(align_down(g, CHUNK_GRANULES) + CHUNK_GRANULES, w->end));
 		for (end = g + LONG_GRANULES; g < min_u64(end, w->end); g++)
-			if (peek_locked(w, g, &newest) != STEP_FETCH)
+			if (peek_locked(w, g, &event, &newest) != STEP_FETCH)
 				break;
 	}
 	pthread_mutex_unlock(&w->m->index->lock);
@@ -296,13 +316,13 @@ static bool walk_splits(struct walk *w)
 
 int walk_span(struct strait_mapping *m, struct view *v, struct span s, enum granule_event event, bool isolated)
 {
-	struct split split = { .walk = { m, v, s.first, s.end, event } };
+	struct split split = { .walk = { m, v, s.first, s.end, event, isolated } };
 	struct walk *w = &split.walk;
 	uint64_t first;
 
 	/* A stream of the application that waits has one isolated stream for its copies. */
 	if (isolated || !walk_splits(w))
-		return w->at < w->end ? walk_part(*w, isolated) : 0;
+		return w->at < w->end ? walk_part(*w) : 0;
 	first = align_down(w->at, CHUNK_GRANULES);
 	split.granules = align_up((w->end - first + SPLIT_PARTS - 1) / SPLIT_PARTS, CHUNK_GRANULES);
 	pthread_mutex_init(&split.lock, NULL);

@@ -81,6 +81,34 @@ TEST_VARIANTS(refuses_captured_streams, struct context, contexts)
 	expect_clean();
 }
 
+/* Between GPUs by the driver's copies. One that fails takes the way through the file. */
+TEST(two_devices)
+{
+	unsigned char *want = pattern_new(0, LEN, 1);
+	struct strait_device *second;
+	struct mapping_rig r;
+
+	cuda_suspect_ns = 0;
+	fake_machine.devices = 2;
+	mapping_rig_open(&r, &cuda, LEN, NULL);
+	second = device_named(r.ctx, "cuda:1");
+	side_expect(&r, second, 0, want, LEN);
+	for (int i = 0; i < 2; i++) {
+		memset(want + i * 7 * G, 'a' + i, 3 * G);
+		side_write(&r, r.dev, (uint64_t)i * 7 * G, want + i * 7 * G, 3 * G);
+		if (i)
+			fake_fail("cuMemcpyPeerAsync", 1, CU_NOT_SUPPORTED);
+		side_expect(&r, second, 0, want, LEN);
+		ASSERT_EQ(mapping_info_of(r.m).between_bytes, 3 * G);
+		ASSERT_EQ(mapping_info_of(r.m).to_host_bytes, i ? 3 * G : 0);
+	}
+	fake_fail(NULL, 0, 0);
+	side_expect(&r, NULL, 0, want, LEN);
+	mapping_rig_close(&r);
+	free(want);
+	expect_clean();
+}
+
 /* Without device code all of the range counts as changed, and is right all the same. */
 TEST(without_kernels)
 {

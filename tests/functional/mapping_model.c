@@ -284,7 +284,7 @@ static void world_open(struct world *w, const struct mapping_model *m)
 	close(fd);
 	w->ctx = context_new(NULL);
 	w->dev[1] = device_named(w->ctx, "emu:0");
-	w->dev[2] = device_named(w->ctx, "host");
+	w->dev[2] = device_named(w->ctx, m->peers ? "emu:1" : "host");
 	w->ep = file_new(w->ctx, path, O_RDWR, 0);
 	if (m->anonymous) {
 		ASSERT_OK(strait_mapping_open(w->ctx, NULL, 0, m->granules * G, &o, &w->map[0]));

@@ -26,6 +26,7 @@ struct mapping_model {
 	bool anonymous;	      /* one mapping of memory instead of two of a file */
 	bool mixed;	      /* the second mapping without STRAIT_MAPPING_COPY */
 	bool user;	      /* as an ordinary user */
+	bool peers;	      /* the second device is of the same kind: bytes pass between them */
 };
 
 void mapping_model_run(const struct mapping_model *m);

@@ -10,6 +10,9 @@ static const struct variant {
 	{ "threads", { .threads = 4, .rounds = 1500, .granules = 64 } },
 	{ "contended", { .threads = 6, .rounds = 800, .granules = 12 } },
 	{ "chunks", { .threads = 3, .rounds = 1500, .granules = 1400 } },
+	{ "peers", { .threads = 4, .rounds = 1500, .granules = 64, .peers = true } },
+	{ "peers-contended", { .threads = 6, .rounds = 800, .granules = 12, .peers = true } },
+	{ "peers-budget", { .threads = 3, .rounds = 1000, .granules = 256, .budget = KIB(512), .peers = true } },
 	{ "compare", { .threads = 4, .rounds = 1000, .granules = 64, .flags = STRAIT_MAPPING_COMPARE } },
 	{ "budget", { .threads = 3, .rounds = 1000, .granules = 256, .budget = KIB(512) } },
 	{ "budget-compare",
@@ -41,6 +44,9 @@ TEST_VARIANTS_TIMEOUT(as_the_model_says, struct variant, variants, 120)
 {
 	struct mapping_model m = v->m;
 
+	if (m.peers && !where_emulated(NULL))
+		SKIP("the machine has one device");
+	setenv("STRAIT_EMU_DEVICES", "2", 1);
 	if (test_slow() > 4)
 		m.rounds /= 3;
 	mapping_model_run(&m);

@@ -6,7 +6,7 @@
  * src/mapping/granule.h hold in each state, and every state has a way on. Seeded faults show that a violation is found.
  *
  * In a second exploration the first view is the CPU's (src/mapping/copy.h): its page comes by faults, which a handler serves,
- * and goes by acquires and evictions.
+ * and goes by acquires and evictions. In a third, views read the newest bytes directly from the one that has them.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +46,7 @@ struct world {
 	uint8_t storing;	  /* view whose bytes are on their way to the host, + 1 */
 	uint8_t store_bytes;	  /* which these are, once they were read; 0: not yet */
 	uint8_t fetch[VIEWS];	  /* bytes on their way to the view, + 1; 0: not read yet */
+	uint8_t peer[VIEWS];	  /* the view that they come from, + 1; 0: the host */
 	uint8_t phase[VIEWS + 1]; /* of each agent; [VIEWS] is the CPU */
 	uint8_t goal[VIEWS + 1];  /* what it must see at the end of its acquire */
 	uint8_t reader[VIEWS];	  /* a second thread, which reads on the view: what it must see, + 1; 0: idle */
@@ -68,9 +69,12 @@ enum seeded {
 	FAULT_IS_CURRENT,
 	ZAP_NEWEST,
 	EVICT_WRITTEN,
+	/* Of direct copies. */
+	PEER_IS_STORED,
 };
 static enum seeded seeded;
 static bool faults; /* the first view is the CPU's */
+static bool peers;  /* views read each other's memory */
 static const char *violation;
 
 #define HOLDS(cond)                                                                                                    \
@@ -100,6 +104,18 @@ static void step_store(struct world *w)
 	HOLDS(!w->storing && w->g.newest);
 	w->storing = w->g.newest;
 	w->store_bytes = 0;
+}
+
+static enum granule_event read_event(unsigned int v)
+{
+	return faults && !v ? GRANULE_READ_FAULTS : peers ? GRANULE_READ_PEER : GRANULE_READ_COPY;
+}
+
+/* STEP_FETCH, STEP_PEER */
+static void step_fetch(struct world *w, unsigned int v, enum granule_step s)
+{
+	w->fetch[v] = 0;
+	w->peer[v] = s == STEP_PEER ? w->g.newest : 0;
 }
 
 /* A page is there if its copy has a version, unless it is being filled or removed. What is overwritten was touched. */
@@ -191,15 +207,15 @@ static bool view_step(struct world *w, unsigned int v, unsigned int choice)
 			return false;
 		if (seeded == STALE_IS_CURRENT && w->c[v].version && !(w->c[v].state & COPY_FILLING) && !w->g.newest)
 			w->c[v].version = w->g.version + 1;
-		s = event(w, v, faults && !v ? GRANULE_READ_FAULTS : GRANULE_READ_COPY);
+		s = event(w, v, read_event(v));
 		if (s == STEP_WAIT)
 			return false;
 		if (s == STEP_STORE) {
 			step_store(w);
 			return true;
 		}
-		if (s == STEP_FETCH) {
-			w->fetch[v] = 0;
+		if (s == STEP_FETCH || s == STEP_PEER) {
+			step_fetch(w, v, s);
 			return true;
 		}
 		if (s == STEP_ZAP)
@@ -302,7 +318,7 @@ static bool reader_step(struct world *w, unsigned int v)
 	}
 	if (seeded == FETCH_OVER_WRITER)
 		w->c[v].writers = 0;
-	s = event(w, v, faults ? GRANULE_READ_FAULTS : GRANULE_READ_COPY);
+	s = event(w, v, read_event(v));
 	w->c[v].writers = writers;
 	if (s == STEP_WAIT)
 		return false;
@@ -312,8 +328,8 @@ static bool reader_step(struct world *w, unsigned int v)
 		w->touching = s == STEP_DONE;
 		if (w->touching && no_promise(w))
 			w->reader[v] = 1;
-	} else if (s == STEP_FETCH) {
-		w->fetch[v] = 0;
+	} else if (s == STEP_FETCH || s == STEP_PEER) {
+		step_fetch(w, v, s);
 	} else {
 		HOLDS(writers || w->data[v] >= w->reader[v] - 1 || w->discarded);
 		w->reader[v] = 0;
@@ -367,6 +383,31 @@ static bool cpu_step(struct world *w, unsigned int choice)
 	}
 }
 
+/* The published bytes of a view. */
+static uint8_t read_view(const struct world *w, unsigned int v)
+{
+	bool twin = w->c[v].state & COPY_TWIN && seeded != STORE_FROM_DATA;
+	uint8_t bytes = twin ? w->twin[v] : w->data[v];
+
+	/* unreleased: no part of what is being written leaves the view. */
+	HOLDS(w->phase[v] != STORED || bytes != w->data[v] || w->discarded);
+	return bytes;
+}
+
+/* A copy from one view to another, one step after the other. */
+static void peer_step(struct world *w, unsigned int v)
+{
+	if (!w->fetch[v]) {
+		w->fetch[v] = read_view(w, w->peer[v] - 1u) + 1;
+		return;
+	}
+	w->data[v] = w->fetch[v] - 1;
+	w->fetch[v] = w->peer[v] = 0;
+	if (seeded == PEER_IS_STORED)
+		w->g.newest = 0;
+	event(w, v, GRANULE_PEERED);
+}
+
 /* The thread that moves bytes: reads them, then writes them and ends the mark. Choice: 0 the store, then the fetches. */
 static bool mover_step(struct world *w, unsigned int choice)
 {
@@ -376,11 +417,7 @@ static bool mover_step(struct world *w, unsigned int choice)
 		if (!w->storing)
 			return false;
 		if (!w->store_bytes) {
-			bool twin = w->c[v].state & COPY_TWIN && seeded != STORE_FROM_DATA;
-
-			w->store_bytes = twin ? w->twin[v] : w->data[v];
-			/* unreleased: no part of what is being written leaves the view. */
-			HOLDS(w->phase[v] != STORED || w->store_bytes != w->data[v] || w->discarded);
+			w->store_bytes = read_view(w, v);
 			return true;
 		}
 		w->host = w->store_bytes;
@@ -399,6 +436,10 @@ static bool mover_step(struct world *w, unsigned int choice)
 			return true;
 		}
 		event(w, 0, GRANULE_ZAPPED);
+		return true;
+	}
+	if (w->peer[choice - 1]) {
+		peer_step(w, choice - 1);
 		return true;
 	}
 	if (!w->fetch[choice - 1]) {
@@ -545,11 +586,12 @@ static void forget(struct world *w)
 }
 
 /* Follows every step from every state. Returns the invariant that does not hold somewhere, or NULL. */
-static const char *explore(enum seeded fault, bool with_faults)
+static const char *explore(enum seeded fault, bool with_faults, bool with_peers)
 {
 	struct world first = { .next = 1 };
 
 	faults = with_faults;
+	peers = with_peers;
 	seeded = fault;
 	violation = NULL;
 	room = 1 << 24;
@@ -584,12 +626,12 @@ static const char *explore(enum seeded fault, bool with_faults)
 
 static const struct kind {
 	const char *name;
-	bool faults;
-} kinds[] = { { "devices", false }, { "page-faults", true } };
+	bool faults, peers;
+} kinds[] = { { "devices", false, false }, { "page-faults", true, false }, { "peers", false, true } };
 
 TEST_VARIANTS_TIMEOUT(every_order_of_steps, struct kind, kinds, 300)
 {
-	const char *found = explore(NONE, v->faults);
+	const char *found = explore(NONE, v->faults, v->peers);
 
 	if (found)
 		FAIL("does not hold: %s", found);
@@ -600,17 +642,19 @@ TEST_VARIANTS_TIMEOUT(every_order_of_steps, struct kind, kinds, 300)
 static const struct fault {
 	const char *name;
 	enum seeded fault;
-	bool faults;
+	bool faults, peers;
 } seeds[] = {
-	{ "lose-again", LOSE_AGAIN, false },
-	{ "fetch-over-writer", FETCH_OVER_WRITER, false },
-	{ "stale-is-current", STALE_IS_CURRENT, false },
-	{ "store-from-data", STORE_FROM_DATA, false },
-	{ "drop-newest", DROP_NEWEST, false },
-	{ "fault-is-current", FAULT_IS_CURRENT, true },
-	{ "zap-newest", ZAP_NEWEST, true },
-	{ "evict-written", EVICT_WRITTEN, true },
-	{ "lose-again-faults", LOSE_AGAIN, true },
+	{ "lose-again", LOSE_AGAIN, false, false },
+	{ "fetch-over-writer", FETCH_OVER_WRITER, false, false },
+	{ "stale-is-current", STALE_IS_CURRENT, false, false },
+	{ "store-from-data", STORE_FROM_DATA, false, false },
+	{ "drop-newest", DROP_NEWEST, false, false },
+	{ "fault-is-current", FAULT_IS_CURRENT, true, false },
+	{ "zap-newest", ZAP_NEWEST, true, false },
+	{ "evict-written", EVICT_WRITTEN, true, false },
+	{ "lose-again-faults", LOSE_AGAIN, true, false },
+	{ "peer-is-stored", PEER_IS_STORED, false, true },
+	{ "store-from-data-peers", STORE_FROM_DATA, false, true },
 };
 
 /* Found by this program, or by a CHECK() of the transition function in builds that have them. */
@@ -621,7 +665,7 @@ TEST_VARIANTS_TIMEOUT(finds_seeded_faults, struct fault, seeds, 300)
 
 	if (!pid) {
 		fclose(stderr);
-		_exit(explore(v->fault, v->faults) ? 0 : 1);
+		_exit(explore(v->fault, v->faults, v->peers) ? 0 : 1);
 	}
 	ASSERT_EQ(waitpid(pid, &status, 0), pid);
 	ASSERT_TRUE(WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : !WEXITSTATUS(status));

@@ -9,7 +9,7 @@
  *
  *	one-newest, visible, kept, again, unreleased, pure-read
  *
- * and: every thread that waits can go on.
+ * and: every thread that waits can go on. With PEERS a view may read the newest bytes from the other one: GRANULE_READ_PEER.
  */
 #ifndef STORES
 #define STORES 2 /* of all sides together */
@@ -103,6 +103,26 @@ inline fetch(v)
 	atomic { filling[v] = 0; bytes = 0; check(v) }
 }
 
+/* STEP_PEER: the bytes of view newest to the view. The host does not get them. */
+inline peer(v)
+{
+	from_twin = has_twin[from];
+	atomic {
+		bytes = (from_twin -> twin[from] : data[from]);
+		/* unreleased */
+		assert(!dirty[from] || bytes != data[from])
+	}
+	atomic { assert(!writers[v] && filling[v]); data[v] = bytes };
+	atomic {
+#ifdef BUG_PEER_IS_STORED
+		newest = (again -> newest : HOST);
+#endif
+		filling[v] = 0; storing = 0; again = 0;
+		from = 0; bytes = 0; from_twin = 0;
+		check(v)
+	}
+}
+
 #ifdef BUG_STORE_BESIDE_TWIN
 #define may_store (!storing)
 #else
@@ -128,6 +148,15 @@ inline read_copy(v)
 #endif
 	:: atomic { !filling[v] && !is_written(v) && !current(v) && newest != HOST && may_store -> storing = 1; from = newest; check(v) };
 		store()
+#ifdef PEERS
+#ifdef BUG_PEER_BESIDE_TWIN
+	:: atomic { !filling[v] && !is_written(v) && !current(v) && newest != HOST && !storing ->
+#else
+	:: atomic { !filling[v] && !is_written(v) && !current(v) && newest != HOST && may_store ->
+#endif
+			storing = 1; from = newest; filling[v] = 1; copy_version[v] = version + 1; check(v) };
+		peer(v)
+#endif
 	:: atomic { !filling[v] && !is_written(v) && !current(v) && newest == HOST && !storing ->
 			filling[v] = 1; copy_version[v] = version + 1; check(v) };
 		fetch(v)
