@@ -103,6 +103,8 @@ void engine_ring_put(struct strait_context *ctx, struct os_ring *ring, bool brok
 /* Takes an idle stream, or opens one. @isolated: a stream of the application waits for its copies. */
 int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret);
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken);
+/* Opens another idle stream. */
+int engine_stream_add(struct strait_device *dev, const struct provider_mem *m);
 void engine_stream_free(struct strait_device *dev, struct lane_stream *ls);
 int engine_event_get(struct lane_stream *ls, struct dev_event **ret);
 void engine_event_put(struct lane_stream *ls, struct dev_event *e);

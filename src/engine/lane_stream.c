@@ -35,12 +35,43 @@ static void close_lost_streams(struct strait_device *dev)
 	}
 }
 
+static int stream_new(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret)
+{
+	struct lane_stream *ls = calloc(1, sizeof(*ls));
+	uint64_t began = os_now_ns();
+	int rc;
+
+	if (!ls)
+		return -ENOMEM;
+	list_init(&ls->node);
+	ls->context = m->context;
+	ls->isolated = isolated;
+	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :
+			dev->ops->stream_open(dev, m, &ls->stream);
+	if (rc) {
+		engine_stream_free(dev, ls);
+		return rc;
+	}
+	log_debug(dev->provider->set->log, "%s: a stream opened in %.2f ms", dev->name,
+		  (double)(os_now_ns() - began) / 1e6);
+	*ret = ls;
+	return 0;
+}
+
+int engine_stream_add(struct strait_device *dev, const struct provider_mem *m)
+{
+	struct lane_stream *ls;
+	int rc = stream_new(dev, m, false, &ls);
+
+	if (!rc)
+		engine_stream_put(dev, ls, false);
+	return rc;
+}
+
 int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, bool isolated, struct lane_stream **ret)
 {
 	struct device_engine *de = device_engine(dev);
 	struct lane_stream *ls;
-	uint64_t began;
-	int rc;
 
 	pthread_mutex_lock(&de->lock);
 	list_for_each(it, &de->streams) {
@@ -54,23 +85,7 @@ int engine_stream_get(struct strait_device *dev, const struct provider_mem *m, b
 	}
 	pthread_mutex_unlock(&de->lock);
 	close_lost_streams(dev);
-	ls = calloc(1, sizeof(*ls));
-	if (!ls)
-		return -ENOMEM;
-	list_init(&ls->node);
-	ls->context = m->context;
-	ls->isolated = isolated;
-	began = os_now_ns();
-	rc = isolated ? dev->ops->stream_open_isolated(dev, m, &ls->stream) :
-			dev->ops->stream_open(dev, m, &ls->stream);
-	if (rc) {
-		engine_stream_free(dev, ls);
-		return rc;
-	}
-	log_debug(dev->provider->set->log, "%s: a stream opened in %.2f ms", dev->name,
-		  (double)(os_now_ns() - began) / 1e6);
-	*ret = ls;
-	return 0;
+	return stream_new(dev, m, isolated, ret);
 }
 
 void engine_stream_put(struct strait_device *dev, struct lane_stream *ls, bool broken)

@@ -7,17 +7,12 @@
 
 enum { IDLE, POSTED, MADE };
 
-/* Opens streams all at once, so that each of the lanes finds one. */
+/* One for each lane. Lanes of a transfer that has begun meanwhile take them as they come. */
 static void open_streams(struct strait_device *dev, const struct provider_mem *m)
 {
-	unsigned int most = dev->tuning.reader_lanes ? dev->tuning.reader_lanes : device_context(dev)->threads, n = 0;
-	struct lane_stream *ls[WORKERS_MAX];
-
-	most = (unsigned int)min_u64(min_u64(most, device_context(dev)->threads), ARRAY_SIZE(ls));
-	while (n < most && !engine_stream_get(dev, m, false, &ls[n]))
-		n++;
-	while (n)
-		engine_stream_put(dev, ls[--n], false);
+	for (unsigned int i = 0; i < device_context(dev)->threads; i++)
+		if (engine_stream_add(dev, m))
+			break;
 }
 
 static void prepare_run(struct task *task)
@@ -35,6 +30,7 @@ static void prepare_run(struct task *task)
 	/* Failures are reported by the transfers that try again. */
 	if (!staging_enter(&de->pool, &user))
 		staging_leave(&de->pool, &user);
+	staging_expect(&de->pool);
 	open_streams(dev, &m);
 	dev->ops->context_put(dev, &m);
 	log_debug(dev->provider->set->log, "%s: prepared in %.1f ms", dev->name, (double)(os_now_ns() - began) / 1e6);

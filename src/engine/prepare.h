@@ -4,7 +4,7 @@
 
 /*
  * What the first long transfer with a device needs, made by a worker: the first part of the staging memory, and a stream for
- * each lane. device_engine.preparing is
+ * each lane. The rest of the staging memory comes when chunks run short for the first time. device_engine.preparing is
  *
  *	IDLE	nothing was made, because it was not asked for, or because the driver has no context of the device
  *	POSTED	a worker makes it, or will

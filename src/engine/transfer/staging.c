@@ -229,6 +229,11 @@ void staging_count(struct staging_pool *p, uint64_t bytes)
 	pthread_mutex_unlock(&p->lock);
 }
 
+void staging_expect(struct staging_pool *p)
+{
+	staging_count(p, GROW_BYTES);
+}
+
 void staging_leave(struct staging_pool *p, struct staging_user *u)
 {
 	(void)u;

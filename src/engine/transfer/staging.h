@@ -69,6 +69,8 @@ int staging_enter(struct staging_pool *p, struct staging_user *u);
 void staging_leave(struct staging_pool *p, struct staging_user *u);
 /* A transfer of so many bytes uses the pool. */
 void staging_count(struct staging_pool *p, uint64_t bytes);
+/* Many bytes are to be expected: the pool is completed as soon as chunks are short. */
+void staging_expect(struct staging_pool *p);
 
 /* NULL: none is free, or the user has its share. */
 struct chunk *staging_try(struct staging_pool *p, struct staging_user *u);
