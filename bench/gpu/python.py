@@ -8,7 +8,7 @@
 BUILD        the folder with strait and libstrait.so.0, ../../build by default; nothing is built
 CUFILE_UDEV  1: where udev does not run, write the entry about the block device without which NVIDIA's library refuses files
 LIMIT        seconds for the whole run, 240 by default: measurements that do not fit any more are left out, and named
-ONLY         words: only the rows whose labels have one of them, as in ONLY="copy_ slice"
+ONLY         only the rows whose labels contain one of these, as in ONLY="load_file / safetensors,copy_"
 VERBOSE      1: where the first call and the last one of Strait's measurements spent their time, and what the library logged
 DEVICE       cuda:0 by default; cpu shows that the script runs, and measures nothing of interest
 
@@ -531,9 +531,9 @@ def main(path='/var/tmp/strait-python.safetensors', size='4', rounds='3'):
     print(f'{path}, {total / 2**30:.2f} GiB cached; PyTorch {torch.__version__}, safetensors {getattr(safetensors, "__version__", "unknown")}; '
           f'GB/s, first call / best of {rounds} later; verdict first, later')
     print(f'{"":34s} {"Strait":>15s} {"other":>15s} {"ratio":>13s}  goal', flush=True)
-    results, only = {}, os.environ.get('ONLY', '').split()
+    results, only = {}, [part for part in os.environ.get('ONLY', '').split(',') if part]
     for label, ours, theirs, goal in TABLE:
-        if only and not any(word in label for word in only):
+        if only and not any(part in label for part in only):
             continue
         count = PART_BYTES.get(ours.split()[0], total)
         print_row(label, measured(results, ours, path, rounds), measured(results, theirs, path, rounds), count, goal)
