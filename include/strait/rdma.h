@@ -5,7 +5,7 @@
 /*
  * RDMA between the memory of a device on one machine and files or memory on another, over libibverbs and librdmacm.
  *
- * A session is a reliable connection of two authenticated peers. One side offers memory of regions, the other one
+ * A session is a reliable connection of two authenticated peers, over one queue pair or several. One side offers memory of regions, the other one
  * initiates: it writes to and reads from that memory, and offers none itself. Messages pass both ways. On top of
  * sessions, a server and its clients transfer files: strait_rdma_serve(), strait_rdma_pull(), strait_rdma_push().
  *
@@ -34,6 +34,7 @@ extern "C" {
 #define STRAIT_RDMA_KEY_MAX 256
 #define STRAIT_RDMA_MESSAGE_MAX 960 /* bytes of one message */
 #define STRAIT_RDMA_OFFER_TEXT 177  /* an offer as text, with its NUL */
+#define STRAIT_RDMA_QUEUE_PAIRS_MAX 8
 
 struct strait_rdma_listener;
 struct strait_rdma_session;
@@ -161,8 +162,12 @@ STRAIT_API int strait_rdma_probe(const char *nic, struct strait_region *region, 
  * @flags: STRAIT_RDMA_POLL or 0
  * @ack_timeout: longest time for an acknowledgement, 4.096 us * 2^@ack_timeout, at most 31; 0: 18, which is one second.
  *	A request is repeated 6 times
- * @depth: requests in flight, 32 to 4096; 0: 256
+ * @depth: requests in flight on a queue pair, 32 to 4096; 0: 256
  * @half_open: listener: connections that are not authenticated yet, more are rejected; 0: 16
+ * @queue_pairs: most queue pairs of a session, up to STRAIT_RDMA_QUEUE_PAIRS_MAX; 0: 1. A session has the smaller number
+ *	of both sides, or fewer if an RDMA device has no more, and one on iWARP: see strait_rdma_info(). With more than
+ *	one, messages do not wait for writes: see strait_rdma_send()
+ * @reserved: 0
  */
 struct strait_rdma_opts {
 	size_t size;
@@ -176,6 +181,8 @@ struct strait_rdma_opts {
 	uint32_t ack_timeout;
 	uint32_t depth;
 	uint32_t half_open;
+	uint32_t queue_pairs;
+	uint32_t reserved;
 };
 
 #define STRAIT_RDMA_OPTS_SIZE_V1 64
@@ -270,6 +277,8 @@ STRAIT_API void strait_rdma_close(struct strait_rdma_session *session);
  * @bytes_read: bytes of RDMA reads that were posted
  * @status: status of the last work completion that failed, as strait_rdma_status_name() has it; 0 if none did
  * @error: why the session can no longer be used, a negative errno, or 0
+ * @queue_pairs: queue pairs that requests are spread over; 0 before the session is connected
+ * @reserved: 0
  */
 struct strait_rdma_info {
 	size_t size;
@@ -283,6 +292,8 @@ struct strait_rdma_info {
 	uint64_t bytes_read;
 	int32_t status;
 	int32_t error;
+	uint32_t queue_pairs;
+	uint32_t reserved;
 };
 
 #define STRAIT_RDMA_INFO_SIZE_V1 248
@@ -303,7 +314,9 @@ STRAIT_API int strait_rdma_info(struct strait_rdma_session *session, struct stra
  * @len: bytes, at most STRAIT_RDMA_MESSAGE_MAX
  * @timeout_ns: longest time to wait for room in the send queue
  *
- * The peer receives it after the bytes of all writes that were posted before. The call does not wait for that.
+ * In a session with one queue pair the peer receives it after the bytes of all writes that were posted before, which the
+ * call does not wait for. In one with several it may arrive before bytes of writes that strait_rdma_wait() has not
+ * reported complete.
  *
  * Return: 0; -EMSGSIZE; -ETIMEDOUT: nothing was sent, and the session goes on; -ECONNRESET when the peer disconnected;
  * -EIO: see status of strait_rdma_info(); -ECANCELED; -EINVAL.
@@ -403,7 +416,9 @@ struct strait_rdma_request {
  * @timeout_ns: longest time to wait for room in the send queue
  * @ticket: for strait_rdma_wait()
  *
- * Requests of a session complete in the order in which they are posted. Memory of the region must not be changed until
+ * Requests of a session complete in the order in which they are posted, also where they are spread over several queue
+ * pairs: each takes 16 in turn, of 64 KiB or less, or fewer up to one with STRAIT_RDMA_AWAITED. Overlapping requests in
+ * flight on several queue pairs are carried out in no particular order. Memory of the region must not be changed until
  * then. The region is registered at its first use, and remains so until it or the session is closed.
  *
  * Return: 0; -EACCES, -EBADMSG: not an offer of this session; -EPERM: an offer without this right, or a session with

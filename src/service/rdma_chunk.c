@@ -38,7 +38,8 @@ static int post_network(struct serving *v, unsigned int i)
 					 .region_offset = (uint64_t)i * CHUNK_BYTES,
 					 .offer = v->offer[q->slot],
 					 .offer_offset = q->offer_offset + c->offset,
-					 .length = c->length };
+					 .length = c->length,
+					 .flags = v->unordered ? STRAIT_RDMA_AWAITED : 0 };
 	int rc = strait_rdma_post(v->session, &r, NETWORK_NS, &c->ticket);
 
 	if (!rc)
@@ -84,13 +85,19 @@ static int file_read(struct serving *v, unsigned int i, uint64_t bytes, int stat
 	}
 	if (rc && !is_of_request(rc))
 		return rc;
-	end_chunk(c, rc ? 0 : bytes, rc ? rc : status);
-	/* The reply may now be sent before the chunk is free: it arrives after the chunk's bytes. */
-	c->request = NULL;
-	if (rc || !bytes)
+	if (rc || !bytes) {
+		end_chunk(c, 0, rc ? rc : status);
 		free_chunk(c);
-	else
-		atomic_fetch_add(&v->server->bytes_out, bytes);
+		return 0;
+	}
+	atomic_fetch_add(&v->server->bytes_out, bytes);
+	c->bytes = bytes;
+	c->status = status;
+	/* The reply may now be sent before the chunk is free: it arrives after the chunk's bytes. */
+	if (!v->unordered) {
+		end_chunk(c, bytes, status);
+		c->request = NULL;
+	}
 	return 0;
 }
 
@@ -141,6 +148,8 @@ static int reap_network(struct serving *v, int64_t timeout_ns)
 				free_chunk(c);
 			}
 		} else {
+			if (c->request)
+				end_chunk(c, c->bytes, c->status);
 			free_chunk(c);
 		}
 	}

@@ -13,6 +13,9 @@
  * A chunk of the session's ring passes these states, for a READ in this order and for a WRITE in the other one:
  *
  *	FREE -> FILE (file I/O in flight) -> NETWORK (RDMA in flight) -> FREE
+ *
+ * The reply to a READ follows its bytes on the session's queue pair, so it is sent once they are posted. With several queue
+ * pairs nothing orders them: the reply waits until the last chunk of the request has left NETWORK.
  */
 
 #include <pthread.h>
@@ -63,6 +66,8 @@ struct ring_chunk {
 	uint64_t offset; /* in the request */
 	uint64_t length;
 	uint64_t ticket; /* NETWORK */
+	uint64_t bytes;	 /* NETWORK, of a READ: that the file had */
+	int status;	 /* and why not more */
 };
 
 /* A READ or WRITE without a reply yet. */
@@ -80,6 +85,7 @@ struct serving {
 	struct strait_rdma_session *session;
 	struct strait_endpoint *file; /* the current one, or NULL */
 	bool writable;
+	bool unordered; /* the session has several queue pairs */
 	struct strait_queue *queue;
 	struct strait_region *ring; /* CHUNKS chunks of host memory */
 	struct ring_chunk chunk[CHUNKS];

@@ -173,8 +173,10 @@ void serving_run(struct served *e)
 	struct serving v = { .server = server, .session = e->session };
 	struct strait_rdma_info info = { .size = sizeof(info) };
 
-	if (!open_resources(&v))
+	if (!strait_rdma_info(v.session, &info) && !open_resources(&v)) {
+		v.unordered = info.queue_pairs > 1;
 		serve_requests(&v);
+	}
 	if (!strait_rdma_info(v.session, &info)) {
 		atomic_fetch_add(&server->requests, info.requests);
 		atomic_fetch_add(&server->signalled, info.signalled);

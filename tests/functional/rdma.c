@@ -56,7 +56,10 @@ struct strait_region *rdma_memory(struct strait_context *ctx, uint64_t len, uint
 
 struct strait_rdma_opts rdma_opts_of(uint32_t role)
 {
+	const char *lanes = getenv("STRAIT_TEST_QUEUE_PAIRS");
+
 	return (struct strait_rdma_opts){ .size = sizeof(struct strait_rdma_opts),
+					  .queue_pairs = lanes ? (uint32_t)strtoul(lanes, NULL, 0) : 0,
 					  .address = rdma_address(),
 					  .role = role,
 					  .key = rdma_key,

@@ -16,7 +16,7 @@ void rdma_missing(char *why, size_t len);
 const char *rdma_address(void);
 /* The device to test: STRAIT_TEST_DEVICE or emu:0. Memory of it that an RDMA device can register, filled with a byte. */
 struct strait_region *rdma_memory(struct strait_context *ctx, uint64_t len, uint8_t fill);
-/* Options with the key and timeouts for emulated machines. */
+/* Options with the key and timeouts for emulated machines, and the queue pairs of STRAIT_TEST_QUEUE_PAIRS. */
 struct strait_rdma_opts rdma_opts_of(uint32_t role);
 
 /* A server of the directory, in this process; and a client of it. */

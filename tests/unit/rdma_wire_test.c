@@ -337,7 +337,7 @@ static size_t damage(uint8_t *msg, size_t len, size_t room, uint64_t *state)
 		if (prng_below(state, 2) && room >= 12) {
 			/* A plausible header: magic, version, type, length. */
 			len = prng_below(state, room + 1);
-			memcpy(msg, "STR1\1\0", 6);
+			memcpy(msg, "STR1\2\0", 6);
 			msg[6] = (uint8_t)prng_below(state, 9);
 			msg[7] = 0;
 			msg[8] = (uint8_t)len;
@@ -486,6 +486,40 @@ TEST_TIMEOUT(hostile_file_requests_are_refused, 900)
 		}
 		rc = proto_get_reply(p, len, &r);
 		ASSERT_TRUE(rc == -EBADMSG || r.status <= 0);
+		free(p);
+	}
+}
+
+/* Queue pairs that a peer says it has, in a message that may have any bytes: an authenticated peer may be faulty. */
+TEST_TIMEOUT(hostile_lists_of_queue_pairs_are_refused, 900)
+{
+	struct fuzz f = fuzz_begin(50000);
+
+	while (fuzz_more(&f)) {
+		struct wire_lane lane[WIRE_LANES_MAX], got[WIRE_LANES_MAX];
+		uint32_t n = (uint32_t)prng_below(&f.state, WIRE_LANES_MAX + 1), m = 99;
+		uint8_t payload[WIRE_LANES_BYTES + 16], again[WIRE_LANES_BYTES];
+		bool whole = !prng_below(&f.state, 8);
+		size_t len;
+		void *p;
+		int rc;
+
+		for (uint32_t i = 0; i < n; i++)
+			lane[i] = (struct wire_lane){ 1 + (uint32_t)prng_below(&f.state, 0xffffff),
+						      (uint32_t)prng_below(&f.state, 1 << 24) };
+		len = wire_lanes_encode(lane, n, payload);
+		ASSERT_EQ(len, 1 + 8 * n);
+		if (!whole)
+			len = damage(payload, len, sizeof(payload), &f.state);
+		p = copy_of(payload, len);
+		rc = wire_lanes_decode(p, len, got, &m);
+		ASSERT_TRUE(rc == 0 || (rc == -EBADMSG && m == 99 && !whole));
+		if (!rc) {
+			ASSERT_LE(m, WIRE_LANES_MAX);
+			/* What was accepted has exactly one encoding. */
+			ASSERT_EQ(wire_lanes_encode(got, m, again), len);
+			ASSERT_MEMEQ(again, p, len);
+		}
 		free(p);
 	}
 }

@@ -61,7 +61,7 @@ static int post_some(struct strait_rdma_session *s, const struct strait_rdma_req
 			wr.send_flags |= IBV_SEND_INLINE;
 		wr.wr.rdma.remote_addr = o->addr + q->offer_offset + done;
 		wr.wr.rdma.rkey = o->rkey;
-		rc = qp_post(s, &wr, 0);
+		rc = qp_post(s, &wr);
 		if (rc)
 			break;
 		reg->last_ticket = s->posted;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The queue pair's resources, flow control of the send queue, and completions. */
+/* The first queue pair, the session's resources, and completions of all queue pairs. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 #include "endpoint/rdma/session.h"
 #include "os/os.h"
 
-#define RECV_ID (1ull << 63) /* wr_id of a receive: this bit and the slot. Of a send: its number */
+#define RECV_ID (1ull << 63) /* wr_id of a receive: this bit and the slot. Of other requests: see WR_ID() */
 #define EVENTS_UNACKED 64u
 #define INLINE_WANTED 256u
 #define DRAIN_NS 2000000000ull
@@ -23,15 +23,15 @@ static int post_recv(struct strait_rdma_session *s, uint32_t slot)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)recv_slot(s, slot), .length = WIRE_MAX, .lkey = s->control_mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = RECV_ID | slot, .sg_list = &sge, .num_sge = 1 }, *bad;
-	int err = ibv_post_recv(s->qp, &wr, &bad);
+	int err = ibv_post_recv(s->lane[0].qp, &wr, &bad);
 
 	s->receives += !err;
 	return -err;
 }
 
-static int create_qp(struct strait_rdma_session *s)
+struct ibv_qp_init_attr qp_init_attr(struct strait_rdma_session *s)
 {
-	struct ibv_qp_init_attr attr = {
+	return (struct ibv_qp_init_attr){
 		.send_cq = s->cq,
 		.recv_cq = s->cq,
 		.qp_type = IBV_QPT_RC,
@@ -41,6 +41,11 @@ static int create_qp(struct strait_rdma_session *s)
 			 .max_recv_sge = 1,
 			 .max_inline_data = INLINE_WANTED },
 	};
+}
+
+static int create_qp(struct strait_rdma_session *s)
+{
+	struct ibv_qp_init_attr attr = qp_init_attr(s);
 
 	if (verbs.rdma_create_qp(s->id, s->pd, &attr)) {
 		/* Not every device sends inline. */
@@ -48,25 +53,34 @@ static int create_qp(struct strait_rdma_session *s)
 		if (verbs.rdma_create_qp(s->id, s->pd, &attr))
 			return -errno;
 	}
-	s->qp = s->id->qp;
+	s->lane[0].qp = s->id->qp;
+	s->lanes = 1;
 	s->inline_max = attr.cap.max_inline_data;
 	return 0;
 }
 
+int qp_alloc_order(struct strait_rdma_session *s)
+{
+	s->order_len = s->opts.queue_pairs * (s->opts.depth + 2 * SIGNAL_EVERY);
+	s->order = calloc(s->order_len, sizeof(*s->order));
+	return s->order ? 0 : -ENOMEM;
+}
+
 int qp_open(struct strait_rdma_session *s)
 {
+	uint32_t entries = s->opts.queue_pairs * s->opts.depth + CONTROL_SLOTS;
 	void *control;
 	int rc;
 
 	s->pd = verbs.ibv_alloc_pd(s->id->verbs);
 	s->channel = s->pd ? verbs.ibv_create_comp_channel(s->id->verbs) : NULL;
 	/* A failed queue pair completes every request, signalled or not. */
-	s->cq = s->channel ?
-			verbs.ibv_create_cq(s->id->verbs, (int)(s->opts.depth + CONTROL_SLOTS), NULL, s->channel, 0) :
-			NULL;
+	s->cq = s->channel ? verbs.ibv_create_cq(s->id->verbs, (int)entries, NULL, s->channel, 0) : NULL;
 	if (!s->cq)
 		return errno ? -errno : -ENOMEM;
 	rc = os_set_nonblocking(s->channel->fd);
+	if (!rc)
+		rc = qp_alloc_order(s);
 	if (!rc)
 		rc = create_qp(s);
 	if (!rc)
@@ -85,9 +99,10 @@ int qp_open(struct strait_rdma_session *s)
 
 void qp_close(struct strait_rdma_session *s)
 {
-	if (s->qp)
+	lanes_close(s);
+	if (s->lane[0].qp)
 		verbs.rdma_destroy_qp(s->id);
-	s->qp = NULL;
+	s->lane[0].qp = NULL;
 	if (s->cq_events)
 		verbs.ibv_ack_cq_events(s->cq, s->cq_events);
 	s->cq_events = 0;
@@ -101,16 +116,30 @@ void qp_close(struct strait_rdma_session *s)
 		os_unmap(s->control, CONTROL_BYTES);
 	if (s->pd)
 		verbs.ibv_dealloc_pd(s->pd);
+	free(s->order);
+}
+
+/* Tickets complete in their order, whichever queue pair is faster. */
+static void advance(struct strait_rdma_session *s)
+{
+	while (s->completed < s->posted) {
+		const struct ticket_place *at = &s->order[(s->completed + 1) % s->order_len];
+
+		if (s->lane[at->lane].completed < at->number)
+			break;
+		s->completed++;
+	}
 }
 
 static void completed(struct strait_rdma_session *s, const struct ibv_wc *wc)
 {
+	struct lane *l = &s->lane[WR_LANE(wc->wr_id) % LANES_MAX];
 	int none = 0;
 
 	if (wc->wr_id & RECV_ID)
 		s->receives--;
 	else
-		s->ended = wc->wr_id;
+		l->ended = WR_NUMBER(wc->wr_id);
 	if (wc->status != IBV_WC_SUCCESS) {
 		/* Requests after the failed one are flushed: their status does not say why. */
 		if (wc->status != IBV_WC_WR_FLUSH_ERR)
@@ -119,7 +148,8 @@ static void completed(struct strait_rdma_session *s, const struct ibv_wc *wc)
 		return;
 	}
 	if (!(wc->wr_id & RECV_ID)) {
-		atomic_store_explicit(&s->completed, wc->wr_id, memory_order_release);
+		l->completed = l->ended;
+		advance(s);
 		return;
 	}
 	if (s->received_n < CONTROL_SLOTS) {
@@ -208,126 +238,38 @@ int qp_progress(struct strait_rdma_session *s, uint64_t deadline)
 	return n > 0 ? 0 : rc;
 }
 
+/* Requests that were posted and have not completed. */
+static uint64_t unfinished(const struct strait_rdma_session *s)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < s->lanes; i++)
+		n += s->lane[i].posted - s->lane[i].ended;
+	return n;
+}
+
 void qp_drain(struct strait_rdma_session *s)
 {
 	struct ibv_send_wr last = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	uint64_t deadline = os_now_ns() + DRAIN_NS;
 
-	if (!s->qp)
-		return;
 	/* Requests that are not signalled and were successful are not reported; this one is. */
-	last.wr_id = s->posted + 1;
-	if (!ibv_post_send(s->qp, &last, &bad))
-		s->posted++;
-	while (s->receives || s->ended < s->posted) {
+	for (uint32_t i = 0; i < s->lanes; i++) {
+		last.wr_id = WR_ID(i, s->lane[i].posted + 1);
+		if (!ibv_post_send(s->lane[i].qp, &last, &bad))
+			s->lane[i].posted++;
+	}
+	while (s->receives || unfinished(s)) {
 		int n = reap(s);
 
 		if (n < 0 || (!n && os_now_ns() >= deadline)) {
 			log_warn(s->log, "rdma: the device has not completed %u receives and %llu requests",
-				 s->receives, (unsigned long long)(s->posted - s->ended));
+				 s->receives, (unsigned long long)unfinished(s));
 			return;
 		}
 		if (!n)
 			os_sleep_ns(100000);
 	}
-}
-
-bool qp_is_full(const struct strait_rdma_session *s)
-{
-	return s->posted - atomic_load(&s->completed) >= s->opts.depth;
-}
-
-int qp_post_room(struct strait_rdma_session *s, uint64_t n, uint64_t deadline)
-{
-	int rc = atomic_load(&s->error);
-
-	/* The last ones that were posted need not be signalled: they complete with later ones only. */
-	n = min_u64(n, s->opts.depth - SIGNAL_EVERY);
-	while (!rc && s->posted - atomic_load(&s->completed) + n > s->opts.depth)
-		rc = qp_progress(s, deadline);
-	return rc;
-}
-
-int qp_post(struct strait_rdma_session *s, struct ibv_send_wr *wr, uint64_t deadline)
-{
-	struct ibv_send_wr *bad;
-	int rc = qp_post_room(s, 1, deadline);
-
-	if (rc)
-		return rc;
-	wr->wr_id = s->posted + 1;
-	if (wr->send_flags & IBV_SEND_SIGNALED || wr->wr_id - s->signalled_at >= SIGNAL_EVERY)
-		wr->send_flags |= IBV_SEND_SIGNALED;
-	rc = -ibv_post_send(s->qp, wr, &bad);
-	if (rc) {
-		session_fail(s, rc);
-		return rc;
-	}
-	s->posted++;
-	s->requests++;
-	if (wr->send_flags & IBV_SEND_SIGNALED) {
-		s->signalled_at = s->posted;
-		s->signalled++;
-	}
-	return 0;
-}
-
-int qp_wait(struct strait_rdma_session *s, uint64_t ticket, uint64_t deadline)
-{
-	struct ibv_send_wr empty = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED };
-	int rc = 0;
-
-	if (ticket > s->posted)
-		return -EINVAL;
-	while (atomic_load(&s->completed) < ticket) {
-		if (s->signalled_at < ticket && deadline)
-			rc = qp_post(s, &empty, deadline);
-		if (!rc)
-			rc = qp_progress(s, deadline);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-/* Waiting for the slot or for the queue, other threads may use up the other one. */
-int qp_send_room(struct strait_rdma_session *s, uint64_t deadline)
-{
-	int rc = atomic_load(&s->error);
-
-	while (!rc) {
-		uint64_t before = s->slot_ticket[s->sent % CONTROL_SLOTS];
-
-		if (before > atomic_load(&s->completed))
-			rc = qp_wait(s, before, deadline);
-		else if (qp_is_full(s))
-			rc = qp_progress(s, deadline);
-		else
-			break;
-	}
-	return rc;
-}
-
-int qp_send(struct strait_rdma_session *s, const void *msg, size_t len, uint64_t deadline)
-{
-	struct ibv_sge sge = { .length = (uint32_t)len, .lkey = s->control_mr->lkey };
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1 };
-	int rc = qp_send_room(s, deadline);
-	uint32_t slot = (uint32_t)(s->sent % CONTROL_SLOTS);
-	uint8_t *buf = s->control + slot * (size_t)WIRE_MAX;
-
-	if (rc)
-		return rc;
-	sge.addr = (uintptr_t)buf;
-	memcpy(buf, msg, len);
-	if (len <= s->inline_max)
-		wr.send_flags = IBV_SEND_INLINE;
-	rc = qp_post(s, &wr, deadline);
-	if (rc)
-		return rc;
-	s->slot_ticket[slot] = s->posted;
-	s->sent++;
-	return 0;
 }
 
 int qp_recv(struct strait_rdma_session *s, uint64_t deadline, const uint8_t **msg, size_t *len)

@@ -128,7 +128,7 @@ void reg_offer_close(struct strait_rdma_offer *o)
 /* No request of this side uses it, and the peer has no access. */
 static bool is_idle(struct strait_rdma_session *s, const struct registration *reg)
 {
-	return !reg->offered && reg->last_ticket <= atomic_load_explicit(&s->completed, memory_order_acquire);
+	return !reg->offered && reg->last_ticket <= s->completed;
 }
 
 static bool is_used(struct strait_rdma_session *s, const struct strait_region *r)

@@ -19,6 +19,7 @@ int rdma_opts_copy(const struct strait_rdma_opts *from, struct strait_rdma_opts 
 {
 	*o = *from;
 	if (o->flags & ~STRAIT_RDMA_POLL || o->ack_timeout > 31 || o->port > UINT16_MAX || o->half_open > 1024 ||
+	    o->queue_pairs > STRAIT_RDMA_QUEUE_PAIRS_MAX || o->reserved ||
 	    (o->depth && (o->depth < 2 * SIGNAL_EVERY || o->depth > 4096)) ||
 	    (o->role != STRAIT_RDMA_OFFERS && o->role != STRAIT_RDMA_INITIATES))
 		return -EINVAL;
@@ -32,6 +33,7 @@ int rdma_opts_copy(const struct strait_rdma_opts *from, struct strait_rdma_opts 
 	o->timeout_ns = o->timeout_ns ? o->timeout_ns : DEFAULT_TIMEOUT_NS;
 	o->ack_timeout = o->ack_timeout ? o->ack_timeout : DEFAULT_ACK_TIMEOUT;
 	o->depth = o->depth ? o->depth : DEFAULT_DEPTH;
+	o->queue_pairs = o->queue_pairs ? o->queue_pairs : 1;
 	o->half_open = o->half_open ? o->half_open : DEFAULT_HALF_OPEN;
 	return 0;
 }
@@ -117,8 +119,8 @@ void session_fail(struct strait_rdma_session *s, int err)
 	if (atomic_load(&s->error))
 		return;
 	atomic_store(&s->error, err);
-	if (s->qp)
-		verbs.ibv_modify_qp(s->qp, &attr, IBV_QP_STATE);
+	for (uint32_t i = 0; i < s->lanes; i++)
+		verbs.ibv_modify_qp(s->lane[i].qp, &attr, IBV_QP_STATE);
 	os_event_signal(s->wake);
 	pthread_cond_broadcast(&s->changed);
 }
@@ -206,7 +208,7 @@ static int begin_handshake(struct strait_rdma_session *s, struct handshake *hs)
 	int rc = os_random(nonce, sizeof(nonce));
 
 	if (!rc)
-		rc = -verbs.ibv_query_qp(s->qp, &attr, IBV_QP_DEST_QPN | IBV_QP_AV, &init);
+		rc = -verbs.ibv_query_qp(s->lane[0].qp, &attr, IBV_QP_DEST_QPN | IBV_QP_AV, &init);
 	if (rc)
 		return rc;
 	if (!s->opts.key && !is_own_machine(s, &attr.ah_attr)) {
@@ -215,7 +217,7 @@ static int begin_handshake(struct strait_rdma_session *s, struct handshake *hs)
 	}
 	address_encode(rdma_get_local_addr(s->id), view.local);
 	address_encode(rdma_get_peer_addr(s->id), view.peer);
-	view.local_qp = s->qp->qp_num;
+	view.local_qp = s->lane[0].qp->qp_num;
 	view.peer_qp = attr.dest_qp_num;
 	return hs_init(hs, mac_hmac, s->listener != NULL, s->opts.role, s->opts.key, s->opts.key_len, &view, nonce);
 }
@@ -240,7 +242,7 @@ static int run_handshake(struct strait_rdma_session *s, struct handshake *hs, ui
 		sent = out_len ? qp_send(s, out, out_len, deadline) : 0;
 		/* The peer learns that it was refused before it is disconnected. */
 		if (rc && !sent && out_len)
-			qp_wait(s, s->posted, deadline);
+			qp_flush_sends(s, deadline);
 		if (!rc)
 			rc = sent;
 		if (!rc)
@@ -261,6 +263,9 @@ int session_authenticate(struct strait_rdma_session *s, uint64_t deadline)
 	if (!rc) {
 		s->send = hs.send;
 		s->recv = hs.recv;
+		rc = lanes_open(s, deadline);
+	}
+	if (!rc) {
 		memcpy(s->session, hs.session, sizeof(s->session));
 		memcpy(s->offer_key, hs.offer_key, sizeof(s->offer_key));
 		s->began = os_now_ns();
@@ -289,4 +294,5 @@ void session_info(struct strait_rdma_session *s, struct strait_rdma_info *info)
 	info->bytes_read = s->bytes_read;
 	info->status = atomic_load(&s->status);
 	info->error = atomic_load(&s->error);
+	info->queue_pairs = s->lanes;
 }

@@ -3,17 +3,18 @@
 #define ENDPOINT_RDMA_SESSION_H
 
 /*
- * A session: one reliable connection, its protection domain, control channel, registrations and offers.
+ * A session: one reliable connection, its protection domain, control channel, registrations and offers, and further queue
+ * pairs for its reads and writes.
  *
  * States, in this order; a session never goes back:
  *
  *	NEW		accepted by a listener, not answered: nothing is allocated but the connection's identifier
  *	CONNECTED	the queue pair carries messages, the handshake runs. The protection domain has one registration,
  *			of the control buffers, without remote access
- *	READY		authenticated
+ *	READY		authenticated, and all queue pairs are connected
  *	(error != 0)	final, in every state: a work completion failed, the peer disconnected, a message did not verify,
- *			offered memory was freed, or the session was cancelled. The queue pair is in its error state:
- *			the peer accesses no memory any more. Every call returns the error
+ *			offered memory was freed, or the session was cancelled. All queue pairs are in their error
+ *			state: the peer accesses no memory any more. Every call returns the error
  *
  * Threads. @lock protects all members. It is never held while a call waits for the peer: one of the waiting threads
  * sleeps on the event channels (@sleeping), the others on @changed, and each checks its own condition when it wakes.
@@ -25,8 +26,16 @@
  * then stops the watcher: on return no session_drop() runs. The struct has a reference of each offer, too, so that
  * offers may be closed after the session, or at the same time.
  *
- * Send queue. Requests are numbered from 1: @posted is the last. Every SIGNAL_EVERY-th is signalled, and its completion
- * completes all before it. A waiter for a request that no signalled one follows posts an empty signalled write.
+ * Queue pairs. The first one, of the connection manager, carries the messages. The others (lanes.c) are made once the peer
+ * is authenticated: their numbers pass in messages with a MAC, and they go where the first one goes. The failure of one
+ * ends the session.
+ *
+ * Requests of a queue pair are numbered from 1: lane.posted is the last. Every SIGNAL_EVERY-th is signalled, and its
+ * completion completes all before it. A waiter for a request that no signalled one follows posts an empty signalled write.
+ *
+ * Tickets number the reads and writes of a session. They go to the queue pairs in turn: each takes SIGNAL_EVERY, or
+ * fewer when the last of them is awaited by itself, then it is the next one's turn. Queue pairs complete independently; @order
+ * has the queue pair and number of each ticket, and @completed is the last ticket before which none is incomplete.
  */
 
 #include <pthread.h>
@@ -44,6 +53,7 @@
 #define SIGNAL_EVERY 16u
 #define CONTROL_SLOTS 64u /* messages in each direction */
 #define DATA_BYTES 65536u /* most bytes of one work request */
+#define LANES_MAX STRAIT_RDMA_QUEUE_PAIRS_MAX
 #define READS_IN_FLIGHT 16u
 #define RETRIES 6u     /* 7 means for ever to the kernel's software RDMA device */
 #define RNR_RETRIES 7u /* for ever: a peer that posts no receives is bounded by the deadline of the call */
@@ -88,6 +98,25 @@ struct strait_rdma_offer {
 	char text[WIRE_OFFER_TEXT];
 };
 
+/* A queue pair, and its send queue. */
+struct lane {
+	struct ibv_qp *qp;
+	uint64_t posted, signalled_at;
+	uint64_t ended; /* last request that completed, successfully or not */
+	uint64_t completed;
+};
+
+/* wr_id of a request: the index of its queue pair, and its number. */
+#define WR_ID(lane, number) ((uint64_t)(lane) << 56 | (number))
+#define WR_LANE(id) ((uint32_t)((id) >> 56))
+#define WR_NUMBER(id) ((id) & ((1ull << 56) - 1))
+
+/* Where the request of a ticket is. */
+struct ticket_place {
+	uint64_t number;
+	uint32_t lane, unused;
+};
+
 struct strait_rdma_session {
 	struct device_set *set;
 	const struct log_sink *log;
@@ -113,23 +142,25 @@ struct strait_rdma_session {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	struct ibv_qp *qp; /* of @id */
+	struct lane lane[LANES_MAX]; /* the first one is of @id */
+	uint32_t lanes;
 	uint32_t inline_max;
 	unsigned int cq_events; /* not acknowledged yet */
 
 	uint8_t *control; /* CONTROL_SLOTS to send, then CONTROL_SLOTS to receive, WIRE_MAX bytes each */
 	struct ibv_mr *control_mr;
 	uint64_t sent;			     /* messages: the next slot is sent % CONTROL_SLOTS */
-	uint64_t slot_ticket[CONTROL_SLOTS]; /* request that reads the slot */
+	uint64_t slot_number[CONTROL_SLOTS]; /* request of the first queue pair that reads the slot */
 	struct {
 		uint32_t slot, len;
 	} received[CONTROL_SLOTS]; /* messages that were not taken yet */
 	uint32_t received_first, received_n;
 
-	uint32_t receives; /* posted and not completed */
-	uint64_t posted, signalled_at;
-	uint64_t ended; /* last request that completed, successfully or not */
-	atomic_ullong completed;
+	uint32_t receives;	    /* posted and not completed */
+	uint64_t posted, completed; /* tickets */
+	struct ticket_place *order; /* of @order_len tickets: that of ticket t is at t % order_len */
+	uint32_t order_len;
+	uint32_t turn, in_turn; /* the queue pair whose turn it is, and how many requests it got in it */
 	uint64_t requests, signalled, bytes_written, bytes_read;
 	atomic_ullong registrations;
 	atomic_int error, status;
@@ -185,25 +216,41 @@ void session_cm_events(struct strait_rdma_session *s);
 /* qp.c: with @lock held. Calls with a deadline release it while they wait. */
 int qp_open(struct strait_rdma_session *s);
 void qp_close(struct strait_rdma_session *s);
-/* Post a request, when there is room for it. It gets the next number, s->posted. */
-int qp_post(struct strait_rdma_session *s, struct ibv_send_wr *wr, uint64_t deadline);
-/* @deadline 0: only look. */
-int qp_wait(struct strait_rdma_session *s, uint64_t ticket, uint64_t deadline);
+/* The memory of @order: for requests in flight on all queue pairs, and what one may have more of in its turn. */
+int qp_alloc_order(struct strait_rdma_session *s);
+/* The attributes of every queue pair, as the session's resources allow. */
+struct ibv_qp_init_attr qp_init_attr(struct strait_rdma_session *s);
 /* Process completions, or wait until a thread may have. -ETIMEDOUT; the session's error. */
 int qp_progress(struct strait_rdma_session *s, uint64_t deadline);
-/* Wait until the next qp_send(), or the next @n qp_post() or as many as there can be, do not wait. */
-int qp_send_room(struct strait_rdma_session *s, uint64_t deadline);
-int qp_post_room(struct strait_rdma_session *s, uint64_t n, uint64_t deadline);
-bool qp_is_full(const struct strait_rdma_session *s);
 /* After session_fail(): wait until the device has completed all that was posted, and accesses no memory any more. */
 void qp_drain(struct strait_rdma_session *s);
-/* A whole message, sealed or of the handshake. */
-int qp_send(struct strait_rdma_session *s, const void *msg, size_t len, uint64_t deadline);
 /* The next message, in place until qp_release() posts its slot again. */
 int qp_recv(struct strait_rdma_session *s, uint64_t deadline, const uint8_t **msg, size_t *len);
 int qp_release(struct strait_rdma_session *s);
 
+/* post.c: with @lock held. Calls with a deadline release it while they wait. */
+/* Post a read or write, for which there is room. It gets the next ticket, s->posted. */
+int qp_post(struct strait_rdma_session *s, struct ibv_send_wr *wr);
+/* @deadline 0: only look. */
+int qp_wait(struct strait_rdma_session *s, uint64_t ticket, uint64_t deadline);
+/* Wait until the next qp_send(), or the next @n qp_post() or as many as there can be, do not wait. */
+int qp_send_room(struct strait_rdma_session *s, uint64_t deadline);
+int qp_post_room(struct strait_rdma_session *s, uint64_t n, uint64_t deadline);
+bool qp_is_full(const struct strait_rdma_session *s);
+/* A whole message, sealed or of the handshake. */
+int qp_send(struct strait_rdma_session *s, const void *msg, size_t len, uint64_t deadline);
+/* Wait until the peer's device has all messages. */
+int qp_flush_sends(struct strait_rdma_session *s, uint64_t deadline);
+
+/* lanes.c: with @lock held. Agree on the further queue pairs and connect them. */
+int lanes_open(struct strait_rdma_session *s, uint64_t deadline);
+void lanes_close(struct strait_rdma_session *s);
+
 /* message.c: with @lock held */
+/* A message of another type than the application's: sealed, or the payload of a received one. */
+int message_send_type(struct strait_rdma_session *s, enum wire_type type, const void *data, size_t len,
+		      uint64_t deadline);
+ssize_t message_recv_type(struct strait_rdma_session *s, enum wire_type type, void *buf, size_t len, uint64_t deadline);
 int message_send(struct strait_rdma_session *s, const void *data, size_t len, uint64_t deadline);
 ssize_t message_recv(struct strait_rdma_session *s, void *buf, size_t len, uint64_t deadline);
 

@@ -32,6 +32,8 @@
 	X(0, ibv_destroy_cq, 0)                                                                                        \
 	X(0, ibv_get_cq_event, 0)                                                                                      \
 	X(0, ibv_ack_cq_events, 0)                                                                                     \
+	X(0, ibv_create_qp, 0)                                                                                         \
+	X(0, ibv_destroy_qp, 0)                                                                                        \
 	X(0, ibv_modify_qp, 0)                                                                                         \
 	X(0, ibv_query_qp, 0)                                                                                          \
 	X(0, ibv_query_gid, 0)                                                                                         \

@@ -8,6 +8,7 @@
 #include "base/util.h"
 
 #define OFFER_VERSION 1u
+#define NUMBER_BITS 0xffffffu /* of queue pairs and packets */
 
 bool wire_equal(const void *a, const void *b, size_t len)
 {
@@ -56,7 +57,7 @@ int wire_decode(const void *buf, size_t len, struct wire_msg *msg)
 		return -EBADMSG;
 	if (version != WIRE_VERSION)
 		return -EPROTONOSUPPORT;
-	if (length != len || reserved || type < WIRE_HELLO || type > WIRE_DATA)
+	if (length != len || reserved || type < WIRE_HELLO || type > WIRE_READY)
 		return -EBADMSG;
 	m.type = (enum wire_type)type;
 	m.len = len - WIRE_HEAD - WIRE_MAC;
@@ -98,6 +99,36 @@ int wire_open(struct wire_channel *ch, const void *buf, size_t len, struct wire_
 		return -EPROTO;
 	ch->seq++;
 	*msg = m;
+	return 0;
+}
+
+size_t wire_lanes_encode(const struct wire_lane *lane, uint32_t n, uint8_t out[WIRE_LANES_BYTES])
+{
+	struct put_cursor c = { .p = out, .left = WIRE_LANES_BYTES };
+
+	put_uint(&c, n, 1);
+	for (uint32_t i = 0; i < n; i++) {
+		put_uint(&c, lane[i].qp, 4);
+		put_uint(&c, lane[i].psn, 4);
+	}
+	return c.bad ? 0 : WIRE_LANES_BYTES - c.left;
+}
+
+int wire_lanes_decode(const void *payload, size_t len, struct wire_lane lane[WIRE_LANES_MAX], uint32_t *n)
+{
+	struct get_cursor c = { .p = payload, .left = len };
+	uint32_t count = (uint32_t)get_uint(&c, 1);
+
+	if (c.bad || count > WIRE_LANES_MAX)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < count; i++) {
+		lane[i].qp = (uint32_t)get_uint(&c, 4);
+		lane[i].psn = (uint32_t)get_uint(&c, 4);
+		c.bad |= !lane[i].qp || lane[i].qp > NUMBER_BITS || lane[i].psn > NUMBER_BITS;
+	}
+	if (c.bad || c.left)
+		return -EBADMSG;
+	*n = count;
 	return 0;
 }
 

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC 0x31525453u
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 #define WIRE_HEAD 24u
 #define WIRE_MAC 32u
 #define WIRE_KEY 32u
@@ -33,6 +33,8 @@ enum wire_type {
 	WIRE_WELCOME = 4,   /* listener: the session begins; the first message with the session's keys */
 	WIRE_REFUSED = 5,   /* listener: an error code instead of the next message of the handshake */
 	WIRE_DATA = 6,	    /* a message of the application */
+	WIRE_LANES = 7,	    /* further queue pairs of the sender */
+	WIRE_READY = 8,	    /* the connector's queue pairs are connected */
 };
 
 /* HMAC-SHA-256: 0, or a negative errno. */
@@ -66,6 +68,19 @@ int wire_decode(const void *buf, size_t len, struct wire_msg *msg);
 int wire_seal(struct wire_channel *ch, enum wire_type type, const void *payload, size_t len, uint8_t out[WIRE_MAX]);
 /* Decode and check: -EACCES for a wrong MAC, -EPROTO for another sequence number than the next, else as wire_decode(). */
 int wire_open(struct wire_channel *ch, const void *buf, size_t len, struct wire_msg *msg);
+
+/* A further queue pair: its number and the first sequence number of its packets, both of 24 bits. */
+#define WIRE_LANES_MAX 7u
+#define WIRE_LANES_BYTES (1 + 8 * WIRE_LANES_MAX)
+
+struct wire_lane {
+	uint32_t qp, psn;
+};
+
+/* The payload of LANES: its length. @n is at most WIRE_LANES_MAX. */
+size_t wire_lanes_encode(const struct wire_lane *lane, uint32_t n, uint8_t out[WIRE_LANES_BYTES]);
+/* -EBADMSG for anything that is not exactly one such payload. */
+int wire_lanes_decode(const void *payload, size_t len, struct wire_lane lane[WIRE_LANES_MAX], uint32_t *n);
 
 /*
  * An offer of memory: which bytes the peer may access, how and until when. Its text form has a MAC and is bound to one

@@ -127,6 +127,7 @@ static void report(const struct rdma_cmd *c, const struct measurement *m)
 		json_number(&j, "p50_us", us);
 		json_uint(&j, "work_requests", m->info.requests);
 		json_uint(&j, "signalled", m->info.signalled);
+		json_uint(&j, "queue_pairs", m->info.queue_pairs);
 		json_uint(&j, "registrations", m->info.registrations);
 		json_finish(&j);
 		return;
@@ -134,8 +135,8 @@ static void report(const struct rdma_cmd *c, const struct measurement *m)
 	printf("%s of %s from %s, %u in flight: %.1f MiB/s, latency p50 %.1f us, p99 %.1f us\n",
 	       c->write ? "writes" : "reads", size_short(c->block, size), m->info.peer, c->depth, mib, us,
 	       (double)hist_percentile(m->h, 99) / 1e3);
-	printf("  %" PRIu64 " work requests, %" PRIu64 " signalled, %" PRIu64 " registrations\n", m->info.requests,
-	       m->info.signalled, m->info.registrations);
+	printf("  %" PRIu64 " work requests, %" PRIu64 " signalled, %u queue pairs, %" PRIu64 " registrations\n",
+	       m->info.requests, m->info.signalled, m->info.queue_pairs, m->info.registrations);
 }
 
 static int initiate(struct rdma_cmd *c, struct strait_rdma_opts *o)

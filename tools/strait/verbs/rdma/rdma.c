@@ -53,6 +53,8 @@ int rdma_session_opts(struct rdma_cmd *c, struct strait_rdma_opts *o)
 	if ((c->key_file || c->key_len) && c->key_len < STRAIT_RDMA_KEY_MIN)
 		return fail(CLI_USAGE, "make one: head -c 24 /dev/urandom | base64 >KEY; chmod 600 KEY",
 			    "a key has at least %d bytes", STRAIT_RDMA_KEY_MIN);
+	if (c->queue_pairs > STRAIT_RDMA_QUEUE_PAIRS_MAX)
+		return fail(CLI_USAGE, NULL, "--queue-pairs is at most %d", STRAIT_RDMA_QUEUE_PAIRS_MAX);
 	if (c->port > 65535)
 		return fail(CLI_USAGE, NULL, "a port is at most 65535");
 	*o = (struct strait_rdma_opts){ .size = sizeof(*o), .address = c->address, .port = (uint32_t)c->port };
@@ -60,6 +62,7 @@ int rdma_session_opts(struct rdma_cmd *c, struct strait_rdma_opts *o)
 	o->key_len = c->key_len;
 	o->flags = c->poll ? STRAIT_RDMA_POLL : 0;
 	o->ack_timeout = c->ack_timeout;
+	o->queue_pairs = c->queue_pairs;
 	return CLI_OK;
 }
 
@@ -129,6 +132,8 @@ int cmd_rdma(int argc, char **argv)
 		{ "seconds", "S", OPT_SECONDS, &c.seconds, "bench: duration; default 3" },
 		{ "sessions", "N", OPT_COUNT, &c.sessions, "serve: most clients at a time; default 64" },
 		{ "poll", NULL, OPT_FLAG, &c.poll, "poll for completions instead of sleeping" },
+		{ "queue-pairs", "N", OPT_COUNT, &c.queue_pairs,
+		  "most queue pairs of a session, 1 to 8, the smaller number of both sides; default 1" },
 		{ "ack-timeout", "N", OPT_COUNT, &c.ack_timeout,
 		  "longest time for an acknowledgement, 4.096 us * 2^N; default 18, one second" },
 		{ "json", NULL, OPT_FLAG, &cli.json, "print the report as JSON" },

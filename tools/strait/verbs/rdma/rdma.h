@@ -13,7 +13,7 @@ struct rdma_cmd {
 	uint64_t port, offset, size, region_bytes, seed;
 	uint64_t block;
 	double timeout, seconds;
-	uint32_t sessions, retries, ack_timeout;
+	uint32_t sessions, retries, ack_timeout, queue_pairs;
 	uint32_t depth;
 	bool write, poll;
 	uint8_t key[STRAIT_RDMA_KEY_MAX];
