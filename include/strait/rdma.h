@@ -389,15 +389,33 @@ STRAIT_API void strait_rdma_offer_close(struct strait_rdma_offer *offer);
 /* Flags of a request. */
 #define STRAIT_RDMA_AWAITED (1u << 0) /* the caller waits for this very request: report its completion by itself */
 
+#define STRAIT_RDMA_PIECES_MAX 256 /* of one request */
+
+/**
+ * struct strait_rdma_piece - A range of a region, one of several of a request
+ * @region: memory of this side
+ * @offset: first byte in it
+ * @length: bytes, not 0
+ */
+struct strait_rdma_piece {
+	struct strait_region *region;
+	uint64_t offset;
+	uint64_t length;
+};
+
 /**
  * struct strait_rdma_request - One RDMA read or write
  * @op: STRAIT_READ: offered memory to @region; STRAIT_WRITE: @region to offered memory
  * @flags: STRAIT_RDMA_AWAITED or 0: the completion is reported with that of a later request
- * @region: memory of this side
- * @region_offset: first byte in it
+ * @region: memory of this side; NULL with @pieces
+ * @region_offset: first byte in it; 0 with @pieces
  * @offer: the offer as text, NUL-terminated
  * @offer_offset: first byte in the offered memory
- * @length: bytes, not 0
+ * @length: bytes, not 0; with @pieces the sum of their lengths
+ * @pieces: memory of this side in several ranges, of one region or of several: a write gathers them in this order, a
+ *	read scatters to them. NULL: @region
+ * @piece_count: how many, up to STRAIT_RDMA_PIECES_MAX; 0 without @pieces
+ * @reserved: 0
  */
 struct strait_rdma_request {
 	uint32_t op;
@@ -407,6 +425,9 @@ struct strait_rdma_request {
 	const char *offer;
 	uint64_t offer_offset;
 	uint64_t length;
+	const struct strait_rdma_piece *pieces;
+	uint32_t piece_count;
+	uint32_t reserved;
 };
 
 /**
@@ -419,12 +440,15 @@ struct strait_rdma_request {
  * Requests of a session complete in the order in which they are posted, also where they are spread over several queue
  * pairs: each takes 16 in turn, of 64 KiB or less, or fewer up to one with STRAIT_RDMA_AWAITED. Overlapping requests in
  * flight on several queue pairs are carried out in no particular order. Memory of the region must not be changed until
- * then. The region is registered at its first use, and remains so until it or the session is closed.
+ * then. A region is registered at its first use, and remains so until it or the session is closed.
+ *
+ * Pieces are put into as few work requests as 64 KiB each and the RDMA device allow: it takes a number of ranges at a
+ * time, often 16 or more. The offered memory is one range.
  *
  * Return: 0; -EACCES, -EBADMSG: not an offer of this session; -EPERM: an offer without this right, or a session with
  * another role; -ESTALE: it has expired, or the region's memory was freed; -EINVAL: outside the offer or the region;
  * -EOPNOTSUPP, -ENOMEM: the RDMA device cannot register the region; -ENODEV: it is closed; -ETIMEDOUT: nothing was
- * posted, or, of a request longer than 64 KiB * (depth - 16), a part: then the session is over; otherwise as
+ * posted, or, of a request of more than depth - 16 work requests, a part: then the session is over; otherwise as
  * strait_rdma_send().
  */
 STRAIT_API int strait_rdma_post(struct strait_rdma_session *session, const struct strait_rdma_request *request,

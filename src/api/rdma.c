@@ -307,17 +307,32 @@ STRAIT_API void strait_rdma_offer_close(struct strait_rdma_offer *o)
 	engine_unref(ctx);
 }
 
+/* The request names one range of memory, or several, of this context's devices. */
+static int check_memory(const struct strait_context *ctx, const struct strait_rdma_request *q)
+{
+	API_CHECK(!q->pieces == !q->piece_count && !q->reserved && q->piece_count <= STRAIT_RDMA_PIECES_MAX);
+	if (!q->pieces) {
+		API_CHECK(q->region && device_context(q->region->dev) == ctx);
+		return 0;
+	}
+	API_CHECK(!q->region && !q->region_offset);
+	for (uint32_t i = 0; i < q->piece_count; i++)
+		API_CHECK(q->pieces[i].region && q->pieces[i].length &&
+			  device_context(q->pieces[i].region->dev) == ctx);
+	return 0;
+}
+
 STRAIT_API int strait_rdma_post(struct strait_rdma_session *s, const struct strait_rdma_request *q, int64_t timeout_ns,
 				uint64_t *ticket)
 {
 	int rc;
 
-	API_CHECK(s && q && ticket && timeout_ns >= 0 && q->region && q->offer && q->length &&
-		  !(q->flags & ~STRAIT_RDMA_AWAITED));
+	API_CHECK(s && q && ticket && timeout_ns >= 0 && q->offer && q->length && !(q->flags & ~STRAIT_RDMA_AWAITED));
 	API_CHECK(q->op == STRAIT_READ || q->op == STRAIT_WRITE);
 	API_ALIVE(s->owner);
-	API_CHECK(device_context(q->region->dev) == s->owner);
-	rc = enter_ready(s);
+	rc = check_memory(s->owner, q);
+	if (!rc)
+		rc = enter_ready(s);
 	if (rc)
 		return rc;
 	rc = s->opts.role == STRAIT_RDMA_INITIATES ? io_post(s, q, os_deadline(timeout_ns), ticket) : -EPERM;

@@ -37,22 +37,49 @@ struct ibv_qp_init_attr qp_init_attr(struct strait_rdma_session *s)
 		.qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = s->opts.depth,
 			 .max_recv_wr = CONTROL_SLOTS,
-			 .max_send_sge = 1,
+			 .max_send_sge = s->sges,
 			 .max_recv_sge = 1,
 			 .max_inline_data = INLINE_WANTED },
 	};
 }
 
+static uint32_t sge_limit(int device)
+{
+	return device < 1 ? 1 : (uint32_t)min_u64((uint64_t)device, SGES_MAX);
+}
+
+/* How many ranges of memory the device takes in a work request. Reads may have a limit of their own. */
+static int find_limits(struct strait_rdma_session *s)
+{
+	struct ibv_device_attr attr;
+	int err = verbs.ibv_query_device(s->id->verbs, &attr);
+
+	if (err)
+		return -err;
+	s->sges = sge_limit(attr.max_sge);
+	s->sges_read = (uint32_t)min_u64(s->sges, sge_limit(attr.max_sge_rd));
+	return 0;
+}
+
 static int create_qp(struct strait_rdma_session *s)
 {
 	struct ibv_qp_init_attr attr = qp_init_attr(s);
+	int err = verbs.rdma_create_qp(s->id, s->pd, &attr);
 
-	if (verbs.rdma_create_qp(s->id, s->pd, &attr)) {
-		/* Not every device sends inline. */
+	/* Not every device sends inline, or has so large requests in so deep a queue. */
+	if (err) {
+		attr = qp_init_attr(s);
 		attr.cap.max_inline_data = 0;
-		if (verbs.rdma_create_qp(s->id, s->pd, &attr))
-			return -errno;
+		err = verbs.rdma_create_qp(s->id, s->pd, &attr);
 	}
+	if (err) {
+		s->sges = s->sges_read = 1;
+		attr = qp_init_attr(s);
+		attr.cap.max_inline_data = 0;
+		err = verbs.rdma_create_qp(s->id, s->pd, &attr);
+	}
+	if (err)
+		return -errno;
 	s->lane[0].qp = s->id->qp;
 	s->lanes = 1;
 	s->inline_max = attr.cap.max_inline_data;
@@ -79,6 +106,8 @@ int qp_open(struct strait_rdma_session *s)
 	if (!s->cq)
 		return errno ? -errno : -ENOMEM;
 	rc = os_set_nonblocking(s->channel->fd);
+	if (!rc)
+		rc = find_limits(s);
 	if (!rc)
 		rc = qp_alloc_order(s);
 	if (!rc)

@@ -53,6 +53,7 @@
 #define SIGNAL_EVERY 16u
 #define CONTROL_SLOTS 64u /* messages in each direction */
 #define DATA_BYTES 65536u /* most bytes of one work request */
+#define SGES_MAX 16u	  /* most ranges of memory of one work request */
 #define LANES_MAX STRAIT_RDMA_QUEUE_PAIRS_MAX
 #define READS_IN_FLIGHT 16u
 #define RETRIES 6u     /* 7 means for ever to the kernel's software RDMA device */
@@ -145,7 +146,8 @@ struct strait_rdma_session {
 	struct lane lane[LANES_MAX]; /* the first one is of @id */
 	uint32_t lanes;
 	uint32_t inline_max;
-	unsigned int cq_events; /* not acknowledged yet */
+	uint32_t sges, sges_read; /* most ranges of memory of a write, and of a read */
+	unsigned int cq_events;	  /* not acknowledged yet */
 
 	uint8_t *control; /* CONTROL_SLOTS to send, then CONTROL_SLOTS to receive, WIRE_MAX bytes each */
 	struct ibv_mr *control_mr;

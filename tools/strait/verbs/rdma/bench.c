@@ -79,17 +79,32 @@ static int finish_oldest(struct rdma_cmd *c, struct strait_rdma_session *s, stru
 	return 0;
 }
 
+/* The block in parts, the last one first: none follows the one before in memory. */
+static void divide(const struct rdma_cmd *c, struct strait_rdma_piece *piece, struct strait_rdma_request *q)
+{
+	uint64_t each = c->block / c->pieces;
+
+	for (uint32_t i = 0; i < c->pieces; i++)
+		piece[i] = (struct strait_rdma_piece){ c->region, (c->pieces - 1 - i) * each, each };
+	q->pieces = piece;
+	q->piece_count = c->pieces;
+	q->region = NULL;
+}
+
 static int run(struct rdma_cmd *c, struct strait_rdma_session *s, const char *text, struct measurement *m)
 {
 	struct strait_rdma_request q = {
 		.op = c->write ? STRAIT_WRITE : STRAIT_READ, .region = c->region, .offer = text, .length = c->block
 	};
+	struct strait_rdma_piece piece[STRAIT_RDMA_PIECES_MAX];
 	struct flight f = { .ticket = xcalloc(c->depth, 8), .start = xcalloc(c->depth, 8) };
 	uint64_t begin = now_ns(), end = begin + (uint64_t)(c->seconds * 1e9);
 	int err = 0;
 
 	/* With fewer in flight than between two signalled requests each has to report itself. */
 	q.flags = c->depth < 16 ? STRAIT_RDMA_AWAITED : 0;
+	if (c->pieces > 1)
+		divide(c, piece, &q);
 	while (!err && (f.n || now_ns() < end)) {
 		if (f.n < c->depth && now_ns() < end) {
 			uint32_t at = (f.first + f.n) % c->depth;
@@ -179,6 +194,8 @@ int rdma_bench(struct rdma_cmd *c, const char *address)
 
 	if (!c->block || c->depth > 1024)
 		return fail(CLI_USAGE, NULL, "--block is at least 1, --depth at most 1024");
+	if (c->pieces > STRAIT_RDMA_PIECES_MAX || (c->pieces && c->block % c->pieces))
+		return fail(CLI_USAGE, NULL, "--pieces is at most %d and divides --block", STRAIT_RDMA_PIECES_MAX);
 	if (address)
 		c->address = address;
 	code = rdma_session_opts(c, &o);

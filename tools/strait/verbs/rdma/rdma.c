@@ -129,6 +129,8 @@ int cmd_rdma(int argc, char **argv)
 		  "serve: clients may create and overwrite files. bench: write, not read" },
 		{ "block", "SIZE", OPT_SIZE, &c.block, "bench: bytes of a request; default 64K" },
 		{ "depth", "N", OPT_COUNT, &c.depth, "bench: requests in flight; default 16" },
+		{ "pieces", "N", OPT_COUNT, &c.pieces,
+		  "bench: parts of the memory that a request reads to or writes from, 1 to 256; default 1" },
 		{ "seconds", "S", OPT_SECONDS, &c.seconds, "bench: duration; default 3" },
 		{ "sessions", "N", OPT_COUNT, &c.sessions, "serve: most clients at a time; default 64" },
 		{ "poll", NULL, OPT_FLAG, &c.poll, "poll for completions instead of sleeping" },

@@ -14,7 +14,7 @@ struct rdma_cmd {
 	uint64_t block;
 	double timeout, seconds;
 	uint32_t sessions, retries, ack_timeout, queue_pairs;
-	uint32_t depth;
+	uint32_t depth, pieces;
 	bool write, poll;
 	uint8_t key[STRAIT_RDMA_KEY_MAX];
 	size_t key_len;
