@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <strait/rdma.h>
+#include <strait/rdma_serve.h>
 
 #include "service/rdma_proto.h"
 

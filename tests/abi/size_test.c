@@ -18,6 +18,7 @@
 #include <strait/nvme.h>
 #include <strait/pci.h>
 #include <strait/rdma.h>
+#include <strait/rdma_serve.h>
 #include <strait/safetensors.h>
 #include <strait/strait.h>
 

@@ -4,7 +4,7 @@
 
 /* Two sides of RDMA sessions on one machine. The helpers end the test on failure, or skip it without an RDMA device. */
 
-#include <strait/rdma.h>
+#include <strait/rdma_serve.h>
 
 #include "common.h"
 

@@ -2,7 +2,7 @@
 #ifndef CLI_RDMA_H
 #define CLI_RDMA_H
 
-#include <strait/rdma.h>
+#include <strait/rdma_serve.h>
 #include <strait/strait.h>
 
 #include "lib/target.h"
