@@ -14,10 +14,11 @@ SIZE=$((20 * MIB + 12345))
 value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" /tmp/report | head -n 1; }
 
 start_server() {
+	rm -f /tmp/server # that of the server before says that it serves
 	strait rdma serve /tmp/export --listen "$RXE_ADDRESS" "$@" >/tmp/server 2>&1 &
 	echo $! >/tmp/pid
 	for _ in $(seq 100); do
-		grep -q serving /tmp/server && return 0
+		grep -qs serving /tmp/server && return 0
 		usleep 100000
 	done
 	cat /tmp/server
@@ -96,10 +97,11 @@ stop_server
 RXE_ADDRESS=$address
 ip -6 addr del fd77::1/64 dev "$RXE_NETDEV"
 
+rm -f /tmp/server
 example-rdma_gpu_server "$RXE_ADDRESS" 0123456789abcdef >/tmp/server 2>&1 &
 echo $! >/tmp/pid
 for _ in $(seq 100); do
-	grep -q listening /tmp/server && break
+	grep -qs listening /tmp/server && break
 	usleep 100000
 done
 check "the examples: device memory written and read" example-rdma_gpu_client vgpu:0 "$RXE_ADDRESS" 0123456789abcdef
