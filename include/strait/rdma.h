@@ -383,6 +383,16 @@ STRAIT_API int strait_rdma_offer_flush(struct strait_rdma_offer *offer);
  */
 STRAIT_API void strait_rdma_offer_close(struct strait_rdma_offer *offer);
 
+/**
+ * strait_rdma_region_flush() - Make bytes that reads wrote visible in device memory
+ * @region: a region that requests of this side read to
+ *
+ * To be called after strait_rdma_wait(), before the bytes are used.
+ *
+ * Return: 0; -ENODEV; -EIO; -EINVAL; -EOPNOTSUPP in a build without RDMA.
+ */
+STRAIT_API int strait_rdma_region_flush(struct strait_region *region);
+
 /* Flags of a request. */
 #define STRAIT_RDMA_AWAITED (1u << 0) /* the caller waits for this very request: report its completion by itself */
 

@@ -3,7 +3,7 @@
 #define STRAIT_RDMA_SERVE_H
 
 /*
- * Files of one machine into device memory of another, and back, over sessions of strait/rdma.h.
+ * Files, drives and device memory of one machine into device memory of another, and back, over sessions of strait/rdma.h.
  *
  * Threads. Calls of a client wait for each other. Closing a client or a server must be its last call.
  *
@@ -19,16 +19,45 @@ extern "C" {
 struct strait_rdma_server;
 struct strait_rdma_client;
 
+#define STRAIT_RDMA_EXPORTS_MAX 64 /* of a server */
+#define STRAIT_RDMA_EXPORT_NAME 63 /* most bytes of a name */
+
+/* Flags of an export. */
+#define STRAIT_RDMA_EXPORT_WRITE (1u << 0) /* clients may overwrite it */
+
+/**
+ * struct strait_rdma_export - A drive, a file or memory that a server serves by a name
+ * @name: letters, digits, '.', '_' and '-'. Clients use "@name" as the path
+ * @endpoint: of strait_nvme_endpoint(), strait_file_open() or strait_file_import(); NULL with @region
+ * @region: memory of a device; NULL with @endpoint
+ * @flags: STRAIT_RDMA_EXPORT_WRITE or 0
+ * @reserved: 0
+ *
+ * Endpoint or region must be of the server's context, and stay open until the server is closed. strait_region_revoke()
+ * takes memory away earlier: requests for it then fail, those in flight with their sessions. Clients may read and write
+ * at the same time as the application and each other: nothing orders them.
+ */
+struct strait_rdma_export {
+	const char *name;
+	struct strait_endpoint *endpoint;
+	struct strait_region *region;
+	uint32_t flags;
+	uint32_t reserved;
+};
+
 /* Flags of a server. */
-#define STRAIT_RDMA_SERVE_WRITE (1u << 0) /* clients may create and overwrite files */
+#define STRAIT_RDMA_SERVE_WRITE (1u << 0) /* clients may create and overwrite files below the directory */
 
 /**
  * struct strait_rdma_server_opts - Options of a server
  * @size: sizeof(struct strait_rdma_server_opts)
  * @session: options of its sessions; the role is ignored
- * @root: directory whose files are served
+ * @root: directory whose files are served; NULL for none, with @exports
  * @flags: STRAIT_RDMA_SERVE_WRITE or 0
  * @sessions: most sessions at a time; 0: 64
+ * @exports: what is served by a name, copied by the call
+ * @export_count: how many, up to STRAIT_RDMA_EXPORTS_MAX
+ * @reserved: 0
  */
 struct strait_rdma_server_opts {
 	size_t size;
@@ -36,20 +65,27 @@ struct strait_rdma_server_opts {
 	const char *root;
 	uint32_t flags;
 	uint32_t sessions;
+	const struct strait_rdma_export *exports;
+	uint32_t export_count;
+	uint32_t reserved;
 };
 
 #define STRAIT_RDMA_SERVER_OPTS_SIZE_V1 32
 
 /**
- * strait_rdma_serve() - Serve the files of a directory
+ * strait_rdma_serve() - Serve the files of a directory, drives and memory
  * @ctx: the context
  * @opts: options
  * @ret: the server
  *
- * Clients reach regular files below @opts->root, and none by a symbolic link or ".." that leads out of it. The server
- * reads and writes their memory, and offers none of its own. Its threads run until strait_rdma_server_close().
+ * Clients reach regular files below @opts->root, and none by a symbolic link or ".." that leads out of it, and exports
+ * by "@name": a path that begins with '@' is always an export, a file of such a name is "./@name". The server
+ * reads and writes their memory, and offers none of its own: that of an exported region is transferred by the RDMA device
+ * itself if it can register it, and through host memory otherwise. Its threads run until strait_rdma_server_close().
  *
- * Return: 0; -ENOTDIR; -ENOENT: there is no such directory, or none is given; otherwise as strait_rdma_listen().
+ * Return: 0; -ENOTDIR; -ENOENT: there is no such directory, or nothing to serve; -EINVAL: also for an export without a
+ * valid name, or with one that another has; -EOPNOTSUPP: also for an endpoint of another kind; otherwise as
+ * strait_rdma_listen().
  */
 STRAIT_API int strait_rdma_serve(struct strait_context *ctx, const struct strait_rdma_server_opts *opts,
 				 struct strait_rdma_server **ret);
@@ -113,9 +149,9 @@ STRAIT_API int strait_rdma_client_open(struct strait_context *ctx, const struct 
 STRAIT_API void strait_rdma_client_close(struct strait_rdma_client *client);
 
 /**
- * strait_rdma_client_length() - Get the length of a file of the server
+ * strait_rdma_client_length() - Get the length of a file or an export of the server
  * @client: the client
- * @path: path below the server's directory
+ * @path: path below the server's directory, or "@name" of an export
  * @length: bytes
  *
  * Return: 0; -ENOENT; -EACCES; -EXDEV: the path leads out of the server's directory; otherwise as strait_rdma_pull().
@@ -123,16 +159,17 @@ STRAIT_API void strait_rdma_client_close(struct strait_rdma_client *client);
 STRAIT_API int strait_rdma_client_length(struct strait_rdma_client *client, const char *path, uint64_t *length);
 
 /**
- * struct strait_rdma_file - A transfer between a file of a server and a region
+ * struct strait_rdma_file - A transfer between a file or an export of a server and a region
  * @size: sizeof(struct strait_rdma_file)
- * @path: path below the server's directory
+ * @path: path below the server's directory, or "@name" of an export
  * @file_offset: first byte in the file
  * @region: memory of this side
  * @region_offset: first byte in it
  * @length: bytes, not 0
  * @timeout_ns: longest time without progress; 0: 30 seconds
  * @retries: after a lost connection, connect again so many times and continue: a pull after the last acknowledged window,
- *	a push after the last bytes that the server has synced
+ *	a push after the last bytes that the server has synced. A transfer of an export is continued by the same server
+ *	only
  * @reserved: 0
  */
 struct strait_rdma_file {
@@ -202,7 +239,8 @@ STRAIT_API int strait_rdma_pull(struct strait_rdma_client *client, const struct 
  *
  * The server reads the bytes by RDMA and writes the file, which is created if it does not exist.
  *
- * Return: 0; -EROFS: the server serves read-only; -ENOSPC; otherwise as strait_rdma_pull().
+ * Return: 0; -EROFS: the server serves read-only; -ENOSPC: also past the end of an export; otherwise as
+ * strait_rdma_pull().
  */
 STRAIT_API int strait_rdma_push(struct strait_rdma_client *client, const struct strait_rdma_file *file,
 				struct strait_rdma_result *result);

@@ -285,15 +285,26 @@ STRAIT_API int strait_rdma_offer_text(struct strait_rdma_offer *o, char *text, s
 	return reach ? struct_out(reach, &o->reach, sizeof(o->reach), STRAIT_RDMA_REACH_SIZE_V1) : 0;
 }
 
-STRAIT_API int strait_rdma_offer_flush(struct strait_rdma_offer *o)
+static int flush_peer_writes(struct strait_device *dev)
 {
-	int rc;
+	int rc = dev->ops->flush_peer_writes(dev);
 
-	API_CHECK(o);
-	API_ALIVE(o->owner);
-	rc = o->dev->ops->flush_peer_writes(o->dev);
 	/* Memory of such a device has no cache that peers bypass. */
 	return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+STRAIT_API int strait_rdma_offer_flush(struct strait_rdma_offer *o)
+{
+	API_CHECK(o);
+	API_ALIVE(o->owner);
+	return flush_peer_writes(o->dev);
+}
+
+STRAIT_API int strait_rdma_region_flush(struct strait_region *region)
+{
+	API_CHECK(region);
+	API_ALIVE(device_context(region->dev));
+	return flush_peer_writes(region->dev);
 }
 
 STRAIT_API void strait_rdma_offer_close(struct strait_rdma_offer *o)

@@ -83,6 +83,11 @@ STRAIT_API int strait_rdma_offer_flush(struct strait_rdma_offer *o)
 	return -EOPNOTSUPP;
 }
 
+STRAIT_API int strait_rdma_region_flush(struct strait_region *region)
+{
+	return -EOPNOTSUPP;
+}
+
 STRAIT_API void strait_rdma_offer_close(struct strait_rdma_offer *o)
 {
 }

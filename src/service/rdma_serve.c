@@ -137,9 +137,9 @@ STRAIT_API int strait_rdma_serve(struct strait_context *ctx, const struct strait
 		rc = struct_in(&session, sizeof(session), o.session, STRAIT_RDMA_OPTS_SIZE_V1);
 	if (rc)
 		return rc;
-	if (o.flags & ~STRAIT_RDMA_SERVE_WRITE || o.sessions > MOST_SESSIONS)
+	if (o.flags & ~STRAIT_RDMA_SERVE_WRITE || o.sessions > MOST_SESSIONS || o.reserved)
 		return -EINVAL;
-	if (!o.root)
+	if (!o.root && !o.export_count)
 		return -ENOENT;
 	session.role = STRAIT_RDMA_INITIATES;
 	v = calloc(1, sizeof(*v));
@@ -148,10 +148,13 @@ STRAIT_API int strait_rdma_serve(struct strait_context *ctx, const struct strait
 	v->ctx = ctx;
 	v->flags = o.flags;
 	v->limit = o.sessions ? o.sessions : DEFAULT_SESSIONS;
-	v->root = open(o.root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (v->root < 0) {
-		rc = -errno;
+	rc = exports_copy(v, o.exports, o.export_count);
+	if (rc)
 		goto free_server;
+	v->root = o.root ? open(o.root, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	if (o.root && v->root < 0) {
+		rc = -errno;
+		goto free_exports;
 	}
 	v->served = calloc(v->limit, sizeof(*v->served));
 	if (!v->served) {
@@ -173,7 +176,10 @@ close_listener:
 free_sessions:
 	free_served(v);
 close_root:
-	close(v->root);
+	if (v->root >= 0)
+		close(v->root);
+free_exports:
+	free(v->export);
 free_server:
 	free(v);
 	return rc;
@@ -203,6 +209,8 @@ STRAIT_API void strait_rdma_server_close(struct strait_rdma_server *v)
 	pthread_join(v->acceptor, NULL);
 	strait_rdma_listener_close(v->listener);
 	free_served(v);
-	close(v->root);
+	if (v->root >= 0)
+		close(v->root);
+	free(v->export);
 	free(v);
 }

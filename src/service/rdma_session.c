@@ -2,13 +2,10 @@
 /* One session of a server: takes requests, replies in their order. */
 #include <errno.h>
 #include <strait/device.h>
-#include <strait/endpoint.h>
 #include <strait/region.h>
 #include <strait/transfer.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "service/rdma_serve.h"
@@ -31,58 +28,42 @@ static int reply(struct serving *v, const struct proto_reply *r)
 	return strait_rdma_send(v->session, msg, proto_put_reply(r, msg), REPLY_NS);
 }
 
-/* Make the file the current one. Requests before have been replied to: none uses the former one. */
-static int open_file(struct serving *v, const struct proto_request *q, struct proto_reply *r)
+/* A READ or WRITE: up to the end of what is open. */
+static struct transfer_request new_transfer(const struct serving *v, const struct proto_request *q)
 {
-	bool write = q->flags & PROTO_OPEN_WRITE;
-	struct strait_endpoint *ep;
-	struct stat st;
-	int fd, rc;
+	const struct source *src = &v->source;
+	struct transfer_request t = { .q = *q, .length = q->length };
 
-	if (write && !(v->server->flags & STRAIT_RDMA_SERVE_WRITE))
-		return -EROFS;
-	fd = export_open(v->server->root, q->path, write);
-	if (fd < 0)
-		return fd;
-	rc = fstat(fd, &st) ? -errno : strait_file_import(v->server->ctx, fd, 0, &ep);
-	close(fd); /* the endpoint has its own */
-	if (rc)
-		return rc;
-	strait_endpoint_close(v->file);
-	v->file = ep;
-	v->writable = write;
-	r->length = (uint64_t)st.st_size;
-	r->inode = st.st_ino;
-	r->mtime = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
-	return 0;
+	if (src->fixed)
+		t.length = q->file_offset < src->length ? min_u64(src->length - q->file_offset, q->length) : 0;
+	t.good = t.length;
+	if ((!src->endpoint && !src->region) || !v->offer[q->slot][0] || (q->op == PROTO_WRITE && !src->writable)) {
+		t.status = -EBADF;
+		t.good = 0;
+	}
+	return t;
 }
 
 /* The error of the session, not of the request. */
 static int take_request(struct serving *v, const struct proto_request *q)
 {
 	struct proto_reply r = { .id = q->id };
-	struct transfer_request *t;
 
 	if (q->op == PROTO_READ || q->op == PROTO_WRITE) {
 		if (v->n == PROTO_REQUESTS)
 			return -EPROTO;
-		t = &v->request[(v->first + v->n++) % PROTO_REQUESTS];
-		*t = (struct transfer_request){ .q = *q, .good = q->length };
-		if (!v->file || !v->offer[q->slot][0] || (q->op == PROTO_WRITE && !v->writable)) {
-			t->status = -EBADF;
-			t->good = 0;
-		}
+		v->request[(v->first + v->n++) % PROTO_REQUESTS] = new_transfer(v, q);
 		return 0;
 	}
 	/* The replies of transfers come first. */
 	if (v->n)
 		return -EPROTO;
 	if (q->op == PROTO_OPEN) {
-		r.status = open_file(v, q, &r);
+		r.status = source_open(v->server, q->path, q->flags & PROTO_OPEN_WRITE, &v->source, &r);
 	} else if (q->op == PROTO_OFFER) {
 		memcpy(v->offer[q->slot], q->offer, sizeof(v->offer[0]));
 	} else {
-		r.status = v->file ? strait_endpoint_sync(v->file) : -EBADF;
+		r.status = source_sync(&v->source);
 	}
 	return reply(v, &r);
 }
@@ -122,8 +103,10 @@ static int reply_done(struct serving *v)
 		struct transfer_request *t = &v->request[v->first];
 		struct proto_reply r = { .id = t->q.id, .status = t->status, .bytes = t->good };
 
-		if (t->in_flight || (t->started < t->q.length && !t->status))
+		if (t->in_flight || (t->started < t->length && !t->status))
 			break;
+		if (!r.status && t->length < t->q.length)
+			r.status = t->q.op == PROTO_READ ? -ENODATA : -ENOSPC;
 		v->first = (v->first + 1) % PROTO_REQUESTS;
 		v->n--;
 		rc = reply(v, &r);
@@ -163,6 +146,8 @@ static int open_resources(struct serving *v)
 	if (!rc)
 		rc = strait_region_alloc(host, (size_t)CHUNKS * CHUNK_BYTES, &v->ring);
 	if (!rc)
+		rc = strait_region_map(v->ring, &v->ring_cpu);
+	if (!rc)
 		rc = strait_queue_open(v->server->ctx, &o, &v->queue);
 	return rc;
 }
@@ -185,5 +170,5 @@ void serving_run(struct served *e)
 	strait_queue_close(v.queue);
 	served_close(e);
 	strait_region_close(v.ring);
-	strait_endpoint_close(v.file);
+	source_close(&v.source);
 }

@@ -64,6 +64,7 @@ TEST(arguments_are_checked)
 	ASSERT_EQ(strait_rdma_offer(NULL, NULL, 0, 1, 1, 1, &f), -EINVAL);
 	ASSERT_EQ(strait_rdma_offer_text(NULL, text, NULL), -EINVAL);
 	ASSERT_EQ(strait_rdma_offer_flush(NULL), -EINVAL);
+	ASSERT_EQ(strait_rdma_region_flush(NULL), -EINVAL);
 	ASSERT_EQ(strait_rdma_post(NULL, NULL, 0, &t), -EINVAL);
 	ASSERT_EQ(strait_rdma_wait(NULL, 0, 0), -EINVAL);
 	ASSERT_EQ(strait_rdma_probe(NULL, NULL, NULL), -EINVAL);

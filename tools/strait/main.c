@@ -30,8 +30,13 @@ const struct verb verbs[] = {
 	  "Drive an NVMe drive from user space, with DMA to and from device memory", NULL },
 	{ "dma", "list | h2c2h | bench [CARD] [options]", cmd_dma,
 	  "Transfer between device memories through the DMA engine of a PCIe card", NULL },
-	{ "rdma", "list | serve DIR | pull ADDRESS FILE | push ADDRESS FILE | bench [ADDRESS] [options]", cmd_rdma,
+	{ "rdma", "list | serve [DIR] | pull ADDRESS FILE | push ADDRESS FILE | bench [ADDRESS] [options]", cmd_rdma,
 	  "Transfer between files of one machine and device memory of another, by RDMA",
+	  "WHAT of --export, with \",write\" if clients may overwrite it, and @NAME as the client's FILE:\n"
+	  "  /dev/nvme0n1, /data/file    a block device or a file\n"
+	  "  nvme:0000:01:00.0[,ns=N]    a drive that is bound for user space: strait bind\n"
+	  "  cuda:0,size=SIZE            memory of a device, zeros at first\n"
+	  "  cuda:0,from=FILE            memory of a device with the bytes of a file\n\n"
 	  "The time printed is that of the transfers. The CRC-32C of the bytes in device memory is not in it." },
 	{ "bind", "BDF [--driver D] [--owner USER[:GROUP]] [--force BDF] | --status [--json]", cmd_bind,
 	  "Bind a PCI device to strait or vfio-pci, to drive it from user space", NULL },

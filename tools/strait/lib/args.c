@@ -54,6 +54,7 @@ static int __attribute__((format(printf, 1, 2))) bad(const char *fmt, ...)
 
 static int set_value(const struct opt *o, const char *value)
 {
+	struct opt_list *list;
 	char *end = NULL;
 	uint64_t number;
 
@@ -85,6 +86,12 @@ static int set_value(const struct opt *o, const char *value)
 		*(double *)o->to = strtod(value, &end);
 		if (errno || end == value || *end || !(*(double *)o->to >= 0) || *(double *)o->to > 1e6)
 			return bad("--%s: \"%s\" is not a number of seconds from 0 to 1000000", o->name, value);
+		return 0;
+	case OPT_LIST:
+		list = o->to;
+		if (list->n == OPT_LIST_MAX)
+			return bad("--%s can be given %u times", o->name, OPT_LIST_MAX);
+		list->item[list->n++] = value;
 		return 0;
 	}
 	return 0;

@@ -14,6 +14,14 @@ enum opt_kind {
 	OPT_COUNT,   /* uint32_t, at least 1 */
 	OPT_NUMBER,  /* uint64_t, decimal or 0x */
 	OPT_SECONDS, /* double, not negative */
+	OPT_LIST,    /* struct opt_list: may be given several times */
+};
+
+#define OPT_LIST_MAX 64u
+
+struct opt_list {
+	const char *item[OPT_LIST_MAX];
+	unsigned int n;
 };
 
 struct opt {

@@ -126,7 +126,9 @@ int cmd_rdma(int argc, char **argv)
 		{ "port", "N", OPT_NUMBER, &c.port, "port of the server; default 18516" },
 		{ "listen", "A", OPT_TEXT, &c.address, "serve: address to listen on; default: all" },
 		{ "write", NULL, OPT_FLAG, &c.write,
-		  "serve: clients may create and overwrite files. bench: write, not read" },
+		  "serve: clients may create and overwrite files in DIR. bench: write, not read" },
+		{ "export", "NAME=WHAT", OPT_LIST, &c.exports,
+		  "serve: a drive, a file or device memory as @NAME; may be given several times" },
 		{ "block", "SIZE", OPT_SIZE, &c.block, "bench: bytes of a request; default 64K" },
 		{ "depth", "N", OPT_COUNT, &c.depth, "bench: requests in flight; default 16" },
 		{ "pieces", "N", OPT_COUNT, &c.pieces,
@@ -147,15 +149,16 @@ int cmd_rdma(int argc, char **argv)
 		return args_exit(n);
 	if (!strcmp(pos[0], "list") && n == 1)
 		return rdma_list();
-	if (!strcmp(pos[0], "serve") && n == 2)
-		return rdma_serve(&c, pos[1]);
+	if (!strcmp(pos[0], "serve") && (n == 2 || (n == 1 && c.exports.n)))
+		return rdma_serve(&c, n == 2 ? pos[1] : NULL);
 	if (!strcmp(pos[0], "bench") && n < 3) {
 		code = rdma_bench(&c, n > 1 ? pos[1] : NULL);
 		goto close_target;
 	}
 	if ((strcmp(pos[0], "pull") && strcmp(pos[0], "push")) || n != 3)
-		return fail(CLI_USAGE, "see: strait help rdma",
-			    "give list, serve DIR, pull ADDRESS FILE, push ADDRESS FILE or bench [ADDRESS]");
+		return fail(
+			CLI_USAGE, "see: strait help rdma",
+			"give list, serve DIR, serve --export NAME=WHAT, pull ADDRESS FILE, push ADDRESS FILE or bench [ADDRESS]");
 	c.address = pos[1];
 	code = !strcmp(pos[0], "pull") ? rdma_pull(&c, pos[2]) : rdma_push(&c, pos[2]);
 close_target:

@@ -10,6 +10,7 @@
 struct rdma_cmd {
 	struct target_opts opts;
 	const char *address, *key_file, *from, *save;
+	struct opt_list exports;
 	uint64_t port, offset, size, region_bytes, seed;
 	uint64_t block;
 	double timeout, seconds;
@@ -33,7 +34,20 @@ int rdma_alloc(struct rdma_cmd *c, uint64_t bytes);
 /* How an RDMA device registers memory of a device that it can register best. */
 int rdma_try_device(const char *nic, struct strait_device *dev, struct strait_rdma_reach *reach);
 
+/* What --export names, open until exports_close(). */
+struct exports {
+	struct strait_rdma_export e[STRAIT_RDMA_EXPORTS_MAX];
+	struct strait_nvme *nvme[STRAIT_RDMA_EXPORTS_MAX];
+	char name[STRAIT_RDMA_EXPORTS_MAX][STRAIT_RDMA_EXPORT_NAME + 1];
+	uint32_t n;
+};
+
+/* Returns an exit code, having printed what was wrong. */
+int exports_open(struct strait_context *ctx, const struct opt_list *list, struct exports *x);
+void exports_close(struct exports *x);
+
 int rdma_list(void);
+/* @dir NULL: exports only. */
 int rdma_serve(struct rdma_cmd *c, const char *dir);
 int rdma_pull(struct rdma_cmd *c, const char *path);
 int rdma_push(struct rdma_cmd *c, const char *path);
