@@ -39,8 +39,11 @@ static void memory_put(const struct memory *m, void *p, const void *from, size_t
 {
 	if (m->kind == MEM_HOST || m->kind == MEM_PINNED)
 		memcpy(p, from, len);
-	else if (len)
+	else if (len) {
+		/* A short copy returns before its bytes are there, unless the memory has SYNC_MEMOPS, which pools have not. */
 		ASSERT_EQ(CUCALL(cuMemcpyHtoD_v2)((cu_ptr)(uintptr_t)p, from, len), CU_OK);
+		ASSERT_EQ(CUCALL(cuStreamSynchronize)(NULL), CU_OK);
+	}
 }
 
 static void memory_get(const struct memory *m, void *to, const void *p, size_t len)
