@@ -5,7 +5,7 @@
  * Makes FILE, maps it, and prints one table: the first acquire, an acquire with nothing stale, the CPU changing one word, or
  * all, of 1 % of the 64 KiB pages, and the device doing so. Beside them a full copy: of the file by strait_read(), and on a
  * GPU of pinned and of managed memory. Each row but the first is the best of ROUNDS. Below a row is where the library's time
- * went, summed over its threads.
+ * went, summed over its threads. At the end, what pages cost the CPU: protection, faults, releases.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -296,9 +296,69 @@ static void nothing_stale(void)
 	printf("%-46s %39.3f ms\n", "acquire for the device, nothing stale", min);
 }
 
+static void line(const char *what, double value, const char *unit)
+{
+	printf("%-58s %27.3f %s\n", what, value, unit);
+}
+
+/* What the CPU pays with nothing to do: the scan. */
+static void cpu_nothing(void)
+{
+	double acquire = 1e12, release = 1e12;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		double a = now_ms(), c;
+
+		must(strait_mapping_acquire(b.m, NULL, 0, b.len, STRAIT_INTENT_WRITE, NULL), "acquire");
+		c = now_ms();
+		must(strait_mapping_release(b.m, NULL, 0, b.len, STRAIT_INTENT_WRITE), "release");
+		acquire = c - a < acquire ? c - a : acquire;
+		release = now_ms() - c < release ? now_ms() - c : release;
+	}
+	line("shared: acquire of the CPU for writing, nothing stale", acquire, "ms");
+	line("shared: release, nothing stored: the scan", release, "ms");
+}
+
+/* The CPU's copies, which page faults fill: opened beside the mapping of the file. */
+#define TOUCHED (256u << 20)
+static void copy_costs(void)
+{
+	struct strait_mapping_opts o = { .size = sizeof(o), .flags = STRAIT_MAPPING_COPY };
+	struct strait_mapping_info i = { .size = sizeof(i) };
+	uint64_t len = b.len < TOUCHED ? b.len : TOUCHED;
+	double a, min = 1e12, pages = (double)len / 4096;
+	struct strait_mapping *m;
+	volatile char *at;
+
+	must(strait_mapping_open(b.ctx, b.ep, 0, 0, &o, &m), "strait_mapping_open");
+	must(strait_mapping_info(m, &i), "strait_mapping_info");
+	at = i.addr;
+	for (int k = 0; k < ROUNDS + 1; k++) {
+		a = now_ms();
+		must(strait_mapping_acquire(m, NULL, 0, b.len, STRAIT_INTENT_READ, NULL), "acquire");
+		min = k && now_ms() - a < min ? now_ms() - a : min;
+		must(strait_mapping_release(m, NULL, 0, b.len, STRAIT_INTENT_READ), "release");
+	}
+	if (i.backing == STRAIT_BACKING_COPY)
+		line("copy: acquire of the CPU, nothing stale", min, "ms");
+	a = now_ms();
+	for (uint64_t off = 0; off < len; off += PAGE)
+		(void)at[off];
+	line("copy: first load, a fault for each 64 KiB", (now_ms() - a) * 1e3 / (double)(len / PAGE), "us per 64 KiB");
+	must(strait_mapping_acquire(m, NULL, 0, len, STRAIT_INTENT_WRITE, NULL), "acquire");
+	a = now_ms();
+	for (uint64_t off = 0; off < len; off += 4096)
+		at[off] = 1;
+	line("copy: first store to a page, a fault for each", (now_ms() - a) * 1e3 / pages, "us per 4 KiB");
+	a = now_ms();
+	must(strait_mapping_release(m, NULL, 0, len, STRAIT_INTENT_WRITE), "release");
+	line("copy: release of pages that were stored to", (now_ms() - a) * 1e3 / pages, "us per 4 KiB");
+	strait_mapping_close(m);
+}
+
 static void measure(bool gpu)
 {
-	double a, full, pinned = 0;
+	double a, full, protect, words, pinned = 0;
 	struct times t;
 
 	a = now_ms();
@@ -308,7 +368,8 @@ static void measure(bool gpu)
 	nothing_stale();
 	a = now_ms();
 	must(strait_mapping_acquire(b.m, NULL, 0, b.len, STRAIT_INTENT_WRITE, NULL), "acquire");
-	printf("%-46s %39.3f ms\n", "first acquire of the CPU for writing: protect", now_ms() - a);
+	protect = now_ms() - a;
+	printf("%-46s %39.3f ms\n", "first acquire of the CPU for writing: protect", protect);
 	must(strait_mapping_release(b.m, NULL, 0, b.len, STRAIT_INTENT_WRITE), "release");
 	must(strait_mapping_acquire(b.m, b.dev, 0, b.len, STRAIT_INTENT_READ, NULL), "acquire");
 	must(strait_mapping_release(b.m, b.dev, 0, b.len, STRAIT_INTENT_READ), "release");
@@ -322,6 +383,7 @@ static void measure(bool gpu)
 	printf("\n%-46s %9s %9s %9s %9s %12s %10s %10s\n", "1 % of the 64 KiB pages; times in ms", "stores", "release",
 	       "acquire", "total", "moved", "faster", "w/o stores");
 	t = best(cpu_round, false, 0);
+	words = t.store;
 	row("CPU changes a word per page", &t, full);
 	t = best(cpu_round, true, ROUNDS);
 	row("CPU changes whole pages", &t, full);
@@ -331,6 +393,12 @@ static void measure(bool gpu)
 	row("device changes whole pages (first: twin)", &t, 0);
 	if (gpu)
 		managed_rows(full);
+	printf("\n");
+	cpu_nothing();
+	line("shared: protect", protect * 1e3 / (double)(b.len / 4096), "us per 4 KiB");
+	line("shared: first store to a page, in the row of words", words * 1e3 / (double)(b.len / PAGE / EVERY),
+	     "us per 4 KiB");
+	copy_costs();
 }
 
 int main(int argc, char **argv)
