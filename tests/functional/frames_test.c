@@ -308,6 +308,21 @@ TEST_VARIANTS(windows, struct window_case, window_cases)
 	free(want);
 }
 
+/* A file whose last window is a whole one: closing looks at no other. */
+TEST(whole_windows)
+{
+	static const struct mapping_mode emu = { "emu", "emu:0", STRAIT_MAPPING_READ_ONLY, false };
+	struct strait_frames_opts o = { .size = sizeof(o), .device_budget = MIB(1) };
+	const char *path = make_file("whole", 4096, 1);
+	struct frames_rig r;
+
+	ASSERT_EQ(truncate(path, (off_t)MIB(256)), 0);
+	mapping_rig_map(&r.map, &emu, path);
+	frames_add(&r, &o);
+	ASSERT_EQ(info_of(r.frames).window_bytes, MIB(256));
+	rig_close(&r);
+}
+
 static void load_one_each(struct kernel *k, unsigned int warp)
 {
 	for (uint64_t g = warp; g * 4096 < k->view.length; g += WARPS) {

@@ -175,10 +175,16 @@ static bool windows_wanted(const struct strait_frames *f)
 	return stable && !(f->flags & STRAIT_FRAMES_NO_WINDOWS) && m->host && !map_is_private(m);
 }
 
+/* Windows that the mapping has if all of it is registered. */
+static uint64_t windows_of(const struct strait_frames *f)
+{
+	return (f->m->map_len + (GRANULE_BYTES << WINDOW_SHIFT) - 1) / (GRANULE_BYTES << WINDOW_SHIFT);
+}
+
 /* Registers the mapping from its start on, as far as the budget and the driver allow: the rest is read through slots. */
 static int register_windows(struct strait_frames *f, uint64_t budget)
 {
-	uint64_t bytes = GRANULE_BYTES << WINDOW_SHIFT, len = f->m->map_len, n = (len + bytes - 1) / bytes;
+	uint64_t bytes = GRANULE_BYTES << WINDOW_SHIFT, len = f->m->map_len, n = windows_of(f);
 
 	if (!windows_wanted(f))
 		return 0;
@@ -246,7 +252,7 @@ static int alloc_versions(struct strait_frames *f)
 static void frames_free(struct strait_frames *f)
 {
 	frames_service_stop(f);
-	for (uint64_t i = 0; f->windows && i < (f->m->map_len >> GRANULE_SHIFT >> WINDOW_SHIFT) + 1; i++)
+	for (uint64_t i = 0; f->windows && i < windows_of(f); i++)
 		if (f->windows[i].registered)
 			f->dev->ops->host_unregister(f->dev, &f->windows[i].reg);
 	if (f->pinned_registered)
