@@ -7,7 +7,7 @@
  * memory is read when it is touched. docs/view.md is the guide, strait/frames.h has the calls of the host, and
  * strait/device/core.h the protocol. Experimental, and not part of the stable interface.
  *
- *	__global__ void sum(struct strait_view v, strait_u64 n, strait_u64 *total)
+ *	__global__ void sum(const __grid_constant__ struct strait_view v, strait_u64 n, strait_u64 *total)
  *	{
  *		struct strait_cursor c = STRAIT_CURSOR_INIT;
  *		strait_u64 i = blockIdx.x * blockDim.x + threadIdx.x, x;
@@ -26,96 +26,42 @@
  * scope. Other sides see stores after strait_view_end(), or strait_view_flush(), and acquire.
  *
  * Accesses are aligned to their size, so none straddles a granule of 4 KiB.
+ *
+ * A kernel's parameter of this type is const __grid_constant__: without that each thread has a copy of it in local memory.
  */
 
-#include <strait/device/fault.h>
+#include <strait/device/access.h>
 
 /**
- * struct strait_cursor - What a thread remembers of its last access
- * @granule: number of the granule
- * @word: of its page then
- * @at: the granule in its frame
+ * struct strait_cursor - What a thread remembers of its last load
+ * @base: where a run of granules of a page begins that were valid then, in the mapping
+ * @size: bytes of the run, up to 64 KiB
  * @error: of the first access that failed, 0: none. The value of such a load is 0
- * @reserved: 0
+ * @at: the run in its frame
+ * @page: the page's word
+ * @word: what it was
  *
  * Not a pin: the frame may be taken at any time, which the next load notices. Set to STRAIT_CURSOR_INIT.
  */
 struct strait_cursor {
-	strait_u64 granule;
-	strait_u64 word;
-	const char *at;
+	strait_u64 base;
+	strait_u32 size;
 	int error;
-	int reserved;
+	char *at;
+	strait_u64 *page;
+	strait_u64 word;
 };
 
 #define STRAIT_CURSOR_INIT                                                                                             \
 	{                                                                                                              \
-		~0ull, 0, (const char *)0, 0, 0                                                                        \
+		0, 0, 0, (char *)0, (strait_u64 *)0, 0                                                                 \
 	}
 
-/* ---- data words ---- */
-
-#if defined(__CUDACC__)
-#define STRAIT_VC_WORD(type, ptx, reg, wide)                                                                           \
-	STRAIT_DEVICE type strait_vc_get_##ptx(const char *p)                                                          \
-	{                                                                                                              \
-		wide x;                                                                                                \
-                                                                                                                       \
-		asm volatile("ld.relaxed.gpu.global." #ptx " %0, [%1];" : "=" reg(x) : "l"(p) : "memory");             \
-		return (type)x;                                                                                        \
-	}                                                                                                              \
-	STRAIT_DEVICE void strait_vc_put_##ptx(char *p, type v)                                                        \
-	{                                                                                                              \
-		asm volatile("st.relaxed.gpu.global." #ptx " [%0], %1;" : : "l"(p), reg((wide)v) : "memory");          \
-	}
-STRAIT_VC_WORD(unsigned char, u8, "h", unsigned short)
-STRAIT_VC_WORD(unsigned short, u16, "h", unsigned short)
-STRAIT_VC_WORD(strait_u32, u32, "r", strait_u32)
-STRAIT_VC_WORD(strait_u64, u64, "l", strait_u64)
-#else
-#define STRAIT_VC_WORD(type, ptx)                                                                                      \
-	STRAIT_DEVICE type strait_vc_get_##ptx(const char *p)                                                          \
-	{                                                                                                              \
-		return __atomic_load_n((const type *)(const void *)p, __ATOMIC_ACQUIRE);                               \
-	}                                                                                                              \
-	STRAIT_DEVICE void strait_vc_put_##ptx(char *p, type v)                                                        \
-	{                                                                                                              \
-		__atomic_store_n((type *)(void *)p, v, __ATOMIC_RELEASE);                                              \
-	}
-STRAIT_VC_WORD(unsigned char, u8)
-STRAIT_VC_WORD(unsigned short, u16)
-STRAIT_VC_WORD(strait_u32, u32)
-STRAIT_VC_WORD(strait_u64, u64)
-#endif
-#undef STRAIT_VC_WORD
-
-/* ---- loads ---- */
+/* ---- cursors ---- */
 
 STRAIT_DEVICE int strait_vc_check(const struct strait_view *v, strait_u64 off, strait_u32 size)
 {
 	return off < v->length && size <= v->length - off && !(off & (size - 1));
-}
-
-/* Points the cursor to a granule that is valid now. 0: it is not. */
-STRAIT_DEVICE int strait_vc_look(const struct strait_view *v, struct strait_cursor *c, strait_u64 g)
-{
-	strait_u64 word = strait_vc_load64(strait_vc_page(v, g));
-	strait_u32 frame = (strait_u32)(word & STRAIT_PAGE_FRAME), i = strait_vc_index(v, g);
-
-	if (!strait_vc_is_bound(word) || strait_vc_state(v, frame, i) != STRAIT_GRANULE_VALID)
-		return 0;
-	c->granule = g;
-	c->word = word & STRAIT_PAGE_STATE;
-	c->at = strait_vc_data(v, frame, i);
-	strait_vc_touch(v, frame);
-	return 1;
-}
-
-/* Was the frame still the page's when the data was loaded? */
-STRAIT_DEVICE int strait_vc_still(const struct strait_view *v, const struct strait_cursor *c)
-{
-	strait_vc_data_fence();
-	return (strait_vc_load64_relaxed(strait_vc_page(v, c->granule)) & STRAIT_PAGE_STATE) == c->word;
 }
 
 STRAIT_DEVICE void strait_vc_refuse(struct strait_cursor *c, int error)
@@ -124,20 +70,66 @@ STRAIT_DEVICE void strait_vc_refuse(struct strait_cursor *c, int error)
 		c->error = error;
 }
 
-/* The address of a byte whose page stays bound until strait_vc_unpin(). */
-STRAIT_DEVICE char *strait_vc_pinned(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,
-				     strait_u32 *frame)
+/* Is a word in the cursor's run? The run ends with the mapping, and words are aligned. */
+STRAIT_DEVICE int strait_vc_hit(const struct strait_cursor *c, strait_u64 off, strait_u32 size)
 {
-	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;
-	int rc = strait_vc_acquire(v, g, 1);
-
-	if (rc < 0) {
-		strait_vc_refuse(c, rc);
-		return (char *)0;
-	}
-	*frame = (strait_u32)rc;
-	return strait_vc_data(v, *frame, strait_vc_index(v, g)) + (off & (STRAIT_VIEW_GRANULE - 1));
+	return off - c->base < c->size && !((strait_u32)off & (size - 1));
 }
+
+/* Points the cursor to a granule that is valid now, and those beside it. 0: it is not. */
+STRAIT_DEVICE int strait_vc_look(const struct strait_view *v, struct strait_cursor *c, strait_u64 off)
+{
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, *page = strait_vc_page(v, g),
+		   word = strait_vc_load64_first(page);
+	strait_u32 frame = (strait_u32)(word & STRAIT_PAGE_FRAME), mask = (1u << v->block_shift) - 1;
+	strait_u32 i = strait_vc_index(v, g), k = i & mask, state, valid, all;
+
+	c->size = 0;
+	c->word = word;
+	if (!(v->flags & STRAIT_VIEW_FITS ? !!(word & STRAIT_PAGE_BOUND) : strait_vc_is_bound(word)))
+		return 0;
+	/* Acquire: loads by the cursor see what was stored before the granules became valid, also from a cache. */
+	state = (strait_u32)(strait_vc_load64(strait_vc_state_word(v, frame, i)) >> (i % 32 - k) * 2);
+	/* The upper bit of two without the lower one is VALID. */
+	all = 0xaaaaaaaau >> (30 - 2 * mask);
+	valid = state & ~(state << 1) & all;
+	if (!(valid >> (2 * k + 1) & 1))
+		return 0;
+	/* All of the block, or the one granule. */
+	if (valid == all)
+		i -= k;
+	c->base = (valid == all ? g - k : g) << STRAIT_VIEW_GRANULE_SHIFT;
+	c->size = STRAIT_VIEW_GRANULE << (valid == all ? v->block_shift : 0);
+	/* Words that the mapping ends in are not in the run. */
+	if (c->size > v->length - c->base)
+		c->size = (strait_u32)(v->length - c->base) & ~7u;
+	c->at = strait_vc_data(v, frame, i);
+	c->page = page;
+	c->word = (word & STRAIT_PAGE_STATE) | STRAIT_PAGE_USED;
+	strait_vc_touch(page, word);
+	return 1;
+}
+
+/*
+ * Was the frame still the page's when @x was loaded? The address of the word depends on @x, so that a GPU reads it after.
+ * Relaxed loads are performed where all multiprocessors see the same. 0 also if the hand of the clock has passed since.
+ */
+STRAIT_DEVICE int strait_vc_still(const struct strait_view *v, const struct strait_cursor *c, strait_u32 x)
+{
+	return v->flags & STRAIT_VIEW_FITS ||
+	       (strait_vc_load64_relaxed(c->page + (x & v->zero)) & (STRAIT_PAGE_STATE | STRAIT_PAGE_USED)) == c->word;
+}
+
+/* What an access to a granule that was absent gave. */
+STRAIT_DEVICE strait_u64 strait_vc_result(struct strait_cursor *c, struct strait_vc_value r)
+{
+	c->size = 0;
+	if (r.error)
+		strait_vc_refuse(c, r.error);
+	return r.x;
+}
+
+/* ---- loads ---- */
 
 /**
  * strait_load_u8(), _u16(), _u32(), _u64() - Load from a mapping
@@ -148,66 +140,62 @@ STRAIT_DEVICE char *strait_vc_pinned(const struct strait_view *v, struct strait_
  * Return: the value; 0 with @c->error set: -EINVAL for an offset outside the mapping or not aligned; -EIO and others of the
  * file; -ETIMEDOUT; -ENOBUFS when all frames are pinned.
  */
-#define STRAIT_VC_LOAD(type, name)                                                                                     \
+#define STRAIT_VC_LOADS(type, name)                                                                                    \
 	STRAIT_DEVICE type strait_load_##name(const struct strait_view *v, struct strait_cursor *c, strait_u64 off)    \
 	{                                                                                                              \
-		strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;                                                       \
-		strait_u32 frame = 0;                                                                                  \
-		const char *p;                                                                                         \
-		type x = 0;                                                                                            \
+		type x;                                                                                                \
                                                                                                                        \
-		if (!strait_vc_check(v, off, sizeof(type))) {                                                          \
-			strait_vc_refuse(c, STRAIT_VIEW_EINVAL);                                                       \
-			return 0;                                                                                      \
+		if (!strait_vc_hit(c, off, sizeof(type))) {                                                            \
+			if (!strait_vc_check(v, off, sizeof(type))) {                                                  \
+				strait_vc_refuse(c, STRAIT_VIEW_EINVAL);                                               \
+				return 0;                                                                              \
+			}                                                                                              \
+			if (!strait_vc_look(v, c, off))                                                                \
+				return (type)strait_vc_result(c, strait_vc_miss_load(v, off, sizeof(type), c->word));  \
 		}                                                                                                      \
-		if (c->granule == g || strait_vc_look(v, c, g)) {                                                      \
-			x = strait_vc_get_##name(c->at + (off & (STRAIT_VIEW_GRANULE - 1)));                           \
-			if (strait_vc_still(v, c))                                                                     \
-				return x;                                                                              \
-			c->granule = ~0ull;                                                                            \
-		}                                                                                                      \
-		p = strait_vc_pinned(v, c, off, &frame);                                                               \
-		if (!p)                                                                                                \
-			return 0;                                                                                      \
-		x = strait_vc_get_##name(p);                                                                           \
-		strait_vc_unpin(v, g, 1);                                                                              \
-		return x;                                                                                              \
+		x = strait_vc_get_##name(c->at + (off - c->base));                                                     \
+		if (strait_vc_still(v, c, (strait_u32)x))                                                              \
+			return x;                                                                                      \
+		return (type)strait_vc_result(c, strait_vc_miss_load(v, off, sizeof(type), STRAIT_VC_UNREAD));         \
 	}
-STRAIT_VC_LOAD(unsigned char, u8)
-STRAIT_VC_LOAD(unsigned short, u16)
-STRAIT_VC_LOAD(strait_u32, u32)
-STRAIT_VC_LOAD(strait_u64, u64)
-#undef STRAIT_VC_LOAD
+STRAIT_VC_LOADS(unsigned char, u8)
+STRAIT_VC_LOADS(unsigned short, u16)
+STRAIT_VC_LOADS(strait_u32, u32)
+STRAIT_VC_LOADS(strait_u64, u64)
+#undef STRAIT_VC_LOADS
 
 /* ---- stores and atomic operations: each pins the page for the one access ---- */
 
-/* The address to store to, NULL with c->error set. */
-STRAIT_DEVICE char *strait_vc_store_begin(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,
-					  strait_u32 size, strait_u32 *frame)
+STRAIT_DEVICE strait_u64 strait_vc_modify(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,
+					  strait_u32 op, strait_u32 size, strait_u64 a, strait_u64 b)
 {
-	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;
-	strait_u32 i = strait_vc_index(v, g);
+	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, old;
+	strait_u32 frame = 0, i = strait_vc_index(v, g);
 
 	if (!strait_vc_check(v, off, size) || !(v->flags & STRAIT_VIEW_WRITE)) {
 		strait_vc_refuse(c, v->flags & STRAIT_VIEW_WRITE ? STRAIT_VIEW_EINVAL : STRAIT_VIEW_EACCES);
-		return (char *)0;
+		return 0;
 	}
-	if (strait_vc_pin(v, g, 1, frame)) {
-		if (strait_vc_state(v, *frame, i) == STRAIT_GRANULE_VALID) {
-			strait_vc_touch(v, *frame);
-			return strait_vc_data(v, *frame, i) + (off & (STRAIT_VIEW_GRANULE - 1));
+	if (v->flags & STRAIT_VIEW_FITS) {
+		/* No frame is evicted, so none needs a pin. */
+		if (strait_vc_hit(c, off, size) || strait_vc_look(v, c, off)) {
+			old = strait_vc_operate(c->at + (off - c->base), op, size, a, b);
+			if (strait_vc_changes(op, a, old))
+				strait_vc_mark_dirty(v, (strait_u32)(c->word & STRAIT_PAGE_FRAME), i);
+			return old;
+		}
+	} else if (strait_vc_pin(v, g, 1, &frame)) {
+		if (strait_vc_state(v, frame, i) == STRAIT_GRANULE_VALID) {
+			old = strait_vc_operate(strait_vc_data(v, frame, i) + (off & (STRAIT_VIEW_GRANULE - 1)), op,
+						size, a, b);
+			if (strait_vc_changes(op, a, old))
+				strait_vc_mark_dirty(v, frame, i);
+			strait_vc_unpin(v, g, 1);
+			return old;
 		}
 		strait_vc_unpin(v, g, 1);
 	}
-	return strait_vc_pinned(v, c, off, frame);
-}
-
-STRAIT_DEVICE void strait_vc_store_end(const struct strait_view *v, strait_u64 off, strait_u32 frame)
-{
-	strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT;
-
-	strait_vc_mark_dirty(v, frame, strait_vc_index(v, g));
-	strait_vc_unpin(v, g, 1);
+	return strait_vc_result(c, strait_vc_miss_modify(v, off, op, size, a, b));
 }
 
 /**
@@ -219,23 +207,17 @@ STRAIT_DEVICE void strait_vc_store_end(const struct strait_view *v, strait_u64 o
  *
  * The rest of a granule that is absent is read first.
  */
-#define STRAIT_VC_STORE(type, name)                                                                                    \
+#define STRAIT_VC_STORES(type, name)                                                                                   \
 	STRAIT_DEVICE void strait_store_##name(const struct strait_view *v, struct strait_cursor *c, strait_u64 off,   \
 					       type x)                                                                 \
 	{                                                                                                              \
-		strait_u32 frame = 0;                                                                                  \
-		char *p = strait_vc_store_begin(v, c, off, sizeof(type), &frame);                                      \
-                                                                                                                       \
-		if (!p)                                                                                                \
-			return;                                                                                        \
-		strait_vc_put_##name(p, x);                                                                            \
-		strait_vc_store_end(v, off, frame);                                                                    \
+		strait_vc_modify(v, c, off, STRAIT_VC_STORE, sizeof(type), x, 0);                                      \
 	}
-STRAIT_VC_STORE(unsigned char, u8)
-STRAIT_VC_STORE(unsigned short, u16)
-STRAIT_VC_STORE(strait_u32, u32)
-STRAIT_VC_STORE(strait_u64, u64)
-#undef STRAIT_VC_STORE
+STRAIT_VC_STORES(unsigned char, u8)
+STRAIT_VC_STORES(unsigned short, u16)
+STRAIT_VC_STORES(strait_u32, u32)
+STRAIT_VC_STORES(strait_u64, u64)
+#undef STRAIT_VC_STORES
 
 /**
  * strait_atomic_add_u32(), _u64(), xor, min, cas - Atomic among the threads of this device
@@ -245,49 +227,11 @@ STRAIT_VC_STORE(strait_u64, u64)
  *
  * Return: the value before; 0 with @c->error set.
  */
-#if defined(__CUDACC__)
-#define STRAIT_VC_ADD(p, x) atomicAdd(p, x)
-#define STRAIT_VC_XOR(p, x) atomicXor(p, x)
-#define STRAIT_VC_MIN(p, x) atomicMin(p, x)
-#define STRAIT_VC_CAS(p, e, x) atomicCAS(p, e, x)
-#else
-#define STRAIT_VC_ADD(p, x) __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL)
-#define STRAIT_VC_XOR(p, x) __atomic_fetch_xor(p, x, __ATOMIC_ACQ_REL)
-#define STRAIT_VC_MIN(p, x) strait_vc_min(p, x, sizeof(*(p)))
-#define STRAIT_VC_CAS(p, e, x) strait_vc_cas(p, e, x, sizeof(*(p)))
-
-STRAIT_DEVICE strait_u64 strait_vc_cas(void *p, strait_u64 expected, strait_u64 x, size_t size)
-{
-	return size == 4 ? strait_vc_cas32((strait_u32 *)p, (strait_u32)expected, (strait_u32)x) :
-			   strait_vc_cas64((strait_u64 *)p, expected, x);
-}
-
-STRAIT_DEVICE strait_u64 strait_vc_min(void *p, strait_u64 x, size_t size)
-{
-	strait_u64 old = size == 4 ? strait_vc_load32((strait_u32 *)p) : strait_vc_load64((strait_u64 *)p), seen;
-
-	for (; x < old; old = seen) {
-		seen = strait_vc_cas(p, old, x, size);
-		if (seen == old)
-			break;
-	}
-	return old;
-}
-#endif
-
 #define STRAIT_VC_ATOMIC(op, OP, type, name)                                                                           \
 	STRAIT_DEVICE type strait_atomic_##op##_##name(const struct strait_view *v, struct strait_cursor *c,           \
 						       strait_u64 off, type x)                                         \
 	{                                                                                                              \
-		strait_u32 frame = 0;                                                                                  \
-		char *p = strait_vc_store_begin(v, c, off, sizeof(type), &frame);                                      \
-		type old;                                                                                              \
-                                                                                                                       \
-		if (!p)                                                                                                \
-			return 0;                                                                                      \
-		old = (type)OP((type *)(void *)p, x);                                                                  \
-		strait_vc_store_end(v, off, frame);                                                                    \
-		return old;                                                                                            \
+		return (type)strait_vc_modify(v, c, off, OP, sizeof(type), x, 0);                                      \
 	}
 STRAIT_VC_ATOMIC(add, STRAIT_VC_ADD, strait_u32, u32)
 STRAIT_VC_ATOMIC(add, STRAIT_VC_ADD, strait_u64, u64)
@@ -301,18 +245,7 @@ STRAIT_VC_ATOMIC(min, STRAIT_VC_MIN, strait_u64, u64)
 	STRAIT_DEVICE type strait_atomic_cas_##name(const struct strait_view *v, struct strait_cursor *c,              \
 						    strait_u64 off, type expected, type x)                             \
 	{                                                                                                              \
-		strait_u32 frame = 0;                                                                                  \
-		char *p = strait_vc_store_begin(v, c, off, sizeof(type), &frame);                                      \
-		type old;                                                                                              \
-                                                                                                                       \
-		if (!p)                                                                                                \
-			return 0;                                                                                      \
-		old = (type)STRAIT_VC_CAS((type *)(void *)p, expected, x);                                             \
-		if (old == expected)                                                                                   \
-			strait_vc_store_end(v, off, frame);                                                            \
-		else                                                                                                   \
-			strait_vc_unpin(v, off >> STRAIT_VIEW_GRANULE_SHIFT, 1);                                       \
-		return old;                                                                                            \
+		return (type)strait_vc_modify(v, c, off, STRAIT_VC_CAS, sizeof(type), expected, x);                    \
 	}
 STRAIT_VC_SWAP(strait_u32, u32)
 STRAIT_VC_SWAP(strait_u64, u64)
@@ -388,24 +321,12 @@ STRAIT_DEVICE_CALL int strait_view_read(const struct strait_view *v, strait_u64 
 	if (off > v->length || len > v->length - off)
 		return STRAIT_VIEW_EINVAL;
 	while (len) {
-		strait_u64 g = off >> STRAIT_VIEW_GRANULE_SHIFT, in = off & (STRAIT_VIEW_GRANULE - 1);
+		strait_u64 in = off & (STRAIT_VIEW_GRANULE - 1);
 		strait_u64 n = STRAIT_VIEW_GRANULE - in < len ? STRAIT_VIEW_GRANULE - in : len;
-		const char *from;
-		int rc = strait_vc_acquire(v, g, 1);
+		int rc = strait_vc_miss_modify(v, off, STRAIT_VC_COPY, 1, (strait_u64)(size_t)to, n).error;
 
-		if (rc < 0)
+		if (rc)
 			return rc;
-		from = strait_vc_data(v, (strait_u32)rc, strait_vc_index(v, g)) + in;
-		for (strait_u64 i = 0; i < n;) {
-			if (!((in + i) & 7) && !((size_t)(to + i) & 7) && n - i >= 8) {
-				*(strait_u64 *)(void *)(to + i) = strait_vc_get_u64(from + i);
-				i += 8;
-			} else {
-				to[i] = (char)strait_vc_get_u8(from + i);
-				i++;
-			}
-		}
-		strait_vc_unpin(v, g, 1);
 		off += n;
 		to += n;
 		len -= n;
@@ -435,7 +356,7 @@ STRAIT_DEVICE int strait_vc_flush_begin(const struct strait_view *v, strait_u64 
 			return 1;
 		}
 		/* It was evicted in between. */
-		strait_vc_add64(at, 0 - STRAIT_PAGE_BUSY);
+		strait_vc_give64_release(at, 0 - STRAIT_PAGE_BUSY);
 		return 0;
 	} while (strait_vc_wait(v, &w));
 	return STRAIT_VIEW_ETIMEDOUT;
@@ -470,7 +391,7 @@ STRAIT_DEVICE_CALL int strait_view_flush(const struct strait_view *v, strait_u64
 			continue;
 		if (strait_vc_load32(&v->dirty[(strait_u64)frame * v->words + i / 32]) >> i % 32 & 1)
 			rc = strait_vc_store_granule(v, g, frame, i);
-		strait_vc_add64(strait_vc_page(v, g), 0 - STRAIT_PAGE_BUSY);
+		strait_vc_give64_release(strait_vc_page(v, g), 0 - STRAIT_PAGE_BUSY);
 	}
 	return rc;
 }
@@ -497,7 +418,7 @@ STRAIT_DEVICE int strait_view_peek(const struct strait_view *v, strait_u64 off, 
 	if (!from)
 		return STRAIT_VIEW_EIO;
 	for (strait_u32 i = 0; i < len / 8; i++)
-		to[i] = strait_vc_get_u64(from + in + i * 8);
+		to[i] = strait_vc_read_u64(from + in + i * 8);
 	return 0;
 }
 

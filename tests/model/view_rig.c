@@ -92,13 +92,16 @@ void view_rig_open(struct view_rig *r, uint64_t granules, unsigned int frames, u
 				   .length = granules * GRANULE,
 				   .granules = granules,
 				   .page_shift = page_shift,
+				   .block_shift = page_shift < STRAIT_VIEW_BLOCK_SHIFT ? page_shift :
+											 STRAIT_VIEW_BLOCK_SHIFT,
 				   .n_frames = frames,
 				   .n_slots = slots,
 				   .words = page_shift > 5 ? 1u << (page_shift - 5) : 1,
 				   .timeout_ns = 20000000000ull * test_slow() };
+	if (frames >= (granules + (1u << page_shift) - 1) >> page_shift)
+		v->flags |= STRAIT_VIEW_FITS;
 	v->page = view_zeros((granules >> page_shift) + 1, sizeof(*v->page));
 	v->owner = view_zeros(frames, sizeof(*v->owner));
-	v->used = view_zeros(frames, sizeof(*v->used));
 	v->error = view_zeros(frames, sizeof(*v->error));
 	v->state = view_zeros((size_t)frames * v->words, sizeof(*v->state));
 	v->dirty = view_zeros((size_t)frames * v->words, sizeof(*v->dirty));
@@ -163,7 +166,6 @@ void view_rig_close(struct view_rig *r)
 	free(r->file);
 	free(v->page);
 	free(v->owner);
-	free(v->used);
 	free(v->error);
 	free(v->state);
 	free(v->dirty);

@@ -19,7 +19,7 @@
 static struct {
 	struct strait_view v;
 	uint64_t page[1], state[1], file[STRAIT_VIEW_GRANULE / 8];
-	uint32_t owner[1], used[1], dirty[1];
+	uint32_t owner[1], dirty[1];
 	int error[1];
 	uint64_t data[STRAIT_VIEW_GRANULE / 8], slot_data[SLOTS][STRAIT_VIEW_GRANULE / 8];
 	struct strait_view_shared shared;
@@ -39,7 +39,6 @@ static void rig_open(uint64_t timeout_ns)
 				      .timeout_ns = timeout_ns };
 	rig.v.page = (strait_u64 *)rig.page;
 	rig.v.owner = rig.owner;
-	rig.v.used = rig.used;
 	rig.v.error = rig.error;
 	rig.v.state = (strait_u64 *)rig.state;
 	rig.v.dirty = rig.dirty;

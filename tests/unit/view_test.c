@@ -55,6 +55,10 @@ static const struct shape {
 	{ "2m", 9, 7, 16, 4096, 0, false },
 	{ "4k-slow", 0, 8, 4, 64, 200, false },
 	{ "16k-twice", 2, 8, 8, 128, 20, true },
+	/* A frame for each page: nothing is evicted. */
+	{ "4k-fits", 0, 64, 8, 64, 0, false },
+	{ "64k-fits", 4, 40, 8, 515, 0, false },
+	{ "2m-fits", 9, 8, 16, 4096, 0, false },
 };
 
 static void shape_open(struct view_rig *r, const struct shape *v)
@@ -91,7 +95,7 @@ TEST_VARIANTS(loads, struct shape, shapes)
 	struct view_rig r;
 
 	shape_open(&r, v);
-	r.v.flags = 0;
+	r.v.flags &= ~STRAIT_VIEW_WRITE;
 	run_threads(&r, load_main, jobs, v->delay_us ? steps() / 8 : steps(), NULL);
 	for (unsigned int i = 0; i < THREADS; i++)
 		ASSERT_EQ(jobs[i].error, 0);
@@ -100,6 +104,10 @@ TEST_VARIANTS(loads, struct shape, shapes)
 	ASSERT_EQ(atomic_load(&r.writes), 0);
 	ASSERT_EQ(r.shared->fetched, atomic_load(&r.reads));
 	ASSERT_EQ(r.shared->failed, 0);
+	if (r.v.flags & STRAIT_VIEW_FITS) {
+		ASSERT_EQ(r.shared->evicted, 0);
+		ASSERT_LE(r.shared->fetched, v->granules);
+	}
 	view_rig_close(&r);
 }
 
@@ -429,7 +437,7 @@ TEST(windows_are_read_in_place)
 	for (unsigned int i = 0; i < 3; i++)
 		window[i] = (uintptr_t)r.file + i * 64 * GRANULE;
 	r.v.window = window;
-	r.v.flags = 0;
+	r.v.flags &= ~STRAIT_VIEW_WRITE;
 	view_rig_start(&r);
 	run_threads(&r, load_main, jobs, steps(), NULL);
 	for (unsigned int i = 0; i < THREADS; i++)

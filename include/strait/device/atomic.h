@@ -3,8 +3,13 @@
 #define STRAIT_DEVICE_ATOMIC_H
 
 /*
- * Atomic operations of device code, in CUDA and in C. Read-modify-write operations are acquire and release at device scope;
- * those named sys order against the host, whose words are only loaded or stored. Needs no libcu++.
+ * Atomic operations of device code, in CUDA and in C. Device scope, except those named sys, which order against the host, whose
+ * words are only loaded or stored. Read-modify-write operations are acquire and release unless their name says less: on a GPU a
+ * release waits for the stores of the thread, and an acquire empties the first-level cache. Needs no libcu++.
+ *
+ * Operations named _first are followed by accesses that depend on their value: by the address, or by a branch. On a GPU such an
+ * access leaves the multiprocessor after the value has come. If it is of those here, and not a plain load, it goes to the
+ * second-level cache as the first one did, so no more order is needed. In C they are acquire.
  */
 
 #if !defined(__CUDACC_RTC__)
@@ -74,59 +79,56 @@ STRAIT_DEVICE void strait_vc_store64(strait_u64 *p, strait_u64 v)
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
 }
 
-STRAIT_DEVICE strait_u64 strait_vc_add64(strait_u64 *p, strait_u64 v)
+STRAIT_DEVICE strait_u64 strait_vc_load64_first(const strait_u64 *p)
 {
-	strait_u64 old;
-
-	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
-	return old;
+	return strait_vc_load64_relaxed(p);
 }
 
-STRAIT_DEVICE strait_u64 strait_vc_or64(strait_u64 *p, strait_u64 v)
-{
-	strait_u64 old;
+#define STRAIT_VC_RMW(name, bits, reg, instruction)                                                                    \
+	STRAIT_DEVICE strait_u##bits strait_vc_##name(strait_u##bits *p, strait_u##bits v)                             \
+	{                                                                                                              \
+		strait_u##bits old;                                                                                    \
+                                                                                                                       \
+		asm volatile("atom." instruction " %0, [%1], %2;" : "=" reg(old) : "l"(p), reg(v) : "memory");         \
+		return old;                                                                                            \
+	}
+STRAIT_VC_RMW(add64, 64, "l", "acq_rel.gpu.global.add.u64")
+STRAIT_VC_RMW(add64_first, 64, "l", "relaxed.gpu.global.add.u64")
+STRAIT_VC_RMW(add64_relaxed, 64, "l", "relaxed.gpu.global.add.u64")
+STRAIT_VC_RMW(or64, 64, "l", "acq_rel.gpu.global.or.b64")
+STRAIT_VC_RMW(or32, 32, "r", "acq_rel.gpu.global.or.b32")
+STRAIT_VC_RMW(or32_release, 32, "r", "release.gpu.global.or.b32")
+STRAIT_VC_RMW(and32, 32, "r", "acq_rel.gpu.global.and.b32")
+#undef STRAIT_VC_RMW
 
-	asm volatile("atom.acq_rel.gpu.global.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
-	return old;
-}
+/* Without the value before. */
+#define STRAIT_VC_RED(name, instruction)                                                                               \
+	STRAIT_DEVICE void strait_vc_##name(strait_u64 *p, strait_u64 v)                                               \
+	{                                                                                                              \
+		asm volatile("red." instruction " [%0], %1;" : : "l"(p), "l"(v) : "memory");                           \
+	}
+STRAIT_VC_RED(give64_release, "release.gpu.global.add.u64")
+STRAIT_VC_RED(count64, "relaxed.gpu.global.add.u64")
+STRAIT_VC_RED(set64, "relaxed.gpu.global.or.b64")
+STRAIT_VC_RED(clear64, "relaxed.gpu.global.and.b64")
+#undef STRAIT_VC_RED
 
-STRAIT_DEVICE strait_u32 strait_vc_or32(strait_u32 *p, strait_u32 v)
-{
-	strait_u32 old;
-
-	asm volatile("atom.acq_rel.gpu.global.or.b32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
-	return old;
-}
-
-STRAIT_DEVICE strait_u32 strait_vc_and32(strait_u32 *p, strait_u32 v)
-{
-	strait_u32 old;
-
-	asm volatile("atom.acq_rel.gpu.global.and.b32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
-	return old;
-}
-
-STRAIT_DEVICE strait_u64 strait_vc_cas64(strait_u64 *p, strait_u64 expected, strait_u64 v)
-{
-	strait_u64 old;
-
-	asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
-		     : "=l"(old)
-		     : "l"(p), "l"(expected), "l"(v)
-		     : "memory");
-	return old;
-}
-
-STRAIT_DEVICE strait_u32 strait_vc_cas32(strait_u32 *p, strait_u32 expected, strait_u32 v)
-{
-	strait_u32 old;
-
-	asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;"
-		     : "=r"(old)
-		     : "l"(p), "r"(expected), "r"(v)
-		     : "memory");
-	return old;
-}
+#define STRAIT_VC_CMPXCHG(name, bits, reg, order)                                                                      \
+	STRAIT_DEVICE strait_u##bits strait_vc_##name(strait_u##bits *p, strait_u##bits expected, strait_u##bits v)    \
+	{                                                                                                              \
+		strait_u##bits old;                                                                                    \
+                                                                                                                       \
+		asm volatile("atom." order ".gpu.global.cas.b" #bits " %0, [%1], %2, %3;"                              \
+			     : "=" reg(old)                                                                            \
+			     : "l"(p), reg(expected), reg(v)                                                           \
+			     : "memory");                                                                              \
+		return old;                                                                                            \
+	}
+STRAIT_VC_CMPXCHG(cas64, 64, "l", "acq_rel")
+STRAIT_VC_CMPXCHG(cas64_first, 64, "l", "relaxed")
+STRAIT_VC_CMPXCHG(cas32, 32, "r", "acq_rel")
+STRAIT_VC_CMPXCHG(cas32_first, 32, "r", "relaxed")
+#undef STRAIT_VC_CMPXCHG
 
 STRAIT_DEVICE strait_u64 strait_vc_load64_sys(const strait_u64 *p)
 {
@@ -139,22 +141,6 @@ STRAIT_DEVICE strait_u64 strait_vc_load64_sys(const strait_u64 *p)
 STRAIT_DEVICE void strait_vc_store32_sys(strait_u32 *p, strait_u32 v)
 {
 	asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
-}
-
-/* Data words that loads read without a pin. Between them and the check of the page's word stands strait_vc_data_fence(). */
-STRAIT_DEVICE strait_u64 strait_vc_data_load(const strait_u64 *p)
-{
-	return strait_vc_load64_relaxed(p);
-}
-
-STRAIT_DEVICE void strait_vc_data_store(strait_u64 *p, strait_u64 v)
-{
-	strait_vc_store64(p, v);
-}
-
-STRAIT_DEVICE void strait_vc_data_fence(void)
-{
-	asm volatile("fence.acq_rel.gpu;" : : : "memory");
 }
 
 STRAIT_DEVICE strait_u64 strait_vc_clock(void)
@@ -176,7 +162,7 @@ STRAIT_DEVICE strait_u32 strait_vc_hint(void)
 	strait_u32 sm;
 
 	asm("mov.u32 %0, %%smid;" : "=r"(sm));
-	return sm * 7 + threadIdx.x / 32;
+	return sm * 67 + threadIdx.x / 32 * 11 + threadIdx.x % 32;
 }
 
 #else
@@ -211,37 +197,47 @@ STRAIT_DEVICE void strait_vc_store64(strait_u64 *p, strait_u64 v)
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
-STRAIT_DEVICE strait_u64 strait_vc_add64(strait_u64 *p, strait_u64 v)
+STRAIT_DEVICE strait_u64 strait_vc_load64_first(const strait_u64 *p)
 {
-	return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-STRAIT_DEVICE strait_u64 strait_vc_or64(strait_u64 *p, strait_u64 v)
-{
-	return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
-}
+#define STRAIT_VC_RMW(name, bits, op, order)                                                                           \
+	STRAIT_DEVICE strait_u##bits strait_vc_##name(strait_u##bits *p, strait_u##bits v)                             \
+	{                                                                                                              \
+		return __atomic_fetch_##op(p, v, order);                                                               \
+	}
+STRAIT_VC_RMW(add64, 64, add, __ATOMIC_ACQ_REL)
+STRAIT_VC_RMW(add64_first, 64, add, __ATOMIC_ACQUIRE)
+STRAIT_VC_RMW(add64_relaxed, 64, add, __ATOMIC_RELAXED)
+STRAIT_VC_RMW(or64, 64, or, __ATOMIC_ACQ_REL)
+STRAIT_VC_RMW(or32, 32, or, __ATOMIC_ACQ_REL)
+STRAIT_VC_RMW(or32_release, 32, or, __ATOMIC_RELEASE)
+STRAIT_VC_RMW(and32, 32, and, __ATOMIC_ACQ_REL)
+#undef STRAIT_VC_RMW
 
-STRAIT_DEVICE strait_u32 strait_vc_or32(strait_u32 *p, strait_u32 v)
-{
-	return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
-}
+#define STRAIT_VC_RED(name, op, order)                                                                                 \
+	STRAIT_DEVICE void strait_vc_##name(strait_u64 *p, strait_u64 v)                                               \
+	{                                                                                                              \
+		__atomic_fetch_##op(p, v, order);                                                                      \
+	}
+STRAIT_VC_RED(give64_release, add, __ATOMIC_RELEASE)
+STRAIT_VC_RED(count64, add, __ATOMIC_RELAXED)
+STRAIT_VC_RED(set64, or, __ATOMIC_RELAXED)
+STRAIT_VC_RED(clear64, and, __ATOMIC_RELAXED)
+#undef STRAIT_VC_RED
 
-STRAIT_DEVICE strait_u32 strait_vc_and32(strait_u32 *p, strait_u32 v)
-{
-	return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL);
-}
-
-STRAIT_DEVICE strait_u64 strait_vc_cas64(strait_u64 *p, strait_u64 expected, strait_u64 v)
-{
-	__atomic_compare_exchange_n(p, &expected, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	return expected;
-}
-
-STRAIT_DEVICE strait_u32 strait_vc_cas32(strait_u32 *p, strait_u32 expected, strait_u32 v)
-{
-	__atomic_compare_exchange_n(p, &expected, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-	return expected;
-}
+#define STRAIT_VC_CMPXCHG(name, bits, order)                                                                           \
+	STRAIT_DEVICE strait_u##bits strait_vc_##name(strait_u##bits *p, strait_u##bits expected, strait_u##bits v)    \
+	{                                                                                                              \
+		__atomic_compare_exchange_n(p, &expected, v, 0, order, __ATOMIC_ACQUIRE);                              \
+		return expected;                                                                                       \
+	}
+STRAIT_VC_CMPXCHG(cas64, 64, __ATOMIC_ACQ_REL)
+STRAIT_VC_CMPXCHG(cas64_first, 64, __ATOMIC_ACQUIRE)
+STRAIT_VC_CMPXCHG(cas32, 32, __ATOMIC_ACQ_REL)
+STRAIT_VC_CMPXCHG(cas32_first, 32, __ATOMIC_ACQUIRE)
+#undef STRAIT_VC_CMPXCHG
 
 STRAIT_DEVICE strait_u64 strait_vc_load64_sys(const strait_u64 *p)
 {
@@ -251,21 +247,6 @@ STRAIT_DEVICE strait_u64 strait_vc_load64_sys(const strait_u64 *p)
 STRAIT_DEVICE void strait_vc_store32_sys(strait_u32 *p, strait_u32 v)
 {
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-}
-
-/* A load that reads what a later binding stored also sees that binding in the page's word: release and acquire. */
-STRAIT_DEVICE strait_u64 strait_vc_data_load(const strait_u64 *p)
-{
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-
-STRAIT_DEVICE void strait_vc_data_store(strait_u64 *p, strait_u64 v)
-{
-	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-}
-
-STRAIT_DEVICE void strait_vc_data_fence(void)
-{
 }
 
 STRAIT_DEVICE strait_u64 strait_vc_clock(void)
@@ -287,9 +268,7 @@ STRAIT_DEVICE void strait_vc_pause(strait_u32 round)
 
 STRAIT_DEVICE strait_u32 strait_vc_hint(void)
 {
-	int here;
-
-	return (strait_u32)((size_t)&here >> 12);
+	return 0;
 }
 
 #endif

@@ -9,24 +9,19 @@
 /* A granule that a thread needs, with pins on its page unless the outcome is an error, AGAIN or NOFRAME. */
 struct strait_vc_fault {
 	strait_u64 granule;
+	strait_u64 word; /* of the page, as it was read lately; STRAIT_VC_UNREAD: it was not */
 	strait_u32 frame, pins;
-	int outcome;	  /* STRAIT_VC_* or an error */
-	int slot;	  /* FILL: of the request, -1: none, read from a window, -2: none was free */
-	int error;	  /* NOFRAME: why; FILL: of the read */
-	const char *from; /* FILL: the bytes */
+	int outcome;	    /* STRAIT_VC_* or an error */
+	int slot;	    /* FILL: of the request, -1: none, read from a window, -2: none was free */
+	int error;	    /* NOFRAME: why; FILL: of the read */
+	strait_u32 noframe; /* attempts in a row that found no frame */
+	int last;	    /* why, an error of write-back before -ENOBUFS */
+	const char *from;   /* FILL: the bytes */
 };
 
+#define STRAIT_VC_UNREAD (~0ull)
 #define STRAIT_VC_WINDOW (-1)
 #define STRAIT_VC_NO_SLOT (-2)
-
-/* First step: a frame. May write another page back, which takes a slot, so the threads of a warp have none at this point. */
-STRAIT_DEVICE void strait_vc_fault_bind(const struct strait_view *v, struct strait_vc_fault *f)
-{
-	f->error = 0;
-	f->outcome = strait_vc_pin(v, f->granule, f->pins, &f->frame) ?
-			     STRAIT_VC_DONE :
-			     strait_vc_bind(v, f->granule, f->pins, &f->frame, &f->error);
-}
 
 STRAIT_DEVICE const char *strait_vc_window(const struct strait_view *v, strait_u64 g)
 {
@@ -39,26 +34,45 @@ STRAIT_DEVICE const char *strait_vc_window(const struct strait_view *v, strait_u
 		      (const char *)0;
 }
 
+/* First step: a frame. May write another page back, which takes a slot, so the threads of a warp have none at this point. */
+STRAIT_DEVICE void strait_vc_fault_bind(const struct strait_view *v, struct strait_vc_fault *f)
+{
+	strait_u64 word = f->word;
+
+	/* Both loads are in flight at a time. */
+	f->from = strait_vc_window(v, f->granule);
+	if (word == STRAIT_VC_UNREAD)
+		word = strait_vc_load64(strait_vc_page(v, f->granule));
+	f->word = STRAIT_VC_UNREAD;
+	f->error = 0;
+	if (!strait_vc_is_bound(word))
+		f->outcome = strait_vc_bind_begin(v, f->granule, word) ?
+				     strait_vc_bind_end(v, f->granule, f->pins, 0, &f->frame, &f->error) :
+				     STRAIT_VC_AGAIN;
+	else
+		f->outcome = strait_vc_pin(v, f->granule, f->pins, &f->frame) ? STRAIT_VC_DONE : STRAIT_VC_AGAIN;
+}
+
 /* Second step: claims the granule and requests its bytes. Does not wait. */
 STRAIT_DEVICE void strait_vc_fault_submit(const struct strait_view *v, struct strait_vc_fault *f)
 {
 	strait_u32 i = strait_vc_index(v, f->granule), state;
 
-	if (f->outcome != STRAIT_VC_DONE)
+	if (f->outcome != STRAIT_VC_DONE && f->outcome != STRAIT_VC_FILL)
 		return;
-	strait_vc_touch(v, f->frame);
-	state = strait_vc_claim(v, f->frame, i);
-	if (state == STRAIT_GRANULE_FAILED) {
-		f->outcome = (int)strait_vc_load32((const strait_u32 *)&v->error[f->frame]);
-		strait_vc_unpin(v, f->granule, f->pins);
-		return;
+	if (f->outcome == STRAIT_VC_DONE) {
+		state = strait_vc_claim(v, f->frame, i);
+		if (state == STRAIT_GRANULE_FAILED) {
+			f->outcome = (int)strait_vc_load32((const strait_u32 *)&v->error[f->frame]);
+			strait_vc_unpin(v, f->granule, f->pins);
+			return;
+		}
+		if (state != STRAIT_GRANULE_ABSENT) {
+			f->outcome = state == STRAIT_GRANULE_VALID ? STRAIT_VC_DONE : STRAIT_VC_OTHER;
+			return;
+		}
+		f->outcome = STRAIT_VC_FILL;
 	}
-	if (state != STRAIT_GRANULE_ABSENT) {
-		f->outcome = state == STRAIT_GRANULE_VALID ? STRAIT_VC_DONE : STRAIT_VC_OTHER;
-		return;
-	}
-	f->outcome = STRAIT_VC_FILL;
-	f->from = strait_vc_window(v, f->granule);
 	f->slot = f->from ? STRAIT_VC_WINDOW : strait_vc_slot_try(v);
 	if (f->slot >= 0)
 		strait_vc_request(v, (strait_u32)f->slot, STRAIT_REQUEST_READ, f->granule);
@@ -91,7 +105,7 @@ STRAIT_DEVICE void strait_vc_fault_end(const struct strait_view *v, struct strai
 	if (f->slot >= 0 && f->error != STRAIT_VIEW_ETIMEDOUT)
 		strait_vc_slot_put(v, (strait_u32)f->slot);
 	if (!f->error) {
-		strait_vc_add64(f->slot >= 0 ? &v->shared->fetched : &v->shared->pulled, 1);
+		strait_vc_count64(f->slot >= 0 ? &v->shared->fetched : &v->shared->pulled, 1);
 		strait_vc_filled(v, f->frame, i, STRAIT_GRANULE_VALID);
 		f->outcome = STRAIT_VC_DONE;
 		return;
@@ -109,7 +123,7 @@ STRAIT_DEVICE void strait_vc_fault_wait(const struct strait_view *v, struct stra
 	strait_u32 i = strait_vc_index(v, f->granule), state;
 	struct strait_vc_timer w = { 0, 0 };
 
-	strait_vc_add64(&v->shared->waited, 1);
+	strait_vc_count64(&v->shared->waited, 1);
 	do {
 		state = strait_vc_state(v, f->frame, i);
 		if (state == STRAIT_GRANULE_VALID) {
@@ -145,6 +159,40 @@ STRAIT_DEVICE void strait_vc_fill_together(const struct strait_view *v, struct s
 	}
 }
 
+/*
+ * All threads of a warp have the same granule, which no frame has, and which is in a window: its bytes are on their way while the
+ * first thread takes a frame. Not if another page may have to be written back first. 0: nothing was done.
+ */
+STRAIT_DEVICE int strait_vc_fault_first(const struct strait_view *v, struct strait_vc_fault *f)
+{
+	strait_u32 leads = threadIdx.x % 32 == 0;
+	const char *from = strait_vc_window(v, f->granule);
+	strait_u64 word = f->word, to;
+	int got = 0;
+	uint4 x[8];
+
+	if (leads && word == STRAIT_VC_UNREAD)
+		word = strait_vc_load64_first(strait_vc_page(v, f->granule));
+	f->word = STRAIT_VC_UNREAD;
+	if (leads && from)
+		got = strait_vc_bind_begin(v, f->granule, word);
+	if (!__shfl_sync(0xffffffffu, got, 0))
+		return 0;
+	strait_vc_granule_load(x, from);
+	f->slot = STRAIT_VC_WINDOW;
+	f->error = 0;
+	if (leads)
+		f->outcome = strait_vc_bind_end(v, f->granule, 32, 1, &f->frame, &f->error);
+	if (__shfl_sync(0xffffffffu, f->outcome, 0) != STRAIT_VC_FILL)
+		return 1;
+	to = __shfl_sync(0xffffffffu, (strait_u64)strait_vc_data(v, f->frame, strait_vc_index(v, f->granule)), 0);
+	strait_vc_granule_store((char *)to, x);
+	__syncwarp();
+	if (leads)
+		strait_vc_fault_end(v, f);
+	return 1;
+}
+
 /* One attempt by all active threads of a warp, each with its granule. */
 STRAIT_DEVICE void strait_vc_fault_run(const struct strait_view *v, struct strait_vc_fault *f)
 {
@@ -153,16 +201,18 @@ STRAIT_DEVICE void strait_vc_fault_run(const struct strait_view *v, struct strai
 
 	f->pins = __popc(peers);
 	f->outcome = STRAIT_VC_AGAIN;
-	if (leads)
-		strait_vc_fault_bind(v, f);
-	__syncwarp(mask);
-	if (leads)
-		strait_vc_fault_submit(v, f);
-	__syncwarp(mask);
-	/* First what has a source: then no thread of the warp that waits for a slot has one. */
-	ready = leads && f->outcome == STRAIT_VC_FILL && f->slot != STRAIT_VC_NO_SLOT;
-	strait_vc_fill_together(v, f, __ballot_sync(mask, ready), mask);
-	strait_vc_fill_together(v, f, __ballot_sync(mask, leads && f->outcome == STRAIT_VC_FILL), mask);
+	if (peers != 0xffffffffu || v->flags & STRAIT_VIEW_WRITE || !v->window || !strait_vc_fault_first(v, f)) {
+		if (leads)
+			strait_vc_fault_bind(v, f);
+		__syncwarp(mask);
+		if (leads)
+			strait_vc_fault_submit(v, f);
+		__syncwarp(mask);
+		/* First what has a source: then no thread of the warp that waits for a slot has one. */
+		ready = leads && f->outcome == STRAIT_VC_FILL && f->slot != STRAIT_VC_NO_SLOT;
+		strait_vc_fill_together(v, f, __ballot_sync(mask, ready), mask);
+		strait_vc_fill_together(v, f, __ballot_sync(mask, leads && f->outcome == STRAIT_VC_FILL), mask);
+	}
 	if (leads && f->outcome == STRAIT_VC_OTHER)
 		strait_vc_fault_wait(v, f);
 	__syncwarp(mask);
@@ -189,26 +239,5 @@ STRAIT_DEVICE void strait_vc_fault_run(const struct strait_view *v, struct strai
 }
 
 #endif
-
-/*
- * Makes a granule valid, with a pin on its page for each thread that calls. @patient: wait for a frame while all are pinned.
- * Returns the frame, or an error.
- */
-STRAIT_DEVICE_CALL int strait_vc_acquire(const struct strait_view *v, strait_u64 g, int patient)
-{
-	struct strait_vc_fault f = { g, 0, 0, 0, 0, 0, (const char *)0 };
-	struct strait_vc_timer w = { 0, 0 };
-	int noframe = 0;
-
-	do {
-		strait_vc_fault_run(v, &f);
-		if (f.outcome <= 0)
-			return f.outcome ? f.outcome : (int)f.frame;
-		noframe = f.outcome == STRAIT_VC_NOFRAME ? noframe + 1 : 0;
-		if (noframe && (f.error != STRAIT_VIEW_ENOBUFS || (!patient && noframe > 8)))
-			return f.error;
-	} while (strait_vc_wait(v, &w));
-	return noframe ? f.error : STRAIT_VIEW_ETIMEDOUT;
-}
 
 #endif

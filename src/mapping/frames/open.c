@@ -51,7 +51,7 @@ static int fill_zeros(struct strait_frames *f, uint64_t addr, uint64_t len)
 
 static int set_options(struct strait_frames *f, const struct strait_frames_opts *o)
 {
-	uint32_t bytes = o->frame_bytes ? o->frame_bytes : FRAME_BYTES, shift = 0;
+	uint32_t bytes = o->frame_bytes ? o->frame_bytes : FRAME_BYTES, shift = 0, block;
 	uint64_t granules = f->m->end - f->m->first, budget = o->device_budget, pages;
 	struct strait_device_info info = { .size = sizeof(info) };
 	struct strait_view *v = &f->view;
@@ -63,7 +63,8 @@ static int set_options(struct strait_frames *f, const struct strait_frames_opts 
 	while (GRANULE_BYTES << shift < bytes)
 		shift++;
 	pages = (granules + (1u << shift) - 1) >> shift;
-	if (pages > UINT32_MAX - STRAIT_FRAME_PAGE)
+	block = (uint32_t)min_u64(shift, STRAIT_VIEW_BLOCK_SHIFT);
+	if ((granules >> block) + 1 > UINT32_MAX - STRAIT_FRAME_PAGE)
 		return -E2BIG;
 	if (!budget) {
 		int rc = f->dev->ops->info(f->dev, &info);
@@ -84,11 +85,14 @@ static int set_options(struct strait_frames *f, const struct strait_frames_opts 
 		.n_slots = o->slots ? o->slots : SLOTS,
 		.timeout_ns = o->timeout_ns ? o->timeout_ns : TIMEOUT_NS,
 		.window_shift = WINDOW_SHIFT,
+		.block_shift = block,
 	};
 	if (!v->n_frames || (o->pins && v->n_frames <= o->pins))
 		return -ENOSPC;
 	if (o->pins)
-		v->flags = STRAIT_VIEW_RESERVED;
+		v->flags |= STRAIT_VIEW_RESERVED;
+	if (v->n_frames >= pages)
+		v->flags |= STRAIT_VIEW_FITS;
 	return 0;
 }
 
@@ -111,7 +115,7 @@ static int alloc_tables(struct strait_frames *f)
 	struct strait_view *v = &f->view;
 	uint64_t pages = (v->granules + (1u << v->page_shift) - 1) >> v->page_shift,
 		 words = (uint64_t)v->n_frames * v->words;
-	uint64_t len = 0, page, state, shared, window, owner, used, error, dirty, base;
+	uint64_t len = 0, page, state, shared, window, owner, error, dirty, base;
 	int rc;
 
 	page = table_at(&len, pages * sizeof(*v->page));
@@ -119,7 +123,6 @@ static int alloc_tables(struct strait_frames *f)
 	shared = table_at(&len, sizeof(*v->shared));
 	window = table_at(&len, max_u64(f->n_windows, 1) * sizeof(*v->window));
 	owner = table_at(&len, v->n_frames * sizeof(*v->owner));
-	used = table_at(&len, v->n_frames * sizeof(*v->used));
 	error = table_at(&len, v->n_frames * sizeof(*v->error));
 	dirty = table_at(&len, words * sizeof(*v->dirty));
 	rc = region_alloc(f->dev, len, &f->tables);
@@ -132,7 +135,6 @@ static int alloc_tables(struct strait_frames *f)
 	v->state = device_ptr(f->at_state = base + state);
 	v->shared = device_ptr(f->at_shared = base + shared);
 	v->owner = device_ptr(f->at_owner = base + owner);
-	v->used = device_ptr(base + used);
 	v->error = device_ptr(base + error);
 	v->dirty = device_ptr(f->at_dirty = base + dirty);
 	v->window = f->n_windows ? device_ptr(base + window) : NULL;

@@ -13,6 +13,8 @@
 #define SPIN_ROUNDS 20000u
 #define SPIN_ROUNDS_FEW 50u
 #define NAP_NS 50000u
+/* Slots that a thread serves one after the other: those of a cache line of completions, which no other thread writes then. */
+#define SLOT_RUN 8u
 
 int frames_store(struct strait_frames *f, uint64_t g, uint64_t n, const char *buf)
 {
@@ -44,7 +46,6 @@ static int serve(struct strait_frames *f, unsigned int slot)
 	uint64_t g = __atomic_load_n(&f->request[slot].granule, __ATOMIC_RELAXED), good;
 	uint32_t op = __atomic_load_n(&f->request[slot].op, __ATOMIC_RELAXED);
 	char *buf = f->slot_data + (uint64_t)slot * GRANULE_BYTES;
-	int rc;
 
 	/* Nothing that a device writes is trusted. */
 	if (g >= f->m->end - f->m->first)
@@ -52,28 +53,34 @@ static int serve(struct strait_frames *f, unsigned int slot)
 	g += f->m->first;
 	if (op == STRAIT_REQUEST_WRITE)
 		return f->view.flags & STRAIT_VIEW_WRITE ? frames_store(f, g, 1, buf) : -EACCES;
-	rc = op == STRAIT_REQUEST_READ ? host_read(f->m, g, 1, buf, &good) : -EINVAL;
-	if (!rc)
-		count(&f->m->to_device, GRANULE_BYTES);
-	return rc;
+	return op == STRAIT_REQUEST_READ ? host_read(f->m, g, 1, buf, &good) : -EINVAL;
 }
 
-/* Serves the requests of every n-th slot. Returns how many there were. */
+/* Was there a request? */
+static bool poll_slot(struct strait_frames *f, unsigned int slot, unsigned int *reads)
+{
+	uint32_t seq = __atomic_load_n(&f->request[slot].seq, __ATOMIC_ACQUIRE);
+	int rc;
+
+	if (seq == (uint32_t)(atomic_load_explicit(&f->completion[slot], memory_order_relaxed) >> 32))
+		return false;
+	rc = serve(f, slot);
+	*reads += !rc && __atomic_load_n(&f->request[slot].op, __ATOMIC_RELAXED) == STRAIT_REQUEST_READ;
+	/* Sequence number and status in one store: the device sees both or neither. */
+	atomic_store_explicit(&f->completion[slot], (uint64_t)seq << 32 | (uint32_t)rc, memory_order_release);
+	return true;
+}
+
+/* Serves the requests of every n-th run of slots. Returns how many there were. */
 static unsigned int poll_slots(struct strait_frames *f, unsigned int first)
 {
-	unsigned int n = 0;
+	unsigned int n = 0, reads = 0;
 
-	for (unsigned int slot = first; slot < f->view.n_slots; slot += f->threads) {
-		uint32_t seq = __atomic_load_n(&f->request[slot].seq, __ATOMIC_ACQUIRE);
-		int rc;
-
-		if (seq == (uint32_t)(atomic_load_explicit(&f->completion[slot], memory_order_relaxed) >> 32))
-			continue;
-		rc = serve(f, slot);
-		/* Sequence number and status in one store: the device sees both or neither. */
-		atomic_store_explicit(&f->completion[slot], (uint64_t)seq << 32 | (uint32_t)rc, memory_order_release);
-		n++;
-	}
+	for (unsigned int run = first * SLOT_RUN; run < f->view.n_slots; run += f->threads * SLOT_RUN)
+		for (unsigned int slot = run; slot < run + SLOT_RUN && slot < f->view.n_slots; slot++)
+			n += poll_slot(f, slot, &reads);
+	if (reads)
+		count(&f->m->to_device, reads * GRANULE_BYTES);
 	return n;
 }
 

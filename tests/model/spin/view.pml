@@ -288,7 +288,8 @@ evict:
 #endif
 	}
 bind:
-	atomic { victim = 0; owner[f] = g + PAGE }
+	/* Before another thread can find the frame. */
+	atomic { victim = 0; assert(state[f] == ABSENT); state[f] = FILLING; owner[f] = g + PAGE }
 	atomic {
 		/* bound */
 		assert(owner[f] == g + PAGE && !page[g].bound && page[g].busy);
@@ -296,7 +297,8 @@ bind:
 		page[g].frame = f;
 		page[g].busy = 0;
 		page[g].pins++;
-		held[g]++
+		held[g]++;
+		goto fill
 	}
 submit:
 	/* strait_vc_fault_submit() */
@@ -308,6 +310,7 @@ submit:
 		:: state[f] == ABSENT -> state[f] = FILLING
 		fi
 	}
+fill:
 	take_slot();
 	atomic { make_request(READ, g) }
 	complete();
