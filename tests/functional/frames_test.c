@@ -378,6 +378,35 @@ TEST(no_space)
 	free(model);
 }
 
+static void store_first(struct kernel *k, unsigned int warp)
+{
+	struct strait_cursor c = STRAIT_CURSOR_INIT;
+
+	strait_store_u64(&k->view, &c, warp * 4096, k->seed);
+	((uint64_t *)(void *)k->model)[warp * 512] = k->seed;
+	k->error[warp] = c.error;
+}
+
+/* What could not be written is dirty in a view that only reads, too: it is written before its frame is taken. */
+TEST(no_space_then_reads)
+{
+	static const struct mapping_mode emu = { "emu", "emu:0", 0, false };
+	unsigned char *model = pattern_new(0, LEN, 1);
+	struct kernel k = { .fn = store_first, .model = model, .seed = 77 };
+	struct frames_rig r;
+
+	rig_open(&r, &emu, LEN, KIB(16), LEN / 8);
+	inject(OS_PWRITE, 1, 1000000, -ENOSPC);
+	ASSERT_EQ(run(&r, STRAIT_INTENT_WRITE, &k), -ENOSPC);
+	inject_off();
+	expect_by_device(&r, model);
+	ASSERT_GT(info_of(r.frames).evictions, 0);
+	expect_by_device(&r, model);
+	side_expect(&r.map, NULL, 0, model, LEN);
+	rig_close(&r);
+	free(model);
+}
+
 TEST(calls_in_the_wrong_order)
 {
 	static const struct mapping_mode emu = { "emu", "emu:0", 0, false };

@@ -88,7 +88,7 @@ void view_rig_open(struct view_rig *r, uint64_t granules, unsigned int frames, u
 	for (uint64_t i = 0; i < granules * WORDS; i++)
 		r->file[i] = view_pattern(i);
 	*v = (struct strait_view){ .abi = STRAIT_VIEW_ABI,
-				   .flags = STRAIT_VIEW_WRITE,
+				   .flags = STRAIT_VIEW_WRITE | STRAIT_VIEW_DIRTY,
 				   .length = granules * GRANULE,
 				   .granules = granules,
 				   .page_shift = page_shift,

@@ -30,7 +30,7 @@ static struct {
 static void rig_open(uint64_t timeout_ns)
 {
 	rig.v = (struct strait_view){ .abi = STRAIT_VIEW_ABI,
-				      .flags = STRAIT_VIEW_WRITE,
+				      .flags = STRAIT_VIEW_WRITE | STRAIT_VIEW_DIRTY,
 				      .length = STRAIT_VIEW_GRANULE,
 				      .granules = 1,
 				      .n_frames = 1,

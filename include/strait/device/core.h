@@ -237,7 +237,7 @@ STRAIT_DEVICE int strait_vc_evict(const struct strait_view *v, strait_u32 frame,
 	}
 	if (strait_vc_cas64_first(at, word, word | STRAIT_PAGE_BUSY) != word)
 		return 0;
-	if (!clean && v->flags & STRAIT_VIEW_WRITE) {
+	if (!clean && v->flags & STRAIT_VIEW_DIRTY) {
 		int rc = strait_vc_write_back(v, page, frame);
 
 		if (rc) {

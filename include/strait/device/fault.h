@@ -201,7 +201,7 @@ STRAIT_DEVICE void strait_vc_fault_run(const struct strait_view *v, struct strai
 
 	f->pins = __popc(peers);
 	f->outcome = STRAIT_VC_AGAIN;
-	if (peers != 0xffffffffu || v->flags & STRAIT_VIEW_WRITE || !v->window || !strait_vc_fault_first(v, f)) {
+	if (peers != 0xffffffffu || v->flags & STRAIT_VIEW_DIRTY || !v->window || !strait_vc_fault_first(v, f)) {
 		if (leads)
 			strait_vc_fault_bind(v, f);
 		__syncwarp(mask);

@@ -47,6 +47,7 @@
 /* Flags of a view. */
 #define STRAIT_VIEW_WRITE (1u << 0)    /* stores are allowed */
 #define STRAIT_VIEW_RESERVED (1u << 1) /* there are frames for all pins: strait_view_pin() may wait for one */
+#define STRAIT_VIEW_DIRTY (1u << 3)    /* frames may have dirty granules, of this view or one before */
 #define STRAIT_VIEW_FITS (1u << 2)     /* a frame for each page: none is evicted, and loads need not check */
 
 /* Granules of a block, the part of a page that a cursor remembers: at most half a word of states. */

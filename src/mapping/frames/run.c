@@ -209,9 +209,12 @@ int frames_begin(struct strait_frames *f, struct strait_stream *s, uint32_t inte
 	rc = use_memory(f);
 	if (rc)
 		goto idle;
-	f->view.flags &= ~STRAIT_VIEW_WRITE;
+	f->view.flags &= ~(STRAIT_VIEW_WRITE | STRAIT_VIEW_DIRTY);
 	if (intent == STRAIT_INTENT_WRITE)
 		f->view.flags |= STRAIT_VIEW_WRITE;
+	/* Also granules that could not be written back at the last end. */
+	if (intent == STRAIT_INTENT_WRITE || f->shared.dirty != f->dirty_stored)
+		f->view.flags |= STRAIT_VIEW_DIRTY;
 	writers_add(f, 1);
 	rc = put_work(f, s, begin_due, status);
 	if (rc)

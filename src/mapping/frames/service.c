@@ -52,7 +52,7 @@ static int serve(struct strait_frames *f, unsigned int slot)
 		return -EINVAL;
 	g += f->m->first;
 	if (op == STRAIT_REQUEST_WRITE)
-		return f->view.flags & STRAIT_VIEW_WRITE ? frames_store(f, g, 1, buf) : -EACCES;
+		return f->view.flags & STRAIT_VIEW_DIRTY ? frames_store(f, g, 1, buf) : -EACCES;
 	return op == STRAIT_REQUEST_READ ? host_read(f->m, g, 1, buf, &good) : -EINVAL;
 }
 
