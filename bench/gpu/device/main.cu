@@ -23,7 +23,7 @@ static struct {
 		bool check;
 	} row[ROWS];
 	int rows;
-	char path[4][512];
+	char path[16][512]; /* valid until as many others were asked for */
 	int paths;
 } b;
 
@@ -154,7 +154,7 @@ static void *maker_main(void *arg)
 
 const char *path_of(const char *name)
 {
-	char *path = b.path[b.paths++ % 4];
+	char *path = b.path[b.paths++ % 16];
 
 	snprintf(path, sizeof(b.path[0]), "%s/strait-view-%s", b.folder, name);
 	return path;
