@@ -11,21 +11,34 @@ static struct {
 	unsigned int delay_register, delay_read; /* in ms */
 } plan;
 
-/* How many calls have failed as planned. */
-static atomic_uint planned;
+/* How many calls have failed as planned, and how many reads there were in this transfer. */
+static atomic_uint planned, reads;
 
-/* Registering takes long, so that readers reach the window, pass it or wait for it. */
+/* Registering takes long, so that readers reach the window, pass it or wait for it: until one has read, on a busy machine. */
+static void delay_register(void)
+{
+	unsigned int ms = 0;
+
+	do {
+		sleep_ms(plan.delay_register);
+		ms += plan.delay_register;
+	} while (!plan.delay_read && !atomic_load(&reads) && ms < 2000);
+}
+
 static bool slow_register(enum os_call call, int64_t *ret)
 {
 	unsigned int n;
 
-	if (call == OS_PREAD && plan.delay_read)
-		sleep_ms(plan.delay_read);
+	if (call == OS_PREAD) {
+		atomic_fetch_add(&reads, 1);
+		if (plan.delay_read)
+			sleep_ms(plan.delay_read);
+	}
 	if (call != OS_MADVISE)
 		return false;
 	n = atomic_fetch_add(&plan.calls, 1) + 1;
 	if (plan.delay_register)
-		sleep_ms(plan.delay_register);
+		delay_register();
 	if (n < plan.nth || n - plan.nth > plan.more)
 		return false;
 	atomic_fetch_add(&planned, 1);
@@ -85,6 +98,7 @@ static struct strait_result run(struct rig *g, unsigned int nth, unsigned int mo
 	plan.more = more;
 	plan.ret = ret;
 	atomic_store(&plan.calls, 0);
+	atomic_store(&reads, 0);
 	os_inject = slow_register;
 	res = move(STRAIT_READ, 0, g->ep, off, g->r, 0, LEN - off);
 	os_inject = NULL;
@@ -143,7 +157,6 @@ TEST_VARIANTS(registering_fails, struct variant, variants)
 }
 
 /* A read fails while windows ahead of it are being registered. */
-static atomic_uint reads;
 static unsigned int fail_at;
 
 static bool failing_read(enum os_call call, int64_t *ret)
