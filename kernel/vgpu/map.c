@@ -121,6 +121,32 @@ const struct vm_operations_struct vgpu_vm_ops = {
 	.fault = vgpu_vm_fault,
 };
 
+/*
+ * The first mmap() of a file through which nothing was allocated, at offset 0: allocates pinnable
+ * memory for it. For programs that can map a file, and know nothing of ioctls.
+ */
+static struct vgpu_alloc *map_alloc(struct vgpu_file *f, struct vm_area_struct *vma)
+{
+	u64 len = round_up((u64)(vma->vm_end - vma->vm_start), VGPU_SIZE);
+	struct vgpu_alloc *a;
+	int rc = -ENODEV;
+
+	if (!xa_empty(&f->allocs))
+		return ERR_PTR(-EINVAL);
+	/* mmap_lock nests inside gone_lock: do not wait. This fails while the device is removed. */
+	if (!down_read_trylock(&f->dev->gone_lock))
+		return ERR_PTR(-ENODEV);
+	if (!f->dev->gone)
+		rc = vgpu_alloc_new(f, STRAIT_VGPU_MEM_PINNABLE, len, &a);
+	if (!rc) {
+		vgpu_alloc_get(a); /* of the mapping: once it is published it can be freed */
+		vma->vm_pgoff = a->mmap_offset >> PAGE_SHIFT;
+		vgpu_alloc_publish(a);
+	}
+	up_read(&f->dev->gone_lock);
+	return rc ? ERR_PTR(rc) : a;
+}
+
 int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct vgpu_file *f = file->private_data;
@@ -137,9 +163,9 @@ int vgpu_mmap(struct file *file, struct vm_area_struct *vma)
 		return -EPERM;
 	if (offset >> VGPU_HANDLE_SHIFT > VGPU_MAX_ALLOCS)
 		return -EINVAL;
-	a = vgpu_alloc_find(f, offset >> VGPU_HANDLE_SHIFT);
-	if (!a)
-		return -EINVAL;
+	a = offset ? vgpu_alloc_find(f, offset >> VGPU_HANDLE_SHIFT) : map_alloc(f, vma);
+	if (IS_ERR_OR_NULL(a))
+		return a ? PTR_ERR(a) : -EINVAL;
 	if (inside > a->length || len > a->length - inside) {
 		vgpu_alloc_put(a);
 		return -EINVAL;

@@ -324,6 +324,61 @@ TEST(refuses_what_makes_no_sense)
 	close(fd);
 }
 
+/* For programs that map a file and know no ioctls: the first mapping allocates. */
+TEST(a_fresh_file_is_memory)
+{
+	int fd = gpu_open(), other = gpu_open();
+	struct strait_vgpu_info info = gpu_info(fd);
+	struct strait_vgpu_query q;
+	struct gpu_mem m = { .fd = fd };
+	uint64_t before[2];
+	unsigned char *p;
+
+	gpu_all_free(other, before);
+	/* What is refused allocates nothing. */
+	ASSERT_TRUE(mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED && errno == EINVAL);
+	ASSERT_TRUE(mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EPERM);
+	ASSERT_TRUE(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 4096) == MAP_FAILED && errno == EINVAL);
+	ASSERT_TRUE(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, (off_t)STRAIT_VGPU_MMAP_IO) == MAP_FAILED &&
+		    errno == EINVAL);
+	ASSERT_TRUE(mmap(NULL, info.mem_total[PINNABLE] + PAGE, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED &&
+		    errno == ENOMEM);
+	gpu_expect_free(other, before);
+	m.len = 3 * PAGE + 4096;
+	p = gpu_mmap(fd, m.len, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
+	ASSERT_TRUE(p != MAP_FAILED);
+	ASSERT_EQ(gpu_info(fd).mem_free[PINNABLE], before[PINNABLE] - 4 * PAGE);
+	ASSERT_EQ(gpu_info(fd).mem_free[PLAIN], before[PLAIN]);
+	ASSERT_TRUE(all_zero(p, m.len));
+	fill(p, m.len, 9);
+	ASSERT_OK(gpu_query(fd, p, &q));
+	ASSERT_EQ(q.kind, PINNABLE);
+	ASSERT_EQ(q.flags, STRAIT_VGPU_QUERY_MINE);
+	ASSERT_EQ(q.offset, 0);
+	m.handle = q.handle;
+	m.p = p;
+	expect_outside(&m, 0, m.len);
+	/* The file is fresh no more. Another one is. */
+	ASSERT_TRUE(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL);
+	ASSERT_TRUE(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, other, 0) != MAP_FAILED);
+	/* The mapping keeps it, and it goes with the last of both. */
+	close(fd);
+	ASSERT_TRUE(filled(p, m.len, 9));
+	ASSERT_OK(munmap(p, m.len));
+	before[PINNABLE] -= PAGE;
+	gpu_expect_free(other, before);
+	close(other);
+	/* Freed by its handle it reads as zeros, as all memory does. */
+	fd = gpu_open();
+	p = gpu_mmap(fd, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, 0);
+	fill(p, PAGE, 3);
+	ASSERT_OK(gpu_query(fd, p, &q));
+	m = (struct gpu_mem){ .fd = fd, .handle = q.handle, .len = PAGE, .p = p };
+	ASSERT_OK(gpu_free(&m));
+	ASSERT_TRUE(all_zero(p, PAGE));
+	close(fd);
+}
+
 /* Pieces of a mapping are still the same memory. */
 TEST(a_mapping_can_be_cut)
 {
