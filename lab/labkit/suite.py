@@ -29,6 +29,8 @@ MODULES = ('virtio_pci', 'virtio_net', 'nvme')
 MORE_MODULES = ('ext4', 'xfs', 'loop', 'vfio_pci', 'vfio_iommu_type1', 'crc32_generic', 'crc32c_generic', 'rdma_rxe',
                 'ib_uverbs', 'rdma_ucm', 'rdma_cm', 'nvme_tcp', 'nvmet', 'nvmet_tcp', 'nvme_rdma', 'nvmet_rdma',
                 'null_blk', 'virtio_blk', 'uio_pci_generic', 'dm_mod', 'raid1')
+# The same for programs that take long, and are left out of other runs for their size.
+LONG_MODULES = ('nfsd', 'nfsv4', 'rpcrdma')
 TOOLS = ('mkfs.ext4', 'mkfs.xfs', 'xfs_io', 'rdma', 'ibv_rc_pingpong', 'ibv_devinfo', 'rping', 'ib_read_bw', 'ib_read_lat',
          'ib_write_bw', 'ib_write_lat')
 
@@ -101,7 +103,8 @@ def guest_root(kernel, build, tests, own):
     root.busybox()
     for name in ('init', 'serve', 'peer', 'host', 'pull'):
         root.file(os.path.join(LAB, 'guest', name), '/init' if name == 'init' else '/lab/bin/' + name, 0o755)
-    root.modules(kernel.release, kernel.closure(MODULES + MORE_MODULES + tuple(m.name for m in own), own), kernel.built_in)
+    more = MORE_MODULES + (LONG_MODULES if any('long' in test.tags for test in tests) else ())
+    root.modules(kernel.release, kernel.closure(MODULES + more + tuple(m.name for m in own), own), kernel.built_in)
     for name in TOOLS:
         root.tool(name)
     # libibverbs loads the provider of software RDMA with dlopen.

@@ -72,12 +72,12 @@ static int in_network(const struct ifaddrs *i, struct in_addr a)
 static void find_nic(struct fabric *f)
 {
 	struct strait_rdma_nic nic = { .size = sizeof(nic) };
-	const char *at = strstr(f->address, "traddr=");
+	const char *at = strstr(f->address, "addr="); /* the first one: of the target */
 	char text[64] = "";
 	struct ifaddrs *all;
 	struct in_addr a;
 
-	if (!at || sscanf(at + 7, "%63[^,]", text) != 1 || inet_pton(AF_INET, text, &a) != 1 || getifaddrs(&all))
+	if (!at || sscanf(at + 5, "%63[^,]", text) != 1 || inet_pton(AF_INET, text, &a) != 1 || getifaddrs(&all))
 		return;
 	for (struct ifaddrs *i = all; i && !f->nic[0]; i = i->ifa_next)
 		if (in_network(i, a))
@@ -89,6 +89,53 @@ static void find_nic(struct fabric *f)
 		snprintf(f->nic, sizeof(f->nic), "%s on %s", nic.name, nic.netdev);
 		break;
 	}
+}
+
+/* The value of an option in a list with commas. */
+static void option(const char *list, const char *name, char *value, size_t len)
+{
+	size_t n = strlen(name);
+
+	for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (!strncmp(at, name, n) && at[n] == '=')
+			snprintf(value, len, "%.*s", (int)strcspn(at + n + 1, ",\n"), at + n + 1);
+}
+
+/* A line of mountinfo: ID, parent, device, root, mount point, options, ... - type, source, options of the file system. */
+static int read_nfs(const char *line, dev_t dev, struct fabric *f)
+{
+	unsigned int major_number, minor_number;
+	char type[16], source[PATH], options[1024], version[8] = "", address[64] = "";
+	const char *rest = strstr(line, " - ");
+
+	if (sscanf(line, "%*d %*d %u:%u", &major_number, &minor_number) != 2 || !rest ||
+	    makedev(major_number, minor_number) != dev ||
+	    sscanf(rest, " - %15s %4095s %1023s", type, source, options) != 3 || strncmp(type, "nfs", 3))
+		return -ENODEV;
+	option(options, "vers", version, sizeof(version));
+	option(options, "proto", f->transport, sizeof(f->transport));
+	option(options, "addr", address, sizeof(address));
+	snprintf(f->kind, sizeof(f->kind), "NFS %s", version);
+	snprintf(f->disk, sizeof(f->disk), "%.63s", source);
+	snprintf(f->address, sizeof(f->address), "addr=%s", address);
+	find_nic(f);
+	return 0;
+}
+
+static int find_nfs(dev_t dev, struct fabric *f)
+{
+	FILE *mounts = fopen("/proc/self/mountinfo", "r");
+	char *line = NULL;
+	size_t room = 0;
+	int err = -ENODEV;
+
+	if (!mounts)
+		return -errno;
+	while (err && getline(&line, &room, mounts) > 0)
+		err = read_nfs(line, dev, f);
+	free(line);
+	fclose(mounts);
+	return err;
 }
 
 int fabric_find(const char *path, struct fabric *f)
@@ -104,7 +151,7 @@ int fabric_find(const char *path, struct fabric *f)
 		st.st_dev = st.st_rdev;
 	snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
 	if (!realpath(link, dir))
-		return -ENODEV;
+		return find_nfs(st.st_dev, f);
 	/* A partition lies in the directory of its disk. */
 	if (!read_text(dir, "partition", device, sizeof(device)))
 		*strrchr(dir, '/') = '\0';
@@ -121,6 +168,7 @@ int fabric_find(const char *path, struct fabric *f)
 		f->transport[0] = '\0';
 		return 0;
 	}
+	snprintf(f->kind, sizeof(f->kind), "NVMe");
 	read_text(dir, "address", f->address, sizeof(f->address));
 	find_nic(f);
 	return 0;

@@ -73,8 +73,9 @@ static void print_file(const struct explain *e)
 	else
 		printf("no direct I/O: %s\n", strait_reason_text(e->file.direct_reason));
 	if (e->fabric.transport[0])
-		printf("  storage    %s, NVMe over %s, %s%s%s: its bytes come through host memory\n", e->fabric.disk,
-		       e->fabric.transport, e->fabric.address, e->fabric.nic[0] ? ", by " : "", e->fabric.nic);
+		printf("  storage    %s, %s over %s, %s%s%s: its bytes come through host memory\n", e->fabric.disk,
+		       e->fabric.kind, e->fabric.transport, e->fabric.address, e->fabric.nic[0] ? ", by " : "",
+		       e->fabric.nic);
 }
 
 static void print_cached(const struct explain *e)
@@ -184,6 +185,7 @@ static void print_json(const struct explain *e, int code)
 	if (!e->why[0])
 		json_uint(&j, "cached_bytes", r->cached_bytes);
 	if (e->fabric.transport[0]) {
+		json_string(&j, "kind", e->fabric.kind);
 		json_string(&j, "disk", e->fabric.disk);
 		json_string(&j, "transport", e->fabric.transport);
 		json_string(&j, "address", e->fabric.address);
