@@ -79,7 +79,7 @@ before=$(packets)
 ) >/dev/null 2>&1 &
 if pull --key /tmp/key --timeout 20 >/tmp/out 2>&1; then
 	skip "a killed server is noticed" "the pull had ended before"
-elif grep -q "failed after\|reset\|accepts" /tmp/out; then
+elif grep -q "failed after\|reset\|accepts\|timed out" /tmp/out; then
 	pass "a killed server is noticed"
 else
 	fail "a killed server is noticed" "$(cat /tmp/out)"
