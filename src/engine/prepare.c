@@ -44,7 +44,7 @@ int prepare_start(struct strait_device *dev)
 
 	if (dev->caps & STRAIT_DEVICE_HOST || !atomic_compare_exchange_strong(&de->preparing, &idle, POSTED))
 		return 0;
-	de->prepare.run = prepare_run;
+	task_init(&de->prepare, prepare_run);
 	rc = workers_post(&device_context(dev)->workers, &de->prepare);
 	if (rc)
 		atomic_store(&de->preparing, IDLE);

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#define PIECE KIB(32) /* of a small transfer */
+#define PIECE KIB(16) /* of a small transfer */
 #define SHARE 32      /* so many are enough for one thread */
 
 static pthread_t waiter;
@@ -225,6 +225,9 @@ static void fetch(struct rig *g, unsigned int n)
 		region_expect(g->r, res[i].user_data * PIECE, g->want + res[i].user_data * PIECE, PIECE);
 	}
 }
+
+/* A GPU has all workers help to prepare its staging memory: none is left to be created. */
+TEST_WHERE(offered_worker_is_refused, where_emulated)
 
 /*
  * A second worker is worth having for more than SHARE small transfers, and it counts while the submitter offers it to the
