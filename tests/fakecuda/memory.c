@@ -177,7 +177,7 @@ static void memory_free(struct memory *m)
 
 /*
  * Registrations that ended with their context. Their owner cannot know yet and may unregister each of them once, which
- * the driver refuses; only a range that nobody registered is a fault of the caller.
+ * the driver refuses. Unregistering a range that was never registered is a violation.
  */
 static struct list ended = LIST_INIT(ended);
 

@@ -94,14 +94,8 @@ struct strait_device *device_named(struct strait_context *ctx, const char *name)
 struct strait_region *region_new(struct strait_device *dev, size_t len)
 {
 	struct strait_region *r;
-	int rc = strait_region_alloc(dev, len, &r);
 
-	/* A GPU has the memory of a region back a moment after it was revoked: when nothing that it is shared with uses it. */
-	for (int i = 0; rc == -ENOMEM && other_device() && i < 200; i++) {
-		sleep_ms(10);
-		rc = strait_region_alloc(dev, len, &r);
-	}
-	ASSERT_OK(rc);
+	ASSERT_OK(strait_region_alloc(dev, len, &r));
 	return r;
 }
 

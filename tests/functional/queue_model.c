@@ -258,6 +258,23 @@ static void close_queue(struct model_thread *t, struct place *p)
 	}
 }
 
+/*
+ * The memory of closed regions comes back late where it is still referenced: the lab's GPU drains pages of I/O in flight
+ * first, and a child of fork_child() has them mapped until it exits.
+ */
+static struct strait_region *another_region(struct world *w)
+{
+	struct strait_region *r;
+	int rc = strait_region_alloc(w->dev, GROUPS * UNIT, &r);
+
+	for (int i = 0; rc == -ENOMEM && !where_emulated(NULL) && i < 200; i++) {
+		sleep_ms(10);
+		rc = strait_region_alloc(w->dev, GROUPS * UNIT, &r);
+	}
+	ASSERT_OK(rc);
+	return r;
+}
+
 /* A region can be revoked or closed without any thread fetching results. */
 static void lose_region(struct model_thread *t, struct place *p)
 {
@@ -272,7 +289,7 @@ static void lose_region(struct model_thread *t, struct place *p)
 		pthread_rwlock_unlock(&p->lock);
 		return;
 	}
-	new = region_new(w->dev, GROUPS * UNIT);
+	new = another_region(w);
 	pthread_rwlock_wrlock(&p->lock);
 	old = p->r;
 	gone = p->gone;
